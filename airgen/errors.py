@@ -1,0 +1,98 @@
+"""Everything airgen raises on purpose. A message says what was wrong, where, and what to do.
+
+    AirgenError                 the base: `airgen` prints it as one line and exits with 1
+    ├── UsageError              wrong words on the command line (exit 2)
+    ├── SettingsError           a pipeline, corpus, suite or systems YAML; carries every problem found
+    ├── MissingExtra            a package of an extra is not installed; says which to install
+    ├── CorpusError             a corpus cannot be read, is empty, or does not match its checksum
+    ├── PromptError             a template is missing, malformed, or lacks a variable
+    ├── StoreError              the work database is locked, damaged, newer than this airgen, or the disk is full
+    ├── ModelError              a local model is missing, or its hash is wrong
+    ├── LlmError                an endpoint that refuses for good: wrong key, unknown model, no credit
+    ├── DatasetError            a dataset directory, a run file or qrels that cannot be used
+    └── Stopped                 not a failure: stopped by the user or by a spent budget, resumable (exit 3)
+        └── BudgetSpent         the next call could have passed the budget
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "AirgenError",
+    "BudgetSpent",
+    "CorpusError",
+    "DatasetError",
+    "LlmError",
+    "MissingExtra",
+    "ModelError",
+    "PromptError",
+    "SettingsError",
+    "Stopped",
+    "StoreError",
+    "UsageError",
+]
+
+
+class AirgenError(Exception):
+    """Base of all errors that airgen raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(AirgenError):
+    """The command line asks for something that cannot be."""
+
+    exit_code = 2
+
+
+class SettingsError(AirgenError):
+    """One or more problems in a YAML file, all reported at once.
+
+    `problems` holds one line each: `file:line: path: what is wrong (did you mean ...?)`.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class MissingExtra(AirgenError):
+    """A package that an optional part needs is not installed."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs the package {package}: pip install 'airgen-bench[{extra}]'")
+
+
+class CorpusError(AirgenError):
+    """A corpus cannot be read or used."""
+
+
+class PromptError(AirgenError):
+    """A prompt template is missing, malformed, or was given the wrong variables."""
+
+
+class StoreError(AirgenError):
+    """The work database cannot be opened or written."""
+
+
+class ModelError(AirgenError):
+    """A local model is missing, incomplete, or does not have the expected hash."""
+
+
+class LlmError(AirgenError):
+    """An LLM endpoint refuses for good; carries the server's words."""
+
+
+class DatasetError(AirgenError):
+    """A dataset directory, run file or qrels file cannot be used."""
+
+
+class Stopped(AirgenError):
+    """The job stopped cleanly and can be resumed with the same command."""
+
+    exit_code = 3
+
+
+class BudgetSpent(Stopped):
+    """The next call could have passed the budget, so it was not sent."""

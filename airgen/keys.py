@@ -1,0 +1,62 @@
+"""Keys: the identity of a piece of work, and the identity of content.
+
+>>> content_key({"b": 1, "a": "é"}) == content_key({"a": "é", "b": 1})
+True
+>>> len(content_key("anything"))
+32
+
+A row's key is `row_key(stage, parent, fingerprint, ordinal)`: it names the work, not its outcome, so
+pending work is an anti-join and nothing has a status column. All sampling is seeded from such keys
+(`rng`), never from arrival order, so concurrency and resume change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+
+__all__ = ["canonical_json", "content_key", "fingerprint", "rng", "row_key", "text_key"]
+
+_SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text.
+
+    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    """
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def text_key(text: str) -> str:
+    """128-bit BLAKE2b of a text, as 32 hex digits. Lone surrogates are allowed."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_SIZE).hexdigest()
+
+
+def content_key(value: object) -> str:
+    """The key of any JSON value: `text_key` of its canonical JSON."""
+    return text_key(canonical_json(value))
+
+
+def fingerprint(**parts: object) -> str:
+    """What a stage's output depends on besides its input: template text, model, parameters, version.
+
+    Timeouts, retries, concurrency and base URLs must never be among the parts.
+    """
+    return content_key(parts)[:16]
+
+
+def row_key(stage: str, parent: str, fingerprint: str, ordinal: int = 0) -> str:
+    """The key of one row: which stage made it, from which parent, under which fingerprint, and which of several."""
+    return text_key(f"{stage}\x1f{parent}\x1f{fingerprint}\x1f{ordinal}")
+
+
+def rng(*parts: object) -> random.Random:
+    """A generator seeded by the parts alone: the same parts give the same draws on any machine.
+
+    Mappings are taken by canonical JSON, all else by `str`.
+    """
+    text = "\x1f".join(canonical_json(part) if isinstance(part, Mapping) else str(part) for part in parts)
+    return random.Random(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_SIZE).digest(), "big"))

@@ -1,0 +1,239 @@
+"""Every row type: frozen dataclasses, the only currency between modules.
+
+One type per arrow of the pipeline, one table per type (the table's name is `TABLES[type]`), forward only:
+
+    document -> passage -> sample -> character -> scenario -> query -> rewrite -> hard_negative
+             -> recall -> prelabel -> judgment -> decision
+
+Rows of the pipeline begin with the same four fields: `key` (see `airgen.keys.row_key`), `parent` (the key of
+the row that it was made from), `fingerprint` (of the stage that made it) and `ordinal` (which of several).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "TABLES",
+    "Answer",
+    "Character",
+    "Decision",
+    "Document",
+    "Dropped",
+    "HardNegative",
+    "Judgment",
+    "Passage",
+    "Prelabel",
+    "Query",
+    "Recall",
+    "Rewrite",
+    "Row",
+    "Sample",
+    "Scenario",
+    "Skip",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a reader yields, before cleaning. `position` says where in `source` it stands (line, page, member)."""
+
+    id: str
+    text: str
+    title: str = ""
+    source: str = ""
+    position: str = ""
+    licence: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The unit of retrieval (BEIR: a corpus document). QA: a whole document; Long-Doc: a chunk of one.
+
+    `ordinal` is its order in the corpus; `start` and `end` are character offsets in the cleaned document's text;
+    `tokens` is its length in the corpus's tokenizer.
+    """
+
+    key: str
+    id: str
+    ordinal: int
+    text: str
+    title: str = ""
+    document: str = ""
+    start: int = 0
+    end: int = 0
+    tokens: int = 0
+    source: str = ""
+    position: str = ""
+    licence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A document or passage that a cleaner refused: which cleaner, why, and the text's beginning."""
+
+    key: str
+    id: str
+    cleaner: str
+    reason: str
+    detail: str = ""
+    source: str = ""
+    position: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The four fields that every row of the pipeline begins with."""
+
+    key: str
+    parent: str
+    fingerprint: str
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Row):
+    """A passage drawn to become a positive; `parent` is the passage, `ordinal` its place in the seeded permutation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Character(Row):
+    """Who might look for the passage (paper 2.3, step 2); `options` are all that the LLM named."""
+
+    text: str
+    options: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario(Row):
+    """When that character would look for it (step 3)."""
+
+    text: str
+    options: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Row):
+    """The original query (step 4) and the attributes that were asked for (appendix A.2.1)."""
+
+    text: str
+    length: str
+    type: str
+    information: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite(Row):
+    """One round of rewriting (step 5); `ordinal` is the round, from 1. `parent` is the query."""
+
+    text: str
+    style: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HardNegative(Row):
+    """A document that looks relevant and is not (step 6); `parent` is the query; `origin` is generated or mined.
+
+    `id` is its id in the corpus of the finished dataset.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    origin: str = "generated"
+
+
+@dataclass(frozen=True, slots=True)
+class Recall(Row):
+    """The embedding model's top k for a query, best first: ids and scores of equal length (paper 2.4, step 1)."""
+
+    model: str
+    ids: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Prelabel(Row):
+    """One re-ranker's scores of a query's recalled documents, in the recall's order (step 2)."""
+
+    model: str
+    ids: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment(Row):
+    """What the LLM says of one (query, document) pair (step 3). `parent` is the query, `id` the document.
+
+    `level` is 0 to 3 as in Table 8; `probability` of relevance where the judge gives one.
+    """
+
+    id: str
+    level: int
+    probability: float | None = None
+    judge: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Row):
+    """What Table 2 makes of a judgment. `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore."""
+
+    id: str
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip(Row):
+    """Work that ended without a row, with its reason: nothing is silently dropped."""
+
+    stage: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The raw answer of one LLM call, or its failure, kept before it is parsed.
+
+    `key` is the key of the complete outgoing request. `error` is empty for an answer; else a short reason
+    (refusal, timeout, http_500, ...). `logprobs` is JSON: for each generated token, its top alternatives
+    [[token, logprob], ...], or empty. `cost_usd` uses the prices known when it was sent.
+    """
+
+    key: str
+    stage: str
+    model: str
+    endpoint: str
+    text: str
+    error: str = ""
+    finish_reason: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+    logprobs: str = ""
+
+
+TABLES: dict[type, str] = {
+    Passage: "passage",
+    Dropped: "dropped",
+    Sample: "sample",
+    Character: "character",
+    Scenario: "scenario",
+    Query: "query",
+    Rewrite: "rewrite",
+    HardNegative: "hard_negative",
+    Recall: "recall",
+    Prelabel: "prelabel",
+    Judgment: "judgment",
+    Decision: "decision",
+    Skip: "skip",
+    Answer: "answer",
+}

@@ -1,0 +1,74 @@
+"""Names to classes, without importing them: `resolve("reader", "jsonl")`.
+
+Adding a reader, a backend or a retriever family is one module and one line here. An unknown name gets the
+closest match; a missing package gets the extra to install.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from airgen.errors import MissingExtra, UsageError
+
+__all__ = ["REGISTRY", "closest", "load_extra", "names", "resolve"]
+
+REGISTRY: dict[str, dict[str, str]] = {
+    "llm": {
+        "openai": "airgen.llms.openai:OpenAIBackend",
+        "embedded": "airgen.llms.embedded:EmbeddedBackend",
+        "scripted": "airgen.llms.scripted:ScriptedBackend",
+    },
+}
+
+# Top-level package of an import -> (distribution, extra).
+EXTRAS: dict[str, tuple[str, str]] = {
+    "xllamacpp": ("xllamacpp", "embedded"),
+    "onnxruntime": ("onnxruntime", "embedded"),
+    "tokenizers": ("tokenizers", "embedded"),
+    "safetensors": ("safetensors", "embedded"),
+    "llama_index": ("llama-index-core", "long-doc"),
+    "torch": ("torch", "models"),
+    "transformers": ("transformers", "models"),
+    "sentence_transformers": ("sentence-transformers", "models"),
+    "FlagEmbedding": ("FlagEmbedding", "models"),
+    "faiss": ("faiss-cpu", "models"),
+    "datasets": ("datasets", "hub"),
+    "huggingface_hub": ("huggingface_hub", "hub"),
+    "ray": ("ray", "ray"),
+}
+
+
+def closest(name: str, known: list[str]) -> str:
+    """A hint for a wrong name: ` (did you mean x?)`, or the list of what is known, or nothing."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    return f" (known: {', '.join(sorted(known))})" if known else ""
+
+
+def names(kind: str) -> list[str]:
+    """The registered names of a kind, sorted."""
+    return sorted(REGISTRY[kind])
+
+
+def resolve(kind: str, name: str) -> Any:
+    """The class registered as `name`. Raises UsageError for an unknown name, MissingExtra for a missing package."""
+    table = REGISTRY[kind]
+    if name not in table:
+        raise UsageError(f"unknown {kind} {name!r}{closest(name, list(table))}")
+    module, _, attribute = table[name].partition(":")
+    return getattr(load_extra(module, f"{kind} {name!r}"), attribute)
+
+
+def load_extra(module: str, what: str) -> Any:
+    """Import a module; where a package of an extra is missing, raise MissingExtra naming `what` needs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        top = (error.name or "").partition(".")[0]
+        if top in EXTRAS:
+            distribution, extra = EXTRAS[top]
+            raise MissingExtra(what, distribution, extra) from error
+        raise
