@@ -1,17 +1,17 @@
 """Everything airgen raises on purpose. A message says what was wrong, where, and what to do.
 
-    AirgenError                 the base: `airgen` prints it as one line and exits with 1
-    ├── UsageError              wrong words on the command line (exit 2)
-    ├── SettingsError           a pipeline, corpus, suite or systems YAML; carries every problem found
-    ├── MissingExtra            a package of an extra is not installed; says which to install
-    ├── CorpusError             a corpus cannot be read, is empty, or does not match its checksum
-    ├── PromptError             a template is missing, malformed, or lacks a variable
-    ├── StoreError              the work database is locked, damaged, newer than this airgen, or the disk is full
-    ├── ModelError              a local model is missing, or its hash is wrong
-    ├── LlmError                an endpoint that refuses for good: wrong key, unknown model, no credit
-    ├── DatasetError            a dataset directory, a run file or qrels that cannot be used
-    └── Stopped                 not a failure: stopped by the user or by a spent budget, resumable (exit 3)
-        └── BudgetSpent         the next call could have passed the budget
+AirgenError                 the base: `airgen` prints it as one line and exits with 1
+├── UsageError              wrong words on the command line (exit 2)
+├── SettingsError           a pipeline, corpus, suite or systems YAML; carries every problem found
+├── MissingExtra            a package of an extra is not installed; says which to install
+├── CorpusError             a corpus cannot be read, is empty, or does not match its checksum
+├── PromptError             a template is missing, malformed, or lacks a variable
+├── StoreError              the work database is locked, damaged, newer than this airgen, or the disk is full
+├── ModelError              a local model is missing, or its hash is wrong
+├── LlmError                an endpoint that refuses for good: wrong key, unknown model, no credit
+├── DatasetError            a dataset directory, a run file or qrels that cannot be used
+└── Stopped                 not a failure: stopped by the user or by a spent budget, resumable (exit 3)
+    └── BudgetSpent         the next call could have passed the budget
 """
 
 from __future__ import annotations

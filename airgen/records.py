@@ -181,7 +181,10 @@ class Judgment(Row):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Row):
-    """What Table 2 makes of a judgment. `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore."""
+    """What Table 2 makes of a judgment.
+
+    `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore.
+    """
 
     id: str
     action: str

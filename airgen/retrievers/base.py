@@ -1,9 +1,9 @@
 """The protocols of retrieval, shared by quality control and evaluation.
 
-    retriever.index(corpus)                 once
-    retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
-    reranker.score(pairs) -> float32 (n,)   one score a (query, passage) pair, higher is better
-    embedder.encode(texts, kind) -> float32 (n, dim), unit length
+retriever.index(corpus)                 once
+retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
+reranker.score(pairs) -> float32 (n,)   one score a (query, passage) pair, higher is better
+embedder.encode(texts, kind) -> float32 (n, dim), unit length
 """
 
 from __future__ import annotations

@@ -159,7 +159,14 @@ class Store:
         except duckdb.Error as error:
             raise explain(self.path, error) from error
 
-    def rows(self, kind: type[T], source: str = "", where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
+    def rows(
+        self,
+        kind: type[T],
+        source: str = "",
+        where: str = "",
+        parameters: Sequence[Any] = (),
+        order: str = "",
+    ) -> list[T]:
         """Rows of one type, from its table or from a view with (at least) the same columns."""
         names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
         columns = ", ".join(f't."{name}"' for name in names)
@@ -180,7 +187,9 @@ class Store:
     def forget(self, answers: Sequence[str]) -> None:
         """Remove failed answers that the user wants to have asked again (`--retry-failed`)."""
         with self._write:
-            self._connection.execute("DELETE FROM answer WHERE error <> '' AND key IN (SELECT unnest(?))", [list(answers)])
+            self._connection.execute(
+                "DELETE FROM answer WHERE error <> '' AND key IN (SELECT unnest(?))", [list(answers)]
+            )
 
     def close(self) -> None:
         """Write what is queued, then close the file."""
@@ -227,5 +236,7 @@ def explain(path: Path, error: duckdb.Error) -> StoreError:
     if "No space left" in words or "ENOSPC" in words:
         return StoreError(f"the disk that holds {path} is full: free some space and run the same command again")
     if isinstance(error, (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)):
-        return StoreError(f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start anew")
+        return StoreError(
+            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start anew"
+        )
     return StoreError(f"{path}: {words}")

@@ -1,0 +1,184 @@
+"""Prompts: load, check, render. One Jinja2 template a prompt, with front matter; sandboxed and strict.
+
+    prompt = PromptSet().get("query")
+    messages = prompt.render(document="...", character="...", ...)      # tuple of llms.base.Message
+
+A template is split into its messages at the lines `=== system ===`, `=== user ===`, `=== assistant ===` before
+anything is rendered, so that no document can forge a message. Text from outside enters through the filters
+`fenced(tag)` (between tags, with a closing tag inside made harmless) or `unquoted`; it is never evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.meta
+import jinja2.sandbox
+import yaml
+
+from airgen.errors import PromptError
+from airgen.keys import fingerprint
+from airgen.llms.base import Message
+from airgen.registry import closest
+
+__all__ = ["Prompt", "PromptSet", "data_dir", "fenced"]
+
+_MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+_KEYS = {"version", "about", "inputs", "output"}
+
+
+def data_dir(name: str) -> Path:
+    """The folder `prompts`, `corpora` or `pipelines`: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).resolve().parent
+    shipped = package / "_data" / name
+    return shipped if shipped.is_dir() else package.parent / name
+
+
+def fenced(text: str, tag: str) -> str:
+    """The text between `<tag>` lines; a tag of that name inside it loses its bracket, so it cannot close the fence."""
+    harmless = re.sub(rf"<(\s*/?\s*{re.escape(tag)}\b)", r"‹\1", str(text), flags=re.IGNORECASE)
+    return f"<{tag}>\n{harmless}\n</{tag}>"
+
+
+def _unquoted(text: str) -> str:
+    """The text without the two marks that open and close the fields of Table 8."""
+    return str(text).replace("“‘", "“ ‘").replace("”’", "” ’")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt. `output` is a JSON schema, or the name of a plain form: level, yes_no, text."""
+
+    name: str
+    version: int
+    inputs: tuple[str, ...]
+    output: Mapping[str, Any] | str
+    about: str
+    source: str  # front matter included
+    included: Mapping[str, str]
+    blocks: tuple[tuple[str, jinja2.Template], ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the template, what it includes, or its output schema."""
+        return fingerprint(source=self.source, included=dict(self.included))
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema of the answer, or None for a plain form."""
+        return None if isinstance(self.output, str) else self.output
+
+    def render(self, **values: Any) -> tuple[Message, ...]:
+        """The messages. Raises PromptError naming every missing variable; variables it does not use are left out."""
+        missing = sorted(set(self.inputs) - set(values))
+        if missing:
+            raise PromptError(f"prompt {self.name!r} needs {', '.join(missing)}")
+        given = {name: values[name] for name in self.inputs}
+        try:
+            return tuple(Message(role, template.render(given).strip()) for role, template in self.blocks)
+        except jinja2.TemplateError as error:
+            raise PromptError(f"prompt {self.name!r} cannot be rendered: {error}") from error
+
+
+class PromptSet:
+    """The prompts of one or more folders; a folder given first hides files of the same name in later ones."""
+
+    def __init__(self, folders: Iterable[Path] = ()) -> None:
+        self.folders = [*folders, data_dir("prompts")]
+        self._environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+            loader=jinja2.FileSystemLoader([str(folder) for folder in self.folders]),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=False,
+            autoescape=False,  # not HTML: the filters below fence what comes from outside
+        )
+        self._environment.filters.update(fenced=fenced, unquoted=_unquoted)
+        self._loaded: dict[str, Prompt] = {}
+
+    def names(self) -> list[str]:
+        """All prompts, sorted; parts that are only included begin with an underscore and are left out."""
+        found = {
+            path.relative_to(folder).with_suffix("").as_posix()
+            for folder in self.folders
+            for path in folder.rglob("*.j2")
+            if not path.name.startswith("_")
+        }
+        return sorted(found)
+
+    def get(self, name: str) -> Prompt:
+        """One prompt. Raises PromptError where it is missing or malformed."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> Prompt:
+        try:
+            source, filename, _ = self._environment.loader.get_source(self._environment, f"{name}.j2")  # type: ignore[union-attr]
+        except jinja2.TemplateNotFound:
+            raise PromptError(f"no prompt {name!r}{closest(name, self.names())}") from None
+        front = _FRONT_MATTER.match(source)
+        if front is None:
+            raise PromptError(f"{filename}: no front matter between two lines of ---")
+        try:
+            head = yaml.safe_load(front[1])
+        except yaml.YAMLError as error:
+            raise PromptError(f"{filename}: front matter is not YAML: {error}") from error
+        if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"}:
+            raise PromptError(f"{filename}: front matter must have version, inputs, output, and may have about")
+        parts = _MESSAGE.split(source[front.end() :])
+        if parts[0].strip() or len(parts) < 3:
+            raise PromptError(f"{filename}: the text must begin with a line === system === or === user ===")
+        included = self._included(source, filename or name)
+        try:
+            blocks = tuple(
+                (role, self._environment.from_string(text)) for role, text in zip(parts[1::2], parts[2::2], strict=True)
+            )
+            undeclared = self._variables([source[front.end() :], *included.values()]) - set(head["inputs"])
+        except jinja2.TemplateSyntaxError as error:
+            raise PromptError(f"{filename}:{error.lineno}: {error.message}") from error
+        if undeclared:
+            raise PromptError(f"{filename}: uses {', '.join(sorted(undeclared))} without naming it in inputs")
+        return Prompt(
+            name,
+            int(head["version"]),
+            tuple(head["inputs"]),
+            head["output"],
+            str(head.get("about", "")),
+            source,
+            included,
+            blocks,
+        )
+
+    def _included(self, source: str, filename: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        queue = [source]
+        while queue:
+            try:
+                names = jinja2.meta.find_referenced_templates(self._environment.parse(queue.pop()))
+            except jinja2.TemplateSyntaxError as error:
+                raise PromptError(f"{filename}:{error.lineno}: {error.message}") from error
+            for name in names:
+                if name is None:
+                    raise PromptError(f"{filename}: an include must be a plain name")
+                if name not in found:
+                    try:
+                        found[name] = self._environment.loader.get_source(self._environment, name)[0]  # type: ignore[union-attr]
+                    except jinja2.TemplateNotFound:
+                        raise PromptError(f"{filename}: includes {name!r}, which does not exist") from None
+                    queue.append(found[name])
+        return found
+
+    def _variables(self, sources: Iterable[str]) -> set[str]:
+        return {
+            name
+            for source in sources
+            for name in jinja2.meta.find_undeclared_variables(self._environment.parse(source))
+        }

@@ -1,0 +1,275 @@
+"""The settings of a pipeline: `pipelines/*.yaml` as pydantic models.
+
+Each number of the paper is a default here, with its section. Unknown keys are errors. The environment is read
+in one function only (`secret`), and what it returns never enters a model, so it cannot reach a log or a row.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from airgen.yamls import load_yaml
+
+__all__ = [
+    "ControlSettings",
+    "EvaluateSettings",
+    "ExportSettings",
+    "GenerationSettings",
+    "JudgeSettings",
+    "LlmSettings",
+    "Pipeline",
+    "RecallSettings",
+    "Thresholds",
+    "load_pipeline",
+    "secret",
+]
+
+LENGTHS = ("lt5", "lt10", "10to20", "ge20")
+TYPES = ("question", "problem", "claim")
+INFORMATION = ("overall", "partial")
+STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
+LANGUAGES = ("ar", "bn", "de", "en", "es", "fa", "fr", "hi", "id", "ja", "ko", "ru", "zh")
+
+Ratio = Annotated[float, Field(ge=0)]
+
+
+class Settings(BaseModel):
+    """Base: unknown keys are errors, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class LlmSettings(Settings):
+    """Which model answers, and how fast, how often and how dearly it may be asked.
+
+    Only `model`, `endpoint`, `temperature`, `top_p` and `max_tokens` can change an answer; the rest may be changed
+    at any time without anything being asked again.
+    """
+
+    backend: Literal["openai", "embedded", "scripted"] = "openai"
+    model: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    endpoint: str = "default"
+    temperature: float = Field(default=1.0, ge=0, le=2)  # secondary source on the paper's generation
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int = Field(default=1024, ge=1)
+    mode: Literal["live", "batch"] = "live"
+    concurrency: int = Field(default=64, ge=1, le=4096)
+    budget_usd: float | None = Field(default=None, ge=0)
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    timeout_seconds: float = Field(default=120.0, gt=0)
+    retries: int = Field(default=6, ge=0)
+    max_failures: float = Field(default=0.2, ge=0)  # below 1 a fraction of the calls, else a count
+    prices: dict[str, tuple[float, float]] = Field(default_factory=dict)  # model: [input, output] USD a million tokens
+    threads: int | None = Field(default=None, ge=1)  # embedded only
+    rules: dict[str, Any] = Field(default_factory=dict)  # scripted only
+
+    @model_validator(mode="before")
+    @classmethod
+    def _offline_defaults(cls, value: Any) -> Any:
+        models = {"embedded": "qwen2.5-coder-1.5b", "scripted": "scripted"}
+        if isinstance(value, dict) and value.get("backend") in models:
+            few = {"concurrency": 2} if value["backend"] == "embedded" else {}  # two slots on two cores
+            return {"model": models[str(value["backend"])], **few, **value}
+        return value
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _a_name_not_a_key(cls, value: str | None) -> str | None:
+        if value is not None and not value.replace("_", "").isalnum():
+            raise ValueError("must be the name of an environment variable, not the key itself")
+        return value
+
+
+def _ratios(known: tuple[str, ...], value: dict[str, float]) -> dict[str, float]:
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        raise ValueError(f"unknown {', '.join(unknown)} (known: {', '.join(known)})")
+    if sum(value.values()) <= 0:
+        raise ValueError("at least one ratio must be above 0")
+    return value
+
+
+class GenerationSettings(Settings):
+    """Candidate generation (paper 2.3 and appendix A.2)."""
+
+    lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}
+    types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}
+    information: dict[str, Ratio] = {"overall": 1, "partial": 1}
+    styles: dict[str, Ratio] = {
+        "concise": 5, "casual": 3, "informal": 3, "formal": 1, "professional": 1, "complicated": 1, "academic": 1,
+    }  # fmt: skip
+    characters: int = Field(default=3, ge=1, le=10)
+    scenarios: int = Field(default=3, ge=1, le=10)
+    rewrites: int = Field(default=2, ge=0, le=5)
+    hard_negatives: tuple[int, int] = (3, 7)
+    attempts: int = Field(default=3, ge=1, le=10)  # tries at one answer that passes the checks
+    max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
+    prompts: Literal["default", "small"] = "default"
+    queries_per_passage: int = Field(default=1, ge=1, le=20)
+
+    @field_validator("lengths")
+    @classmethod
+    def _lengths(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(LENGTHS, value)
+
+    @field_validator("types")
+    @classmethod
+    def _types(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(TYPES, value)
+
+    @field_validator("information")
+    @classmethod
+    def _information(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(INFORMATION, value)
+
+    @field_validator("styles")
+    @classmethod
+    def _styles(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(STYLES, value)
+
+    @field_validator("hard_negatives")
+    @classmethod
+    def _range(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 0 <= value[0] <= value[1] <= 20:
+            raise ValueError("must be [least, most] with 0 <= least <= most <= 20")
+        return value
+
+    @model_validator(mode="after")
+    def _claims_need_length(self) -> GenerationSettings:
+        if self.types.get("claim") and not (self.lengths.get("10to20") or self.lengths.get("ge20")):
+            raise ValueError(
+                "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"
+            )
+        return self
+
+
+Model = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
+
+
+class RecallSettings(Settings):
+    """Recall with an embedding model (paper 2.4, step 1)."""
+
+    model: Model = "BAAI/bge-m3"
+    top_k: int = Field(default=1000, ge=1)
+
+
+class Thresholds(Settings):
+    """Ranks within which a re-ranker votes positive (appendix A.3)."""
+
+    hard_negative: int = Field(default=20, ge=1)
+    other: int = Field(default=10, ge=1)
+
+
+class JudgeSettings(Settings):
+    """The LLM as labeler (appendix A.3, Table 8), or a small model's yes/no probability."""
+
+    prompt: str = "judge"
+    kind: Literal["levels", "yes-no"] = "levels"
+    relevant_from: int = Field(default=2, ge=1, le=3)
+    threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    llm: LlmSettings | None = None  # another model than the generator
+
+
+class ControlSettings(Settings):
+    """Quality control (paper 2.4)."""
+
+    recall: RecallSettings = RecallSettings()
+    rerankers: list[Model] = [
+        "BAAI/bge-reranker-large",
+        "maidalun1020/bce-reranker-base_v1",
+        "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
+    ]
+    thresholds: Thresholds = Thresholds()
+    judge: JudgeSettings = JudgeSettings()
+
+    @field_validator("rerankers")
+    @classmethod
+    def _some(cls, value: list[Model]) -> list[Model]:
+        if not value:
+            raise ValueError("at least one re-ranker is needed for a majority")
+        return value
+
+
+class ExportSettings(Settings):
+    """The finished dataset (appendix A.4, B.2)."""
+
+    splits: dict[str, int] = {"dev": 1, "test": 4}
+    licence: str = "CC-BY-NC-SA-4.0"
+    ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
+    version: str = "0.1"
+
+    @field_validator("splits")
+    @classmethod
+    def _splits(cls, value: dict[str, int]) -> dict[str, int]:
+        if not value or min(value.values()) < 0 or sum(value.values()) == 0:
+            raise ValueError("must give each split a ratio, not all 0")
+        return value
+
+
+class EvaluateSettings(Settings):
+    """Systems to evaluate at the end of a run: a systems YAML, or none."""
+
+    systems: str | None = None
+    split: str = "test"
+
+
+class Pipeline(Settings):
+    """One benchmark to build: `pipelines/NAME.yaml`."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
+    task: Literal["qa", "long-doc"]
+    corpus: str
+    language: str = "en"
+    domain: str = "web"
+    target: int = Field(ge=1)
+    seed: int = 42
+    llm: LlmSettings
+    generation: GenerationSettings = GenerationSettings()
+    control: ControlSettings = ControlSettings()
+    export: ExportSettings = ExportSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    @field_validator("language")
+    @classmethod
+    def _language(cls, value: str) -> str:
+        if value not in LANGUAGES:
+            raise ValueError(f"must be one of {', '.join(LANGUAGES)}")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _long_doc_defaults(cls, value: Any) -> Any:
+        """Long-Doc: questions and claims only, no generated hard negatives (appendix A.2.1 and A.2.2)."""
+        if not isinstance(value, dict) or value.get("task") != "long-doc":
+            return value
+        generation = value.get("generation") or {}
+        if not isinstance(generation, dict):
+            return value
+        defaults = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
+        return {**value, "generation": {**defaults, **generation}}
+
+    @model_validator(mode="after")
+    def _long_doc_rules(self) -> Pipeline:
+        if self.task == "long-doc" and self.generation.types.get("problem"):
+            raise ValueError("generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)")
+        if self.task == "long-doc" and self.generation.hard_negatives[1] > 0:
+            raise ValueError("generation.hard_negatives: the Long-Doc task has none (A.2.2)")
+        return self
+
+
+def load_pipeline(path: Path) -> Pipeline:
+    """Read a pipeline YAML. Raises SettingsError naming every problem with its line."""
+    return load_yaml(path, Pipeline)
+
+
+def secret(name: str | None) -> str | None:
+    """The value of an environment variable that holds a key, or None. The only reader of os.environ for settings."""
+    return os.environ.get(name) if name else None

@@ -1,0 +1,120 @@
+"""Read a YAML file into a pydantic model, with every problem reported at once: file, line, path, closest name."""
+
+from __future__ import annotations
+
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from airgen.errors import SettingsError
+from airgen.registry import closest
+
+__all__ = ["load_yaml", "parse_yaml", "validate"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load_yaml(path: Path, model: type[M]) -> M:
+    """The file as `model`. Raises SettingsError with one line for each problem."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SettingsError([f"{path}: no such file"]) from None
+    except IsADirectoryError:
+        raise SettingsError([f"{path}: is a directory, a YAML file is needed"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: cannot be read: {error}"]) from error
+    return parse_yaml(text, model, str(path))
+
+
+def parse_yaml(text: str, model: type[M], name: str = "<text>") -> M:
+    """The same, of a text; `name` stands for the file in messages."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        value = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError([f"{name}{line}: not YAML: {error.problem}"]) from error
+    except yaml.YAMLError as error:
+        raise SettingsError([f"{name}: not YAML: {error}"]) from error
+    if not isinstance(value, dict):
+        what = "is empty" if value is None else f"holds a {type(value).__name__}"
+        raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])
+    return validate(value, model, name, node)
+
+
+def validate(value: dict[str, Any], model: type[M], name: str, node: yaml.Node | None = None) -> M:
+    """A mapping as `model`; `node` gives line numbers where the mapping came from YAML."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise SettingsError([_problem(name, node, model, dict(item)) for item in error.errors()]) from None
+
+
+def _problem(name: str, node: yaml.Node | None, model: type[BaseModel], error: dict[str, Any]) -> str:
+    location = tuple(part for part in error["loc"] if not _is_union_tag(part))
+    line = _line(node, location)
+    where = f"{name}:{line}" if line else name
+    path = ".".join(str(part) for part in location) or "the file"
+    if error["type"] == "extra_forbidden":
+        known = sorted(_fields_at(model, location[:-1]))
+        return f"{where}: {path}: unknown key{closest(str(location[-1]), known)}"
+    if error["type"] == "missing":
+        return f"{where}: {path}: is missing"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    given = error.get("input")
+    if isinstance(given, (str, int, float, bool)) and repr(given) not in message:
+        message += f", not {given!r}"
+    return f"{where}: {path}: {message[0].lower() + message[1:]}"
+
+
+def _is_union_tag(part: object) -> bool:
+    # pydantic names the tried member of a union in the location: `function-after[...]`, `list[int]`, a class name
+    return isinstance(part, str) and (
+        part.endswith("]") or (part[:1].isupper() and part.isidentifier()) or part in ("str", "int")
+    )
+
+
+def _line(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
+    """The line of the deepest part of `location` that the YAML text has, from 1."""
+    if node is None:
+        return None
+    line = node.start_mark.line
+    for part in location:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, child) for key, child in node.value if key.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = (node.value[part], node.value[part])
+        if found is None:
+            break
+        key, node = found
+        line = key.start_mark.line
+    return line + 1
+
+
+def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> set[str]:
+    """The field names of the model that stands at `location` below `model`."""
+    here: list[type[BaseModel]] = [model]
+    for part in location:
+        if isinstance(part, int):
+            continue
+        here = [
+            inner
+            for outer in here
+            if part in outer.model_fields
+            for inner in _models_in(outer.model_fields[part].annotation)
+        ]
+    return {name for each in here for name in each.model_fields}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, list, tuple, dict, typing.Annotated):
+        return [model for argument in typing.get_args(annotation) for model in _models_in(argument)]
+    return []
