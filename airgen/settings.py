@@ -21,6 +21,7 @@ __all__ = [
     "GenerationSettings",
     "JudgeSettings",
     "LlmSettings",
+    "MeaningSettings",
     "Pipeline",
     "RecallSettings",
     "Thresholds",
@@ -96,6 +97,16 @@ def _ratios(known: tuple[str, ...], value: dict[str, float]) -> dict[str, float]
     return value
 
 
+Model = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
+
+
+class MeaningSettings(Settings):
+    """The embedding model that checks that a rewrite keeps the meaning of the original query."""
+
+    model: Model
+    min_cosine: float = Field(default=0.6, ge=-1, le=1)
+
+
 class GenerationSettings(Settings):
     """Candidate generation (paper 2.3 and appendix A.2)."""
 
@@ -111,6 +122,7 @@ class GenerationSettings(Settings):
     hard_negatives: tuple[int, int] = (3, 7)
     attempts: int = Field(default=3, ge=1, le=10)  # tries at one answer that passes the checks
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
+    meaning: MeaningSettings | None = None  # without it, a rewrite's meaning is left to the judge
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
 
@@ -148,9 +160,6 @@ class GenerationSettings(Settings):
                 "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"
             )
         return self
-
-
-Model = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
 
 
 class RecallSettings(Settings):

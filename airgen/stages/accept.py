@@ -1,0 +1,28 @@
+"""Is the query answered by its own document? The first row of the paper's Table 2, asked before anything dearer.
+
+The paper judges the original positive after the hard negatives were generated; a query that falls here costs the
+same judgment in either order, so airgen asks first and saves the negatives. The judgment is the one that quality
+control reads later: each pair is judged once.
+"""
+
+from __future__ import annotations
+
+from airgen.keys import row_key
+from airgen.records import Judgment, Row
+from airgen.stages.base import Lineage, Refusal, Stage, Tools, skip
+from airgen.stages.judge import judge_pair, judge_parts
+
+__all__ = ["STAGE"]
+
+
+async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
+    final, fp, passage = lineage.final, tools.fingerprints["judgment"], lineage.passage
+    found = await judge_pair(tools, final.text, lineage.document)
+    if isinstance(found, Refusal):
+        return [skip("judgment", final.key, tools, found.reason, found.detail)]
+    level, probability = found
+    key = row_key("judgment", f"{final.key}/{passage.id}", fp)
+    return [Judgment(key, final.key, fp, 0, passage.id, level, probability, tools.pipeline.control.judge.prompt)]
+
+
+STAGE = Stage("judgment", Judgment, 1, _work, judge_parts, lambda lineage: lineage.final.key)

@@ -1,0 +1,196 @@
+"""What a stage is: data plus one function.
+
+    Stage(name="scenario", writes=Scenario, version=1, work=work, parts=parts)
+
+`work(lineage, tools)` is pure apart from its tools: the same lineage and the same answers of the model give the
+same rows. It never imports another stage, the store or the runner. `parts(pipeline, prompts)` names all that the
+stage's output depends on besides its input; their hash is the stage's fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.keys import fingerprint, row_key
+from airgen.llms.base import Llm, Request
+from airgen.llms.structured import corrective, parse_answer
+from airgen.prompts import PromptSet
+from airgen.records import (
+    Character,
+    HardNegative,
+    Judgment,
+    Passage,
+    Query,
+    Rewrite,
+    Row,
+    Sample,
+    Scenario,
+    Skip,
+)
+from airgen.settings import LlmSettings, Pipeline
+
+__all__ = ["Lineage", "Refusal", "Stage", "Tools", "ask", "llm_parts", "prompt_name", "skip"]
+
+
+class Meaning(Protocol):
+    """Texts to unit vectors, for the check that a rewrite keeps the meaning."""
+
+    def encode(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
+        """Shape (len(texts), dim)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a stage may use. `llm` generates, `judge` labels (often the same); `meaning` may be absent."""
+
+    pipeline: Pipeline
+    prompts: PromptSet
+    fingerprints: Mapping[str, str]
+    llm: Llm
+    judge: Llm
+    meaning: Meaning | None = None
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """One sample and everything made from it so far; each field is filled by the stage of its name."""
+
+    passage: Passage
+    sample: Sample
+    character: Character | None = None
+    scenario: Scenario | None = None
+    query: Query | None = None
+    rewrites: tuple[Rewrite, ...] = ()
+    judgment: Judgment | None = None
+    hard_negatives: tuple[HardNegative, ...] = ()
+    skips: Mapping[str, Skip] = field(default_factory=dict)
+
+    @property
+    def document(self) -> str:
+        """Title and text of the positive, as prompts show it."""
+        return f"{self.passage.title}\n\n{self.passage.text}" if self.passage.title else self.passage.text
+
+    @property
+    def final(self) -> Query | Rewrite:
+        """The last rewrite, or the original query where no rewrite passed: what the dataset will hold."""
+        if self.rewrites:
+            return self.rewrites[-1]
+        assert self.query is not None
+        return self.query
+
+    def extended(self, rows: Sequence[Row]) -> Lineage:
+        """This lineage with the rows of one more stage."""
+        found = self
+        for row in rows:
+            match row:
+                case Character():
+                    found = replace(found, character=row)
+                case Scenario():
+                    found = replace(found, scenario=row)
+                case Query():
+                    found = replace(found, query=row)
+                case Rewrite():
+                    found = replace(found, rewrites=(*found.rewrites, row))
+                case Judgment():
+                    found = replace(found, judgment=row)
+                case HardNegative():
+                    found = replace(found, hard_negatives=(*found.hard_negatives, row))
+                case Skip():
+                    found = replace(found, skips={**found.skips, row.stage: row})
+        return found
+
+
+Work = Callable[[Lineage, Tools], Awaitable[list[Row]]]
+Parts = Callable[[Pipeline, PromptSet], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One arrow of the design. `ends` says that a skip here ends the lineage; `parent` names the row it reads."""
+
+    name: str
+    writes: type[Row]
+    version: int
+    work: Work
+    parts: Parts
+    parent: Callable[[Lineage], str]
+    ends: bool = True
+
+    def fingerprint(self, pipeline: Pipeline, prompts: PromptSet) -> str:
+        """The hash of all that this stage's rows depend on besides their parents."""
+        return fingerprint(stage=self.name, version=self.version, **self.parts(pipeline, prompts))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A prompt that got no usable answer: the reason, and what the model last said."""
+
+    reason: str
+    detail: str
+
+
+def llm_parts(llm: LlmSettings) -> dict[str, Any]:
+    """What of an LLM's settings can change an answer; never time-outs, concurrency, prices or base URLs."""
+    return {
+        "backend": llm.backend if llm.backend == "scripted" else "",
+        "model": llm.model,
+        "endpoint": llm.endpoint,
+        "temperature": llm.temperature,
+        "top_p": llm.top_p,
+        "max_tokens": llm.max_tokens,
+        "rules": llm.rules,
+    }
+
+
+def prompt_name(pipeline: Pipeline, name: str) -> str:
+    """The prompt of a stage in the variant that the pipeline chose."""
+    return f"small/{name}" if pipeline.generation.prompts == "small" else name
+
+
+def skip(stage: str, parent: str, tools: Tools, reason: str, detail: str = "") -> Skip:
+    """The row that says why a piece of work ended without one."""
+    fp = tools.fingerprints[stage]
+    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, reason, detail[:2000])
+
+
+async def ask(
+    tools: Tools,
+    stage: str,
+    values: Mapping[str, Any],
+    check: Callable[[Any], str | None],
+) -> tuple[Any, int] | Refusal:
+    """Ask a stage's prompt until the answer fits its schema and passes `check`.
+
+    `check` returns what is wrong, in words that the model is then told, or None. Returns the value and the number
+    of attempts, or a Refusal after the last.
+    """
+    pipeline = tools.pipeline
+    prompt = tools.prompts.get(prompt_name(pipeline, stage))
+    llm = pipeline.llm
+    params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
+    if llm.top_p is not None:
+        params["top_p"] = llm.top_p
+    first = Request(llm.model, prompt.render(**values), params, prompt.schema, 0, llm.endpoint, stage)
+    request = first
+    problem, said = "", ""
+    for attempt in range(1, pipeline.generation.attempts + 1):
+        answer = await tools.llm.ask(request)
+        if answer.error:
+            return Refusal(f"llm: {answer.error.partition(':')[0]}", answer.error)
+        try:
+            value = parse_answer(answer, prompt.schema or {})
+            problem = check(value) or ""
+        except ValueError as error:
+            problem = f"malformed: {error}"
+        if not problem:
+            return value, attempt
+        said = answer.text
+        # Only the last bad answer is shown: a chain of all of them grows without telling the model more.
+        request = replace(corrective(first, answer.text, problem), sample=attempt)
+    return Refusal(problem, said)

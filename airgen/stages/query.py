@@ -1,0 +1,72 @@
+"""The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airgen.keys import row_key
+from airgen.prompts import PromptSet
+from airgen.records import Query, Row
+from airgen.settings import Pipeline
+from airgen.stages import checks
+from airgen.stages.attributes import INFORMATION_TEXT, LENGTH_TEXT, TYPE_TEXT, query_attributes
+from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
+from airgen.text import LANGUAGES
+
+__all__ = ["STAGE"]
+
+
+def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    generation = pipeline.generation
+    return {
+        "prompt": prompts.get(prompt_name(pipeline, "query")).fingerprint,
+        "llm": llm_parts(pipeline.llm),
+        "language": pipeline.language,
+        "lengths": generation.lengths,
+        "types": generation.types,
+        "information": generation.information,
+        "attempts": generation.attempts,
+        "max_copied_words": generation.max_copied_words,
+    }
+
+
+async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
+    assert lineage.character is not None and lineage.scenario is not None
+    parent, fp = lineage.scenario.key, tools.fingerprints["query"]
+    language, generation = tools.pipeline.language, tools.pipeline.generation
+    # Drawn by the sample, not by the scenario: another character prompt then leaves the mix of attributes as it was.
+    length, kind, information = query_attributes(generation, lineage.sample.key)
+
+    def check(value: Any) -> str | None:
+        text = value["query"]
+        return checks.first_problem(
+            checks.wrong_script(text, language),
+            checks.self_reference(text),
+            checks.wrong_length(text, length, language),
+            checks.copied(text, lineage.document, language, generation.max_copied_words),
+        )
+
+    values = {
+        "language_name": LANGUAGES[language],
+        "document": lineage.document,
+        "character": lineage.character.text,
+        "scenario": lineage.scenario.text,
+        "length": LENGTH_TEXT[length],
+        "length_class": length,
+        "type": TYPE_TEXT[kind],
+        "type_class": kind,
+        "information": INFORMATION_TEXT[information],
+    }
+    found = await ask(tools, "query", values, check)
+    if isinstance(found, Refusal):
+        return [skip("query", parent, tools, found.reason, found.detail)]
+    value, attempts = found
+    text = " ".join(value["query"].split())
+    return [Query(row_key("query", parent, fp), parent, fp, 0, text, length, kind, information, attempts)]
+
+
+def _parent(lineage: Lineage) -> str:
+    return lineage.scenario.key if lineage.scenario else ""
+
+
+STAGE = Stage("query", Query, 1, _work, _parts, _parent)
