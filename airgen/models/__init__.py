@@ -1,0 +1,22 @@
+"""Local models by name: `path` to use one, `fetch` to download it, `verify` to check it, `catalogue` to list all."""
+
+from __future__ import annotations
+
+from airgen.models.cache import cache_dir
+from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand
+from airgen.models.fetch import Progress, fetch, fetched, path, verify
+
+__all__ = [
+    "GROUPS",
+    "ModelEntry",
+    "ModelFile",
+    "Progress",
+    "cache_dir",
+    "catalogue",
+    "entry",
+    "expand",
+    "fetch",
+    "fetched",
+    "path",
+    "verify",
+]

