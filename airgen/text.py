@@ -1,0 +1,169 @@
+"""Words and sentences in any language: `count_words("Wie geht's?", "de") == 2`.
+
+Words are the surface forms a reader would count. Languages written with spaces are split by Unicode's word
+boundaries (UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented
+by a library where it is installed (`pip install 'airgen-bench[segment]'`) and by a rough built-in rule where
+it is not; `segmenter(language)` names the one in use, so that results can record it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Callable
+from functools import cache
+
+import regex
+
+__all__ = ["LANGUAGES", "WORD", "count_words", "language_name", "segmenter", "sentences", "words"]
+
+LANGUAGES: dict[str, str] = {
+    "en": "English",
+    "zh": "Chinese",
+    "es": "Spanish",
+    "fr": "French",
+    "de": "German",
+    "ru": "Russian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "ar": "Arabic",
+    "fa": "Persian",
+    "id": "Indonesian",
+    "hi": "Hindi",
+    "bn": "Bengali",
+}
+"""The 13 languages of AIR-Bench 24.05, by ISO 639-1 code."""
+
+# UAX #29 ignores marks that follow a character (rule WB4); an emoji's variation selector is one of them.
+_MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
+_LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}]" + _MARKS
+_DIGIT = r"\p{WB=Numeric}" + _MARKS
+_JOINER = r"\p{WB=ExtendNumLet}" + _MARKS
+_HEBREW = r"\p{WB=Hebrew_Letter}" + _MARKS
+_MID = r"[\p{WB=MidLetter}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
+_MID_DIGIT = r"[\p{WB=MidNum}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
+# WB5 to WB7c; WB8 to WB12; either after the other (WB9, WB10); katakana (WB13); joined by underscores (WB13a, b).
+_LETTERS = rf"(?:{_LETTER}|(?<={_LETTER}){_MID}(?={_LETTER})|(?<={_HEBREW})(?:'|\"(?={_HEBREW})){_MARKS})"
+_DIGITS = rf"(?:{_DIGIT}|(?<={_DIGIT}){_MID_DIGIT}(?={_DIGIT}))"
+_CHUNK = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:\p{{WB=Katakana}}{_MARKS})++)"
+# Scripts without spaces: an ideograph or a hiragana stands alone, South-East Asian scripts come in runs.
+_SPACELESS = (
+    rf"[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}|\p{{LB=SA}}[\p{{LB=SA}}\p{{WB=Extend}}\p{{WB=Format}}]*+"
+)
+
+# The look-behinds keep a long run of underscores, dots or exclamation marks linear in time.
+WORD = regex.compile(
+    rf"(?:(?<!{_JOINER})(?:{_JOINER})++)?{_CHUNK}(?:(?:{_JOINER})++{_CHUNK})*(?:{_JOINER})*+|{_SPACELESS}"
+)
+"""One UAX #29 word that holds a letter or a digit, as Lucene's StandardTokenizer finds it (emoji left out)."""
+
+_LIBRARIES = {"zh": ("rjieba", "rjieba"), "ja": ("fugashi", "fugashi"), "th": ("budoux", "budoux")}
+_NO_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
+_HAS_WORD = regex.compile(r"[\p{L}\p{N}]")
+_ROUGH = regex.compile(
+    r"\p{Script=Han}{1,2}+|[\p{Script=Katakana}ー]++|\p{Script=Hiragana}{1,2}+|(?:\p{LB=SA}[\p{M}\p{Lm}]*+){1,4}+"
+    r"|(?:(?![\p{Script=Han}\p{Script=Katakana}\p{Script=Hiragana}\p{LB=SA}])[\p{L}\p{N}\p{M}_'’.])++"
+)
+
+
+def language_name(code: str) -> str:
+    """The English name of a language code; a code that is not in `LANGUAGES` stands for itself."""
+    return LANGUAGES.get(code, code)
+
+
+def words(text: str, language: str) -> list[str]:
+    """The surface words of `text`, in order, without punctuation.
+
+    `language` is an ISO 639-1 code; one that is unknown is split as a language with spaces.
+    """
+    if language not in _NO_SPACES:
+        return list(WORD.findall(text))
+    return [word for word in _segment(language)(text) if _HAS_WORD.search(word)]
+
+
+def count_words(text: str, language: str) -> int:
+    """How many words `words` would give."""
+    return len(words(text, language))
+
+
+def segmenter(language: str) -> str:
+    """What splits this language's words: `unicode`, a library's name, or `rough` where that is not installed."""
+    if language not in _NO_SPACES:
+        return "unicode"
+    library = _LIBRARIES.get(language)
+    return library[0] if library and importlib.util.find_spec(library[1]) else "rough"
+
+
+@cache
+def _segment(language: str) -> Callable[[str], list[str]]:
+    """The splitter of a language without spaces; models and dictionaries load once a process."""
+    name = segmenter(language)
+    if name == "rjieba":
+        cut = importlib.import_module("rjieba").cut
+        return lambda text: list(cut(text))
+    if name == "fugashi":
+        try:
+            tagger = importlib.import_module("fugashi").Tagger()
+        except RuntimeError as error:  # fugashi without a dictionary
+            warnings.warn(f"no dictionary for fugashi ({str(error).splitlines()[0]})", stacklevel=2)
+            return _rough
+        return lambda text: [node.surface for node in tagger(text)]
+    if name == "budoux":
+        parser = importlib.import_module("budoux").load_default_thai_parser()
+        return lambda text: list(parser.parse(text))
+    return _rough
+
+
+def _rough(text: str) -> list[str]:
+    """Pairs of ideographs or hiragana, runs of katakana, four Thai clusters: the mean length of a word there."""
+    return list(_ROUGH.findall(text))
+
+
+# Where sentences end. Scripts with full-width or Indic stops need no space after them; a Latin or Arabic full
+# stop ends a sentence only before a space, so that 3.5 and example.org stay whole.
+_CLOSE = r"[\"'”’»›)\]）」』】〉》]*+"
+_LOOSE = rf"(?<![.!?։۔؛…])[.!?։۔؛…]++{_CLOSE}(?=\s)"
+_BREAKS = {
+    "zh": rf"[。！？｡…；]++{_CLOSE}|{_LOOSE}",
+    "ja": rf"[。！？｡…]++{_CLOSE}|{_LOOSE}",
+    "th": rf"{_LOOSE}|(?<=\p{{LB=SA}})\s{{2,}}",
+}
+_DEFAULT = rf"[。！？｡؟।॥]++{_CLOSE}|{_LOOSE}"
+_PARAGRAPH = r"\n\s*\n"
+# A full stop after these ends no sentence; single letters (initials) and e.g. are found by form.
+_ABBREVIATIONS = regex.compile(
+    r"(?:^|[\s(\[“\"])(?:\p{L}|(?:\p{L}\.)+\p{L}|Mr|Mrs|Ms|Dr|Prof|St|Mt|Jr|Sr|vs|etc|cf|al|ca|approx|[Ff]igs?|[Ee]qs?"
+    r"|[Ss]ec|[Cc]h|[Vv]ol|pp|eds?|Gen|Col|Sgt|Rev|Hon|Inc|Ltd|Co|Corp|Nr|Bd|bzw|usw|evtl|ggf|Abs|Art|Abb|Hr|Fr|Sra"
+    r"|Sr|Dra|Ud|Uds|núm|pág|Mme|Mlle|MM|г|гг|им|т|ул|стр|руб|тыс|млн|млрд|см|др|проф|dll|dsb|dst|hlm|Jl|Bpk)$"
+)
+_NUMBERED = regex.compile(r"(?:^|\s)(?:[Nn]os?|[Aa]rts?)$")  # `no.` is an abbreviation only before a number
+
+
+@cache
+def _breaks(language: str) -> regex.Pattern[str]:
+    return regex.compile(rf"(?:{_BREAKS.get(language, _DEFAULT)})|{_PARAGRAPH}")
+
+
+def sentences(text: str, language: str) -> list[str]:
+    """The sentences of `text`, in order, stripped, none empty; together they hold all its visible characters.
+
+    Each language's own terminators count (。？！ ؟ ۔ । ॥); blank lines end a sentence too.
+    """
+    found, start = [], 0
+    for stop in _breaks(language).finditer(text):
+        if stop[0].rstrip("\"'”’»›)]").endswith(".") and _is_abbreviation(text, start, stop.start(), stop.end()):
+            continue
+        found.append(text[start : stop.end()].strip())
+        start = stop.end()
+    found.append(text[start:].strip())
+    return [sentence for sentence in found if sentence]
+
+
+def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:
+    """Whether the full stop at `stop` belongs to an abbreviation or to an ordinal before a lower-case word."""
+    after = text[end : end + 40].lstrip()[:1]
+    if after.islower():
+        return True
+    before = text[max(start, stop - 24) : stop]
+    return bool(_ABBREVIATIONS.search(before) or (after.isdigit() and _NUMBERED.search(before)))

@@ -1,0 +1,94 @@
+"""Words and sentences of airgen.text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen import text as text_module
+from airgen.text import LANGUAGES, count_words, segmenter, sentences, words
+
+
+def test_the_thirteen_languages() -> None:
+    assert len(LANGUAGES) == 13
+    assert LANGUAGES["fa"] == "Persian"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "Don't pay $3.50, or 1,000!", ["Don't", "pay", "3.50", "or", "1,000"]),
+        ("en", "U.S.A. foo_bar's __init__ ___ :-)", ["U.S.A", "foo_bar's", "__init__"]),
+        ("de", "Geht's? Zähl' 2:1", ["Geht's", "Zähl", "2", "1"]),
+        ("hi", "मैं घर जा रहा हूँ।", ["मैं", "घर", "जा", "रहा", "हूँ"]),
+        ("bn", "আমি ভাত খাই।", ["আমি", "ভাত", "খাই"]),
+        ("ar", "هل أنت بخير؟", ["هل", "أنت", "بخير"]),
+        ("fa", "می‌خواهم بروم", ["می‌خواهم", "بروم"]),  # the zero-width non-joiner is inside a word
+        ("ko", "나는 학교에 간다.", ["나는", "학교에", "간다"]),
+        ("ru", "Что-то не так?", ["Что", "то", "не", "так"]),
+        ("en", "", []),
+        ("en", " \n!?", []),
+    ],
+)
+def test_words_of_languages_with_spaces(language: str, text: str, expected: list[str]) -> None:
+    assert words(text, language) == expected
+    assert count_words(text, language) == len(expected)
+
+
+def test_rough_words_where_no_segmenter_is_installed() -> None:
+    rough = text_module._rough
+    assert rough("我来到北京清华，用Python3。") == ["我来", "到北", "京清", "华", "用", "Python3"]
+    assert rough("コンピューターが好き") == ["コンピューター", "が", "好", "き"]
+
+
+def test_chinese_and_japanese_are_segmented() -> None:
+    pytest.importorskip("rjieba")
+    assert segmenter("zh") == "rjieba"
+    assert words("我来到北京清华大学。", "zh") == ["我", "来到", "北京", "清华大学"]
+    pytest.importorskip("fugashi")
+    assert words("東京都に住む。", "ja") == ["東京", "都", "に", "住む"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        (
+            "en",
+            'Dr. J. Smith paid 3.50. "Yes." See e.g. fig. 2!',
+            ["Dr. J. Smith paid 3.50.", '"Yes."', "See e.g. fig. 2!"],
+        ),
+        ("en", "No stop\n\nNext one", ["No stop", "Next one"]),
+        ("zh", "他说：“好！”然后走了。结束", ["他说：“好！”", "然后走了。", "结束"]),
+        ("ja", "「はい。」と言った。", ["「はい。」", "と言った。"]),
+        ("hi", "मैं घर हूँ। तुम?", ["मैं घर हूँ।", "तुम?"]),
+        ("ar", "هل أنت بخير؟ نعم. شكرا", ["هل أنت بخير؟", "نعم.", "شكرا"]),
+        ("de", "Das war z.B. Dr. Müller. Gut.", ["Das war z.B. Dr. Müller.", "Gut."]),
+        ("ru", "Это было в 1990 г. в Москве. Да.", ["Это было в 1990 г. в Москве.", "Да."]),
+        ("en", " \n", []),
+    ],
+)
+def test_sentences(language: str, text: str, expected: list[str]) -> None:
+    assert sentences(text, language) == expected
+
+
+@given(st.text(alphabet=st.sampled_from("aB1 .!?…。！؟।”)\n'_é"), max_size=60), st.sampled_from(sorted(LANGUAGES)))
+def test_sentences_lose_no_visible_character(text: str, language: str) -> None:
+    found = sentences(text, language)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(sentence == sentence.strip() and sentence for sentence in found)
+
+
+@given(st.text(max_size=80))
+def test_words_are_in_the_text_in_order(text: str) -> None:
+    start = 0
+    for word in words(text, "en"):
+        start = text.index(word, start) + len(word)
+
+
+@pytest.mark.parametrize("unit", ["_", ".", "a.", "!", "a'", "_a", "'", "́", "\n ", "é́."])
+def test_long_runs_take_linear_time(unit: str) -> None:
+    """A quadratic pattern would need many minutes for this."""
+    text = unit * 50_000
+    words(text, "en")
+    sentences(text, "en")
