@@ -17,7 +17,18 @@ from airgen.errors import AirgenError
 from airgen.keys import content_key
 from airgen.records import Answer
 
-__all__ = ["Backend", "Llm", "Message", "Refused", "Reply", "Request", "Retry", "parse_logprobs"]
+__all__ = [
+    "AnswerStore",
+    "Backend",
+    "Llm",
+    "Message",
+    "Refused",
+    "Reply",
+    "Request",
+    "Retry",
+    "ServerLimits",
+    "parse_logprobs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +82,31 @@ class Reply:
     cached_tokens: int = 0
     completion_tokens: int = 0
     logprobs: Sequence[Sequence[tuple[str, float]]] = ()
+    limits: ServerLimits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What a server says of its limits: each quantity with what remains and the seconds until it is full again."""
+
+    requests: int | None = None
+    requests_left: int | None = None
+    requests_reset: float | None = None
+    tokens: int | None = None
+    tokens_left: int | None = None
+    tokens_reset: float | None = None
 
 
 class Retry(AirgenError):
-    """A failure that may pass: 429, 5xx, a dropped connection, a time-out. `after` is the server's wish in seconds."""
+    """A failure that may pass: 429, 5xx, a dropped connection, a time-out. `after` is the server's wish in seconds.
 
-    def __init__(self, reason: str, after: float | None = None) -> None:
-        self.reason, self.after = reason, after
-        super().__init__(reason)
+    `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`; `detail` is what the
+    server or the operating system said.
+    """
+
+    def __init__(self, reason: str, after: float | None = None, detail: str = "") -> None:
+        self.reason, self.after, self.detail = reason, after, detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
 class Refused(AirgenError):
@@ -98,6 +126,22 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Release connections and processes."""
+        ...
+
+
+class AnswerStore(Protocol):
+    """What the engine needs of `airgen.store.Store`."""
+
+    def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
+        """The answers that are on the disk, by key. May block."""
+        ...
+
+    def forget(self, answers: Sequence[str]) -> None:
+        """Remove failed answers, so that they can be asked again. May block."""
+        ...
+
+    async def commit(self, rows: Sequence[Answer]) -> None:
+        """Return once the rows are on the disk."""
         ...
 
 

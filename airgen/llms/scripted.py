@@ -1,0 +1,229 @@
+"""A backend without a model: deterministic answers from rules, for tests, docs and dry runs of a whole pipeline.
+
+    backend = ScriptedBackend()                                           # sensible answers for all stages
+    backend = ScriptedBackend(rules={"query": lambda request: '{"query": "why?"}'})
+    backend = ScriptedBackend(faults={"prose": 0.05, "refuse": 0.02}, seed=7)      # 5 % and 2 % of requests
+
+An answer depends on the request alone, so order, concurrency and resume change nothing. Queries are made of the
+document's own words, so retrieval over them makes sense; the judge compares words too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from airgen.errors import SettingsError
+from airgen.keys import rng
+from airgen.llms.base import Refused, Reply, Request
+from airgen.registry import closest
+
+__all__ = ["FAULTS", "RULES", "ScriptedBackend", "document", "last_block"]
+
+Rule = Callable[[Request], str]
+
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
+_QUERY = re.compile(r"(?ims)<query\b[^>]*>\s*(.*?)\s*</query>|^\W*query\W*:\s*(.+?)$")
+_COUNT = re.compile(r"\b(one|two|three|four|five|six|seven|\d{1,2})\b[^.\n]{0,40}\bdocuments?\b", re.IGNORECASE)
+_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
+_ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
+_PLACES = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
+
+
+class ScriptedBackend:
+    """Answers from `rules`: stage -> function of the request. A stage without a rule gets the stage's default.
+
+    faults: name (see `FAULTS`) -> share of the requests, chosen by `seed` and the request's key. latency: seconds
+    that each call takes. Raises SettingsError for an unknown fault.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: Mapping[str, Rule] | None = None,
+        faults: Mapping[str, float] | None = None,
+        seed: int = 0,
+        latency: float = 0.0,
+    ) -> None:
+        self._rules: dict[str, Rule] = {**RULES, **(rules or {})}
+        self._faults, self._seed, self._latency = dict(faults or {}), seed, latency
+        self.calls = 0
+        for name in self._faults:
+            if name not in FAULTS:
+                raise SettingsError([f"llm.faults: unknown fault {name!r}{closest(name, list(FAULTS))}"])
+
+    async def send(self, request: Request) -> Reply:
+        """Answer by rule, after `latency` seconds. Raises Refused where a fault says so."""
+        self.calls += 1
+        if self._latency:
+            await asyncio.sleep(self._latency)
+        text = self._rules.get(request.stage, _echo)(request)
+        finish = "stop"
+        fault = self._fault(request)
+        if fault == "refuse":
+            raise Refused("content_filter")
+        if fault:
+            text = FAULTS[fault](text, rng("fault", request.key))
+            finish = "length" if fault == "truncate" else "stop"
+        prompt = sum(len(message.content) for message in request.messages) // 4 + 4
+        return Reply(
+            text=text,
+            finish_reason=finish,
+            prompt_tokens=prompt,
+            cached_tokens=0,
+            completion_tokens=len(text) // 4 + 1,
+            logprobs=_yes_no(text) if request.params.get("logprobs") else (),
+        )
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _fault(self, request: Request) -> str:
+        """The fault that strikes this request, or nothing: one draw, laid over the faults' shares."""
+        draw = rng("faults", self._seed, request.key).random()
+        for name, share in self._faults.items():
+            if draw < share:
+                return name
+            draw -= share
+        return ""
+
+
+# -- what the prompt holds -------------------------------------------------------------------------------------
+
+
+def document(request: Request) -> str:
+    """The document in the prompt: the first <document> (or <passage>, <text>) block, else the longest paragraph."""
+    text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+    if found := _BLOCK.search(text):
+        return found[2]
+    return max(text.split("\n\n"), key=len)
+
+
+def last_block(request: Request) -> str:
+    """What varies: the query in the prompt, or its last paragraph."""
+    text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+    if found := list(_QUERY.finditer(text)):
+        return found[-1][1] or found[-1][2]
+    return text.rstrip().split("\n\n")[-1]
+
+
+def _keywords(text: str, n: int, random: Random) -> list[str]:
+    """n words of the text in its order, rare and long ones preferred; those of one sentence stay together."""
+    words = [word.lower() for word in _WORD.findall(text)]
+    if not words:
+        return (text.split() or ["this", "document"])[:n]
+    counts = Counter(words)
+    start = random.randrange(max(1, len(words) - 3 * n))
+    window = words[start : start + 3 * n]
+    best = sorted(dict.fromkeys(window), key=lambda word: (counts[word], -len(word), word))[:n]
+    return [word for word in dict.fromkeys(window) if word in best]
+
+
+# -- one rule a stage ------------------------------------------------------------------------------------------
+
+
+def _characters(request: Request) -> str:
+    random = rng("character", request.key)
+    topic = " ".join(_keywords(document(request), 2, random))
+    roles = random.sample(_ROLES, 3)
+    return json.dumps({"characters": [f"a {role} interested in {topic}" for role in roles]}, ensure_ascii=False)
+
+
+def _scenarios(request: Request) -> str:
+    random = rng("scenario", request.key)
+    topic = " ".join(_keywords(document(request), 2, random))
+    places = random.sample(_PLACES, 3)
+    return json.dumps({"scenarios": [f"{place} about {topic}" for place in places]}, ensure_ascii=False)
+
+
+def _query(request: Request) -> str:
+    random = rng("query", request.key)
+    words = _keywords(document(request), 5, random)
+    return json.dumps({"query": " ".join(["how does", *words, "work?"])}, ensure_ascii=False)
+
+
+def _rewrite(request: Request) -> str:
+    random = rng("rewrite", request.key)
+    words = [word for word in last_block(request).split() if word.lower() not in {"how", "does", "work?", "explain"}]
+    random.shuffle(words)
+    return json.dumps({"query": " ".join(["explain", *words])}, ensure_ascii=False)
+
+
+def _hard_negatives(request: Request) -> str:
+    random = rng("hard_negative", request.key)
+    said = _COUNT.search("\n".join(message.content for message in request.messages))
+    n = _NUMBERS.get(said[1].lower(), 0) or int(said[1]) if said else 3
+    words = _keywords(last_block(request), 6, random)
+    documents = []
+    for number in range(1, n + 1):
+        random.shuffle(words)
+        text = f"Unlike what one may think, {' '.join(words)} is another matter (note {number}); see elsewhere."
+        documents.append({"title": " ".join(words[:2]), "text": text})
+    return json.dumps({"documents": documents}, ensure_ascii=False)
+
+
+def _overlap(request: Request) -> float:
+    """Share of the query's words that stand in the document, 0 to 1."""
+    query = {word.lower() for word in _WORD.findall(last_block(request))}
+    there = {word.lower() for word in _WORD.findall(document(request))}
+    return len(query & there) / max(1, len(query))
+
+
+def _judge(request: Request) -> str:
+    return str(min(3, int(_overlap(request) * 4)))
+
+
+def _judge_yes_no(request: Request) -> str:
+    return "Yes" if _overlap(request) >= 0.5 else "No"
+
+
+def _echo(request: Request) -> str:
+    return " ".join(_keywords(last_block(request), 8, rng("echo", request.key)))
+
+
+RULES: dict[str, Rule] = {
+    "character": _characters,
+    "scenario": _scenarios,
+    "query": _query,
+    "rewrite": _rewrite,
+    "hard_negative": _hard_negatives,
+    "judge": _judge,
+    "judgment": _judge,
+    "judge_yes_no": _judge_yes_no,
+}
+"""The default rule of every stage that asks an LLM."""
+
+
+def _yes_no(text: str) -> Sequence[Sequence[tuple[str, float]]]:
+    """Log-probabilities of the first token: nine to one for what was answered."""
+    other = "No" if text == "Yes" else "Yes"
+    return [[(text, math.log(0.9)), (other, math.log(0.1))]]
+
+
+# -- faults ----------------------------------------------------------------------------------------------------
+
+
+def _one_item(text: str, random: Random) -> str:
+    """One item where several were asked for."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return json.dumps({name: item[:1] if isinstance(item, list) else item for name, item in value.items()})
+
+
+FAULTS: dict[str, Callable[[str, Random], str]] = {
+    "refuse": lambda text, random: "",  # raised as Refused before it gets here
+    "empty": lambda text, random: "",
+    "prose": lambda text, random: "I am sorry, but as a language model I cannot do that. Let me explain why.",
+    "truncate": lambda text, random: text[: max(1, random.randrange(max(2, len(text) - 2)))],
+    "language": lambda text, random: json.dumps({"query": "这是一个用中文写的问题吗？"}, ensure_ascii=False),
+    "one_item": _one_item,
+}
+"""What can go wrong with an answer: name -> what becomes of the text."""

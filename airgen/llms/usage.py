@@ -1,0 +1,100 @@
+"""Live counters of the engine, by stage: for progress bars, `airgen status` and the bill."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from airgen.records import Answer
+
+__all__ = ["StageUsage", "Usage"]
+
+_WINDOW = 30.0  # seconds over which a rate is taken
+
+
+@dataclass(slots=True)
+class StageUsage:
+    """What one stage has asked for. Tokens and money count calls of this process only, not answers from the disk.
+
+    calls: sent and finished, failures included; from_disk: answered without a call; failures: by reason, calls
+    that ended without an answer; retries: by reason, attempts that were repeated; cached_tokens are among
+    prompt_tokens; usd: US dollars; in_flight, waiting: calls on the line, calls standing in line for it.
+    """
+
+    calls: int = 0
+    from_disk: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    in_flight: int = 0
+    waiting: int = 0
+    _finished: deque[float] = field(default_factory=lambda: deque(maxlen=4096))
+
+    def add(self, answer: Answer, now: float) -> None:
+        """Count a finished call."""
+        self.calls += 1
+        self.prompt_tokens += answer.prompt_tokens
+        self.cached_tokens += answer.cached_tokens
+        self.completion_tokens += answer.completion_tokens
+        self.usd += answer.cost_usd
+        if answer.error:
+            self.failures[answer.error] += 1
+        self._finished.append(now)
+
+    def rate(self, now: float) -> float:
+        """Calls finished a second over the last half minute; 0 before the second one."""
+        while self._finished and self._finished[0] < now - _WINDOW:
+            self._finished.popleft()
+        if len(self._finished) < 2:
+            return 0.0
+        return (len(self._finished) - 1) / max(now - self._finished[0], 1e-9)
+
+    def as_dict(self, now: float) -> dict[str, Any]:
+        """Plain values, for the status file and `--json`."""
+        return {
+            "calls": self.calls,
+            "from_disk": self.from_disk,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "usd": round(self.usd, 6),
+            "failures": dict(sorted(self.failures.items())),
+            "retries": dict(sorted(self.retries.items())),
+            "in_flight": self.in_flight,
+            "waiting": self.waiting,
+            "rate": round(self.rate(now), 3),
+        }
+
+
+class Usage(dict[str, StageUsage]):
+    """Stage -> its counters; a stage appears with its first call."""
+
+    def __missing__(self, stage: str) -> StageUsage:
+        self[stage] = StageUsage()
+        return self[stage]
+
+    @property
+    def usd(self) -> float:
+        """Money of this process, all stages."""
+        return sum(stage.usd for stage in self.values())
+
+    @property
+    def calls(self) -> int:
+        """Finished calls of this process, all stages."""
+        return sum(stage.calls for stage in self.values())
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Calls that ended without an answer, by reason, all stages."""
+        total: Counter[str] = Counter()
+        for stage in self.values():
+            total.update(stage.failures)
+        return total
+
+    def as_dict(self, now: float) -> dict[str, dict[str, Any]]:
+        """Plain values, in the order of the stages' first calls."""
+        return {stage: counters.as_dict(now) for stage, counters in self.items()}
