@@ -20,6 +20,11 @@ REGISTRY: dict[str, dict[str, str]] = {
         "embedded": "airgen.llms.embedded:EmbeddedBackend",
         "scripted": "airgen.llms.scripted:ScriptedBackend",
     },
+    "reader": {
+        "json": "airgen.corpus.readers.records:JsonReader",
+        "jsonl": "airgen.corpus.readers.records:JsonLinesReader",
+        "python-topics": "airgen.corpus.readers.topics:TopicsReader",
+    },
 }
 
 # Top-level package of an import -> (distribution, extra).

@@ -1,0 +1,8 @@
+"""Corpora: readers, cleaners, chunking, and `prepare`, which lines them up."""
+
+from __future__ import annotations
+
+from airgen.corpus.prepare import prepare
+from airgen.corpus.settings import CorpusSettings, load_corpus_settings
+
+__all__ = ["CorpusSettings", "load_corpus_settings", "prepare"]

@@ -1,0 +1,136 @@
+"""LlamaIndex's node parser (SimpleNodeParser is an alias of SentenceSplitter) with exact offsets.
+
+    chunks("One. Two. ...", language="en", size=200, overlap=50)   ->  [Chunk(0, 812, 198), Chunk(640, ...), ...]
+
+`text[start:end]` is the chunk, always. Chunks come in order, overlap by whole sentences of at most `overlap`
+tokens, and together hold every visible character. Source: paper, appendix A.1, chunk_size 200, chunk_overlap 50.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from airgen.corpus.tokens import load_tokenizer
+from airgen.errors import CorpusError
+from airgen.registry import load_extra
+from airgen.text import sentences
+
+__all__ = ["Chunk", "align", "chunks", "sentence_pieces"]
+
+# What the languages without a trained splitter need, and what the English one of LlamaIndex does well.
+_PUNKT = {"en"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a text, by character offsets, and its length in tokens."""
+
+    start: int
+    end: int
+    tokens: int
+
+
+def chunks(
+    text: str, *, language: str = "en", size: int = 200, overlap: int = 50, tokenizer: str = "cl100k_base"
+) -> list[Chunk]:
+    """Cut `text`. Raises MissingExtra without llama-index-core, CorpusError without the tokenizer's vocabulary."""
+    if not text.strip():
+        return []
+    counter = load_tokenizer(tokenizer, language)
+    splitter = _splitter(language, size, overlap, tokenizer)
+    try:
+        found = splitter(text)
+    except ValueError as error:  # one character of more tokens than chunk_size
+        raise CorpusError(f"chunk_size {size} is smaller than one character of the text; raise long_doc.chunk_size") from error
+    sizes = counter.count(found)
+    return [Chunk(start, end, tokens) for (start, end), tokens in zip(align(text, found), sizes, strict=True)]
+
+
+def sentence_pieces(text: str, language: str) -> list[str]:
+    """The sentences with the space that follows them: joined, they are the text."""
+    found = sentences(text, language)
+    starts, at = [], 0
+    for sentence in found:
+        at = text.index(sentence, at)
+        starts.append(at)
+        at += len(sentence)
+    if not starts:
+        return [text]
+    starts[0] = 0
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def align(text: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
+    """Offsets of pieces that cover the text in order, each starting no later than the last one's end.
+
+    A piece may occur several times; the places are chosen so that no visible character is left out. Raises
+    CorpusError if there is no such choice: the splitter then changed the text.
+    """
+    # Depth first: `options[i]` are the untried places of piece i; ties are rare, so this is a walk in practice.
+    places: list[tuple[int, int]] = []
+    options: list[list[int]] = [_places(text, pieces[0], 0, _skip(text, 0))] if pieces else []
+    dead: set[tuple[int, int]] = set()
+    while options:
+        index = len(places)
+        if not options[-1]:
+            options.pop()
+            if places:
+                dead.add((index - 1, places.pop()[0]))
+            continue
+        start = options[-1].pop()
+        if (index, start) in dead:
+            continue
+        end = start + len(pieces[index])
+        places.append((start, end))
+        if len(places) == len(pieces):
+            if _skip(text, end) == len(text):
+                return places
+            dead.add((index, places.pop()[0]))
+            continue
+        options.append(_places(text, pieces[len(places)], start + 1, _skip(text, end)))
+    if not pieces:
+        return []
+    raise CorpusError("the node parser returned chunks that are not pieces of the text")
+
+
+def _places(text: str, piece: str, least: int, most: int) -> list[int]:
+    """Where `piece` occurs with a start in [least, most], the last (and so the most likely to be tried first) earliest."""
+    found, at = [], text.find(piece, least, most + len(piece))
+    while at != -1 and at <= most:
+        found.append(at)
+        at = text.find(piece, at + 1, most + len(piece))
+    return found[::-1]
+
+
+def _skip(text: str, at: int) -> int:
+    """The first visible character from `at` on, or the end."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+@cache
+def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callable[[str], list[str]]:
+    from airgen.corpus.tokens import _encoding
+
+    logging.getLogger("nltk").setLevel(logging.ERROR)
+    module = load_extra("llama_index.core.node_parser", "the Long-Doc task's chunking")
+    if tokenizer == "words":
+        from airgen.text import words
+
+        tokenize: Callable[[str], Sequence[object]] = lambda text: words(text, language)  # noqa: E731
+    else:
+        tokenize = _encoding(tokenizer).encode_ordinary
+    # LlamaIndex's English sentence splitter drops the space before the first sentence of a piece, and knows no
+    # other language; ours is a partition of the text in all of them.
+    parser = module.SentenceSplitter(
+        chunk_size=size,
+        chunk_overlap=overlap,
+        tokenizer=tokenize,
+        chunking_tokenizer_fn=lambda text: sentence_pieces(text, language),
+    )
+    split: Callable[[str], list[str]] = parser.split_text
+    return split

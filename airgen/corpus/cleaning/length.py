@@ -1,0 +1,46 @@
+"""Too short or too long, in tokens of the corpus's tokenizer (paper, A.1: "too short or too long")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.corpus.tokens import Tokenizer
+
+__all__ = ["CountTokens", "Length"]
+
+
+class CountTokens:
+    """Set each item's number of tokens."""
+
+    name = "tokens"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._count = tokenizer.count
+
+    def change(self, items: Sequence[Item]) -> None:
+        """Count in one batch."""
+        for item, size in zip(items, self._count([item.document.text for item in items]), strict=True):
+            item.tokens = size
+
+
+class Length:
+    """Drop texts outside the limits, both inclusive."""
+
+    name = "length"
+
+    def __init__(self, least: int, most: int | None) -> None:
+        self._least, self._most = least, most
+
+    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+        """Empty, too short, too long or kept."""
+        return [self._judge(item) for item in items]
+
+    def _judge(self, item: Item) -> Verdict:
+        if not item.document.text:
+            return Verdict(False, "empty")
+        if item.tokens < self._least:
+            return Verdict(False, "too short", f"{item.tokens} tokens < {self._least}")
+        if self._most is not None and item.tokens > self._most:
+            return Verdict(False, "too long", f"{item.tokens} tokens > {self._most}")
+        return KEEP

@@ -1,0 +1,70 @@
+"""Text as it should be: NFC, no control characters, no escape sequences, no stray spaces.
+
+>>> normalise("\\ufeffA\\r\\nb\\x00\\u0007  c \\n\\n\\n\\nd")
+'A\\nb c\\n\\nd'
+
+Zero-width joiners and non-joiners stay: Persian, Hindi and Bengali are misspelt without them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+
+from airgen.corpus.cleaning.base import Item
+
+__all__ = ["Normalise", "normalise", "normalise_line"]
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Controls except \n and \t; soft hyphen, zero-width space, bidi overrides and isolates, byte order mark, non-characters.
+_UNWANTED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SPACES = re.compile(r"[^\S\n\t]+|\t")
+_BEFORE_BREAK = re.compile(r" +\n")
+_BREAKS = re.compile(r"\n{3,}")
+_DIRTY = re.compile(r"[^\n -~]| {2}| \n|\n{3}|^\s|\s\Z")
+
+
+def normalise(text: str) -> str:
+    """Line breaks as \\n, at most one blank line in a row, runs of spaces as one except at the start of a line."""
+    if text.isascii() and not _DIRTY.search(text):  # most English documents: nothing to do
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n\n").replace("\x0c", "\n")
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    text = _UNWANTED.sub("", text)
+    if _SURROGATE.search(text):
+        text = _SURROGATE.sub("\ufffd", text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    # Indentation carries meaning in code and lists; elsewhere a run of spaces is one space.
+    rows = []
+    for row in text.split("\n"):
+        row = row.expandtabs(4)
+        body = row.lstrip()
+        indent = min(len(row) - len(body), 64)
+        rows.append(" " * indent + " ".join(body.split()) if body else "")
+    return _BREAKS.sub("\n\n", "\n".join(rows)).strip()
+
+
+def normalise_line(text: str) -> str:
+    """The same on one line: titles and ids."""
+    return " ".join(normalise(text).split())
+
+
+class Normalise:
+    """Normalise title and text."""
+
+    name = "normalise"
+
+    def change(self, items: Sequence[Item]) -> None:
+        """Replace the documents whose title or text was not clean."""
+        for item in items:
+            document = item.document
+            text, title = normalise(document.text), normalise_line(document.title)
+            if text is not document.text or title != document.title:
+                item.document = replace(document, text=text, title=title)

