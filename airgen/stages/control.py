@@ -56,7 +56,7 @@ def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[
     """How many re-rankers pre-label each recalled document positive: those that rank it within its threshold.
 
     Ranks are by score, best first; equal scores stand in the order of the recall, so a tie is decided the same way
-    for every re-ranker. Generated negatives have their own threshold (A.3).
+    for every re-ranker. `negatives`, those generated for this query, have a threshold of their own (A.3).
     """
     counts: dict[str, int] = {}
     for prelabel in prelabels:
@@ -81,18 +81,17 @@ class Pair:
 def pairs_to_judge(
     query: str,
     positive: str,
-    own_negatives: Sequence[str],
-    all_negatives: set[str],
+    negatives: Sequence[str],
     prelabels: Sequence[Prelabel],
     thresholds: Thresholds,
 ) -> list[Pair]:
     """Table 2's second column for one query: who is shown to the LLM besides the original positive.
 
     More than half of the re-rankers must agree, so of two both, of four three. Negatives that were generated for
-    other queries are documents of the corpus like any other here, at the threshold of negatives.
+    other queries are documents of the corpus like any other here.
     """
-    counts = votes(prelabels, thresholds, all_negatives)
-    own = set(own_negatives)
+    own = set(negatives)
+    counts = votes(prelabels, thresholds, own)
     chosen = [id_ for id_, count in counts.items() if count * 2 > len(prelabels) and id_ != positive]
     return [Pair(query, id_, "negative" if id_ in own else "other") for id_ in sorted(chosen)]
 

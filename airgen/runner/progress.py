@@ -1,0 +1,109 @@
+"""The only progress display: a rich bar a stage on the terminal, and a status file for other processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+__all__ = ["Display", "read_status"]
+
+STATUS_SECONDS = 1.0
+
+
+class Display:
+    """Progress to the terminal and to `status.json`; without a terminal, a line at each stage's end."""
+
+    def __init__(self, status_file: Path, console: Console | None = None) -> None:
+        self.status_file = status_file
+        self.console = console or Console(stderr=True)
+        self.state: dict[str, Any] = {"stages": {}}
+        self._written = 0.0
+        self._progress: Progress | None = None
+
+    @contextmanager
+    def stage(self, name: str, total: int | None, done: int = 0, note: str = "") -> Iterator[Bar]:
+        """A bar for one stage; `total` may be unknown."""
+        columns = (
+            TextColumn("{task.description:<16}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.fields[note]}", markup=False),
+        )
+        interactive = self.console.is_terminal
+        with Progress(*columns, console=self.console, disable=not interactive) as progress:
+            task = progress.add_task(name, total=total, completed=done, rate="", note=note)
+            bar = Bar(self, progress, task, name, total, done)
+            self.update(name, total=total, done=done)
+            try:
+                yield bar
+            finally:
+                self.update(name, force=True, done=bar.done)
+                if not interactive:
+                    seconds = time.monotonic() - bar.began
+                    of = "" if total is None else f" of {total:,}"
+                    self.console.print(
+                        f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip(), markup=False
+                    )
+
+    def say(self, text: str) -> None:
+        """One line above the bars."""
+        self.console.print(text, markup=False, highlight=False)
+
+    def update(self, name: str, *, force: bool = False, **values: Any) -> None:
+        """Change one stage's values in the status file, at most once a second."""
+        self.state["stages"].setdefault(name, {}).update(values)
+        now = time.monotonic()
+        if force or now - self._written >= STATUS_SECONDS:
+            self._written = now
+            self.write()
+
+    def write(self, **values: Any) -> None:
+        """Write the status file at once, with top-level values added."""
+        self.state.update(values)
+        temporary = self.status_file.with_suffix(".tmp")
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**self.state, "pid": os.getpid(), "updated": time.time()}), encoding="utf-8")
+        temporary.replace(self.status_file)
+
+
+class Bar:
+    """One stage's progress."""
+
+    def __init__(
+        self, display: Display, progress: Progress, task: Any, name: str, total: int | None, done: int
+    ) -> None:
+        self._display, self._progress, self._task = display, progress, task
+        self.name, self.total, self.done, self.note = name, total, done, ""
+        self.began = time.monotonic()
+        self._start = done
+
+    def advance(self, count: int = 1, note: str | None = None, **values: Any) -> None:
+        """`count` more items are done; `note` stands at the bar's end, `values` go to the status file."""
+        self.done += count
+        if note is not None:
+            self.note = note
+        rate = (self.done - self._start) / max(time.monotonic() - self.began, 1e-6)
+        shown = f"{rate:,.1f}/s" if rate >= 1 else f"{rate * 60:,.1f}/min"
+        self._progress.update(self._task, advance=count, rate=shown, note=self.note)
+        self._display.update(self.name, done=self.done, total=self.total, rate=round(rate, 4), note=self.note, **values)
+
+
+def read_status(path: Path) -> dict[str, Any] | None:
+    """What the status file says, or None where there is none (or none that is whole)."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
