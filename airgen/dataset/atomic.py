@@ -1,0 +1,87 @@
+"""A directory that appears whole or not at all: built under another name beside its place, renamed at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from airgen.dataset.files import fsync_tree
+from airgen.errors import DatasetError
+
+__all__ = ["building"]
+
+
+@contextmanager
+def building(out: Path, marker: str = "manifest.json") -> Iterator[Path]:
+    """Yields an empty directory to fill; when the block ends without an error it becomes `out`.
+
+    An older `out` is replaced only if it is empty or holds `marker`, the file that is written last. After an
+    error nothing of the new directory stays and the older one is untouched. Raises DatasetError where `out`
+    holds something else, or the disk refuses.
+    """
+    _check_replaceable(out, marker)
+    partial = out.parent / f".{out.name}.partial-{os.getpid()}"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _clear_leftovers(out)
+        partial.mkdir()
+        yield partial
+        if not (partial / marker).is_file():
+            raise DatasetError(f"{out}: was not finished, {marker} is missing")
+        fsync_tree(partial)
+        _swap(partial, out)
+    except OSError as error:
+        raise DatasetError(f"{out}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check_replaceable(out: Path, marker: str) -> None:
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise DatasetError(f"{out} is not a directory: choose another place for the dataset")
+    if out.is_dir() and any(out.iterdir()) and not (out / marker).is_file():
+        raise DatasetError(f"{out} holds files but no {marker}, so it is not replaced: choose another place")
+
+
+def _swap(partial: Path, out: Path) -> None:
+    """Rename; a crash between the two renames leaves the older one beside, under `.NAME.old-PID`."""
+    old = out.parent / f".{out.name}.old-{os.getpid()}"
+    if out.exists():
+        out.rename(old)
+    partial.rename(out)
+    handle = os.open(out.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _clear_leftovers(out: Path) -> None:
+    """Remove what a killed process left; put the older directory back if it died between the two renames."""
+    for kind in ("old", "partial"):
+        for path in sorted(out.parent.glob(f".{_literal(out.name)}.{kind}-*")):
+            pid = path.name.rpartition("-")[2]
+            if pid.isdigit() and int(pid) != os.getpid() and _alive(int(pid)):
+                continue
+            if kind == "old" and not out.exists():
+                path.rename(out)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

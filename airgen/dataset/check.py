@@ -1,0 +1,91 @@
+"""What rows must be before they are written: one clear error for the first that is not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
+from airgen.errors import DatasetError
+
+__all__ = ["check_document", "check_id", "check_qrels", "check_queries"]
+
+_BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
+_SPLIT = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def check_id(identifier: str, what: str) -> None:
+    """Ids stand in TSV and TREC files, so they are not empty and hold no white space. Raises DatasetError."""
+    if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
+        raise DatasetError(f"{what} id {identifier!r} is empty or holds white space: TREC files cannot carry it")
+    try:
+        identifier.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DatasetError(f"{what} id {identifier!r} is not Unicode text") from error
+
+
+def check_document(row: CorpusRow) -> None:
+    """A document has a fit id and some text. Raises DatasetError."""
+    check_id(row.id, "document")
+    if not row.text.strip():
+        raise DatasetError(f"document {row.id!r} has no text: drop it before the export")
+
+
+def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
+    """The queries by id: unique fit ids, some text, a fit split, one type per metadata key. Raises DatasetError."""
+    queries = sorted(rows, key=lambda row: row.id)
+    if not queries:
+        raise DatasetError("no query was accepted: there is nothing to export (see the funnel for why)")
+    types: dict[str, type] = {}
+    for before, row in zip([None, *queries], queries, strict=False):
+        check_id(row.id, "query")
+        if before is not None and before.id == row.id:
+            raise DatasetError(f"query id {row.id!r} appears twice: ids must be unique")
+        if not row.text.strip():
+            raise DatasetError(f"query {row.id!r} has no text")
+        if not _SPLIT.fullmatch(row.split):
+            raise DatasetError(f"query {row.id!r} has the split {row.split!r}: use small letters, digits and '_'")
+        _check_metadata(row, types)
+    return queries
+
+
+def _check_metadata(row: QueryRow, types: dict[str, type]) -> None:
+    for key, value in row.metadata.items():
+        if not isinstance(value, _SCALARS):
+            raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type(value).__name__}, not a scalar")
+        if value is not None and types.setdefault(key, type(value)) is not type(value):
+            found, elsewhere = type(value).__name__, types[key].__name__
+            raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {found}, elsewhere a {elsewhere}")
+    if row.metadata.get("split", row.split) != row.split:
+        raise DatasetError(f"query {row.id!r}: metadata 'split' differs from its split {row.split!r}")
+
+
+def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
+    """The labels by query and document: unique pairs of known queries, score 0 or 1, level 0 to 3, gain in [0, 1];
+    each query has a positive. Raises DatasetError."""
+    qrels = sorted(rows, key=lambda row: (row.query, row.document))
+    without: Mapping[str, None] = dict.fromkeys(row.id for row in queries)
+    positives: set[str] = set()
+    last = ("", "")
+    for row in qrels:
+        pair = (row.query, row.document)
+        where = f"label of query {row.query!r} and document {row.document!r}"
+        if row.query not in without:
+            raise DatasetError(f"{where}: there is no such query")
+        if pair == last:
+            raise DatasetError(f"{where} appears twice")
+        if row.score not in (0, 1):
+            raise DatasetError(f"{where}: score {row.score!r} is neither 1 (relevant) nor 0 (hard negative)")
+        if row.level is not None and row.level not in (0, 1, 2, 3):
+            raise DatasetError(f"{where}: level {row.level!r} is not one of 0 to 3")
+        if row.gain is not None and not (math.isfinite(row.gain) and 0 <= row.gain <= 1):
+            raise DatasetError(f"{where}: gain {row.gain!r} is not in [0, 1]")
+        if row.score:
+            positives.add(row.query)
+        last = pair
+    for identifier in without:
+        if identifier not in positives:
+            raise DatasetError(f"query {identifier!r} has no relevant document: drop it before the export")
+    return qrels

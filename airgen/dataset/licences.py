@@ -1,0 +1,75 @@
+"""Licences as the Hub names them, and whether they allow to pass a corpus on.
+
+A dataset of airgen holds passages cut out of its source and made-up hard negatives beside them: an adapted work.
+So publishing needs a licence that allows redistribution of adaptations.
+"""
+
+from __future__ import annotations
+
+import re
+
+from airgen.errors import DatasetError
+
+__all__ = ["check_redistribution", "hub_licence"]
+
+# Identifiers that the Hub knows, without those that no corpus has.
+_HUB_NAMES = """
+apache-2.0 mit bsd bsd-2-clause bsd-3-clause cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0
+cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0
+cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0 cdla-permissive-2.0
+gfdl gpl gpl-2.0 gpl-3.0 lgpl lgpl-2.1 lgpl-3.0 agpl-3.0 mpl-2.0 odc-by odbl pddl psfl unlicense wtfpl zlib
+isc artistic-2.0 bsl-1.0 ecl-2.0 epl-2.0 eupl-1.1 eupl-1.2 unknown other
+"""
+_HUB = frozenset(_HUB_NAMES.split())
+_ALIASES = {
+    "public-domain": "cc0-1.0",
+    "psf-2.0": "psfl",
+    "python-2.0": "psfl",
+    "odc-by-1.0": "odc-by",
+    "odbl-1.0": "odbl",
+    "pddl-1.0": "pddl",
+    "gpl-3.0-only": "gpl-3.0",
+    "gpl-3.0-or-later": "gpl-3.0",
+    "gpl-2.0-only": "gpl-2.0",
+    "gpl-2.0-or-later": "gpl-2.0",
+}
+
+_FORBIDDING = (
+    (re.compile(r"\bnd\b|no[- ]?derivat", re.I), "it allows no derivatives, and this dataset is one"),
+    (re.compile(r"all rights reserved|proprietary|confidential|closed", re.I), "it keeps all rights"),
+    (re.compile(r"no[nt]?[- ]?(re)?distribut|not be (re)?distributed|internal use", re.I), "it forbids redistribution"),
+    (re.compile(r"arxiv.*(non-?exclusive|perpetual)", re.I), "it lets arXiv alone distribute the text"),
+)
+_UNKNOWN = re.compile(r"^\W*(unknown|none|n/?a|unspecified|other|\?*)\W*$", re.I)
+
+
+def hub_licence(licence: str) -> str:
+    """The Hub's identifier of a licence, or `other`.
+
+    >>> hub_licence("CC BY-NC-SA 4.0"), hub_licence("Python-2.0"), hub_licence("House rules")
+    ('cc-by-nc-sa-4.0', 'psfl', 'other')
+    """
+    name = re.sub(r"[\s_]+", "-", licence.strip().lower())
+    name = _ALIASES.get(name, name)
+    return name if name in _HUB else "other"
+
+
+def check_redistribution(licence: str, *, permission: str = "") -> None:
+    """Refuse to publish under a licence that forbids it, or that is not known.
+
+    `permission` are the words of who holds the rights, where they allowed it; they are kept in the card's notes.
+    Raises DatasetError quoting the licence.
+    """
+    if permission.strip():
+        return
+    for pattern, reason in _FORBIDDING:
+        if pattern.search(licence):
+            raise DatasetError(
+                f"the source's licence is {licence!r}: {reason}. It is not published; "
+                "if the holder of the rights allows it, give their words with --permission"
+            )
+    if _UNKNOWN.match(licence):
+        raise DatasetError(
+            f"the source's licence is {licence!r}: without one nothing may be passed on. Name it in the corpus's YAML, "
+            "or give the words of the holder of the rights with --permission"
+        )

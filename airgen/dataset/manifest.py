@@ -1,0 +1,120 @@
+"""`manifest.json`: what a dataset directory holds, written last, so that a directory without it is not a dataset.
+
+It names every file with its size and SHA-256, and carries everything that the card says. It holds no time,
+machine or path: equal content gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from airgen.dataset.content import DatasetInfo, FunnelStep, ModelUse
+from airgen.dataset.statistics import Statistics
+from airgen.errors import DatasetError
+
+__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "data_digest", "load_manifest", "manifest_text"]
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_DERIVED = ("README.md", "croissant.json", MANIFEST)
+_PRIVATE = "private/"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file's size in bytes and its SHA-256 in hex."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of `manifest.json`. `digest` names the data (see `data_digest`).
+
+    `variants` are the label directories beside `qrels`; `withheld` the splits whose labels are not in this
+    directory because they are private. `notes` says what was done to a dataset after its export (trimming).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    info: DatasetInfo
+    statistics: Statistics
+    files: Mapping[str, FileEntry]
+    digest: str
+    variants: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    provenance: tuple[ModelUse, ...] = ()
+    funnel: tuple[FunnelStep, ...] = ()
+    pipeline_yaml: str = ""
+    calibration: Mapping[str, Any] | None = None
+    audit: Mapping[str, Any] | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def labelled_splits(self) -> tuple[str, ...]:
+        """The splits whose labels are in this directory, sorted."""
+        return tuple(sorted(set(self.statistics.splits) - set(self.withheld)))
+
+
+def data_digest(files: Mapping[str, FileEntry]) -> str:
+    """SHA-256 over the names and hashes of the data files: corpus, queries, labels; not the card, not lineage."""
+    total = hashlib.sha256()
+    for name in sorted(files):
+        if name not in _DERIVED and not name.startswith(_PRIVATE) and name != "pipeline.yaml":
+            total.update(f"{name}\0{files[name].sha256}\n".encode())
+    return total.hexdigest()
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """The file's text: `format` and the fields of `DatasetInfo` at the top level beside the others."""
+    value = dataclasses.asdict(manifest)
+    info = value.pop("info")
+    value = {"format": FORMAT, **info, **value}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True) + "\n"
+
+
+def load_manifest(directory: Path) -> Manifest:
+    """Read and check `manifest.json`. Raises DatasetError: missing, not JSON, newer format, wrong fields."""
+    path = directory / MANIFEST
+    if not directory.is_dir():
+        raise DatasetError(f"{directory} is not a directory")
+    if not path.is_file():
+        raise DatasetError(f"{directory} has no {MANIFEST}: it is not a finished dataset, export it again")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path} is not JSON ({error}): export the dataset again") from error
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
+    if not isinstance(value, dict):
+        raise DatasetError(f"{path} is not a JSON object: export the dataset again")
+    version = value.pop("format", None)
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        advice = "a newer airgen wrote it: update airgen" if newer else "export the dataset again"
+        raise DatasetError(f"{path} has format {version!r}, this airgen reads {FORMAT}: {advice}")
+    names = {item.name for item in dataclasses.fields(DatasetInfo)}
+    nested: dict[str, Any] = {key: item for key, item in value.items() if key not in names}
+    nested["info"] = {key: item for key, item in value.items() if key in names}
+    return _parse(nested, path)
+
+
+def _parse(value: dict[str, Any], path: Path) -> Manifest:
+    import pydantic  # slow to import, and only readers of manifests need it
+
+    try:
+        return pydantic.TypeAdapter(Manifest).validate_python(value)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise DatasetError(f"{path}: {place}: {first['msg']}{more}: was it edited by hand? Export it again") from error

@@ -1,0 +1,283 @@
+"""Is a dataset directory whole, consistent, and fit to be given away? One `Problem` for each thing that is not.
+
+An `error` means that the dataset must not be used as it is; a `warning` that somebody should look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.check import check_id
+from airgen.dataset.files import sha256_of
+from airgen.dataset.manifest import MANIFEST, Manifest, data_digest, load_manifest
+from airgen.errors import DatasetError
+
+__all__ = ["Problem", "secrets_in", "verify"]
+
+_MOST = 20  # problems of one kind that are named; the rest is counted
+_SECRETS = (
+    re.compile(r"\b(sk|rk|pk)-[A-Za-z0-9_-]{16,}"),
+    re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
+    re.compile(r"\b(ghp|gho|github_pat)_[A-Za-z0-9_]{16,}"),
+    re.compile(r"\bAKIA[0-9A-Z]{16}\b"),
+    re.compile(r"\bAIza[0-9A-Za-z_-]{30,}"),
+    re.compile(r"(?i)\b(api[_-]?key|token|secret|password)\s*[:=]\s*['\"]?[A-Za-z0-9_\-/+]{16,}"),
+    re.compile(r"https?://[^\s/:@]+:[^\s/:@]+@"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong (`kind`), with which file, and in words; `severity` is error or warning."""
+
+    kind: str
+    file: str
+    message: str
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.file}: {self.message} [{self.kind}]"
+
+
+@dataclass
+class _Found:
+    problems: list[Problem] = field(default_factory=list)
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, kind: str, file: str, message: str, severity: str = "error") -> None:
+        self.seen[kind, file] += 1
+        if self.seen[kind, file] <= _MOST:
+            self.problems.append(Problem(kind, file, message, severity))
+
+    def finish(self) -> list[Problem]:
+        for (kind, file), count in sorted(self.seen.items()):
+            if count > _MOST:
+                self.problems.append(Problem(kind, file, f"and {count - _MOST} more"))
+        return self.problems
+
+
+def verify(directory: Path) -> list[Problem]:
+    """All problems of a dataset directory; an empty list means that it is whole.
+
+    Checks the manifest, each file's size and SHA-256, files that the manifest does not name, ids (dangling, twice,
+    unfit), empty texts, labels of unknown queries or of documents that are not in the corpus, queries without a
+    positive, queries in two splits, variants that disagree, counts, labels of withheld splits, secrets, and marks
+    by which a reader could tell the generated negatives. Reads the corpus as a stream.
+    """
+    found = _Found()
+    try:
+        manifest = load_manifest(directory)
+    except DatasetError as error:
+        return [Problem("manifest", MANIFEST, str(error))]
+    _check_files(directory, manifest, found)
+    queries = _check_queries(directory, found)
+    labels = _check_labels(directory, manifest, queries, found)
+    _check_corpus(directory, manifest, labels, found)
+    _check_counts(manifest, queries, labels, found)
+    for name in ("README.md", "pipeline.yaml", MANIFEST):
+        for hint in secrets_in(_read_text(directory / name)):
+            found.add("secret", name, f"holds what looks like a key or password ({hint}): remove it and export again")
+    return found.finish()
+
+
+def secrets_in(text: str) -> list[str]:
+    """The beginnings of what looks like a key or a password in a text, never the whole of it."""
+    return sorted({match.group(0)[:6] + "..." for pattern in _SECRETS for match in pattern.finditer(text)})
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
+    for name, entry in manifest.files.items():
+        path = directory / name
+        if not path.resolve().is_relative_to(directory.resolve()):
+            found.add("path", name, "lies outside the dataset")
+        elif not path.is_file():
+            found.add("missing", name, "is in the manifest but not in the directory")
+        elif path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
+            found.add("hash", name, "is not the file that was exported: its SHA-256 differs from the manifest's")
+    present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    for name in sorted(present - set(manifest.files) - {MANIFEST}):
+        found.add("extra", name, "is not in the manifest")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        if name not in manifest.files:
+            found.add("missing", name, "is not in the manifest")
+    if data_digest(manifest.files) != manifest.digest:
+        found.add("hash", MANIFEST, "its digest does not belong to its files: it was edited")
+    for split in manifest.withheld:
+        for name in sorted(present):
+            if re.fullmatch(rf"qrels[^/]*/{re.escape(split)}\..*", name):
+                found.add("leak", name, f"the labels of {split} are said to be withheld, but they are here")
+    if manifest.withheld and any(name.startswith("private/") for name in present):
+        found.add("leak", "private/", "lineage lies beside queries whose labels are withheld")
+
+
+def _rows(directory: Path, name: str, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSONL file with their line numbers; other lines become problems."""
+    path = directory / name
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                yield number, row
+            else:
+                found.add("line", name, f"line {number} is not a JSON object")
+
+
+def _identifier(row: dict[str, Any], number: int, what: str, name: str, found: _Found) -> str | None:
+    value = row.get("_id")
+    try:
+        check_id(value if isinstance(value, str) else "", what)
+    except DatasetError as error:
+        found.add("id", name, f"line {number}: {error}")
+        return None
+    if not str(row.get("text") or "").strip():
+        found.add("empty", name, f"line {number}: {what} {value!r} has no text")
+    return str(value)
+
+
+def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
+    """Query ids with their split, if the metadata says it."""
+    queries: dict[str, str | None] = {}
+    for number, row in _rows(directory, "queries.jsonl", found):
+        identifier = _identifier(row, number, "query", "queries.jsonl", found)
+        if identifier is None:
+            continue
+        if identifier in queries:
+            found.add("duplicate", "queries.jsonl", f"line {number}: query id {identifier!r} appears twice")
+        metadata = row.get("metadata")
+        queries[identifier] = metadata.get("split") if isinstance(metadata, dict) else None
+    return queries
+
+
+_Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score
+
+
+def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | None], found: _Found) -> _Labels:
+    labels: _Labels = {}
+    home: dict[str, str] = {}
+    for split in manifest.labelled_splits:
+        name = f"qrels/{split}.jsonl"
+        labels[split] = _read_labels(directory, name, found)
+        for query, documents in labels[split].items():
+            if query not in queries:
+                found.add("dangling", name, f"query {query!r} is not in queries.jsonl")
+            elif queries[query] not in (None, split):
+                found.add("split", name, f"query {query!r} belongs to {queries[query]!r} by queries.jsonl")
+            if home.setdefault(query, split) != split:
+                found.add("split", name, f"query {query!r} is also in {home[query]!r}: splits overlap")
+            if not any(score > 0 for score in documents.values()):
+                found.add("positive", name, f"query {query!r} has no relevant document")
+        _check_tsv(directory, f"qrels/{split}.tsv", labels[split], found)
+        _check_variants(directory, manifest, split, labels[split], found)
+    for query, split_said in queries.items():
+        if query not in home and split_said not in manifest.withheld:
+            found.add("positive", "queries.jsonl", f"query {query!r} has no labels")
+    return labels
+
+
+def _read_labels(directory: Path, name: str, found: _Found) -> dict[str, dict[str, float]]:
+    labels: dict[str, dict[str, float]] = {}
+    for number, row in _rows(directory, name, found):
+        query, document, score = row.get("query-id"), row.get("corpus-id"), row.get("score")
+        if not isinstance(query, str) or not isinstance(document, str) or type(score) not in (int, float):
+            found.add("line", name, f"line {number} lacks query-id, corpus-id or a number as score")
+            continue
+        mine = labels.setdefault(query, {})
+        if document in mine:
+            found.add("duplicate", name, f"line {number}: query {query!r} and document {document!r} appear twice")
+        mine[document] = score  # type: ignore[assignment]  # checked above
+    return labels
+
+
+def _check_tsv(directory: Path, name: str, labels: dict[str, dict[str, float]], found: _Found) -> None:
+    path = directory / name
+    if not path.is_file():
+        return
+    pairs = [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[1:] if line]
+    wanted = [[q, d, str(score)] for q, documents in labels.items() for d, score in documents.items()]
+    if sorted(pairs) != sorted(wanted):
+        found.add("variant", name, "does not hold the labels of the JSONL file beside it")
+
+
+def _check_variants(
+    directory: Path, manifest: Manifest, split: str, labels: dict[str, dict[str, float]], found: _Found
+) -> None:
+    for variant in manifest.variants:
+        name = f"qrels-{variant}/{split}.jsonl"
+        theirs = _read_labels(directory, name, found)
+        _check_tsv(directory, f"qrels-{variant}/{split}.tsv", theirs, found)
+        if variant == "positives":
+            mine = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
+        else:
+            mine = {(q, d) for q, row in labels.items() for d in row}
+        if mine != {(q, d) for q, row in theirs.items() for d in row}:
+            found.add("variant", name, "does not label the same pairs as qrels")
+
+
+def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _Found) -> None:
+    name = "corpus.jsonl"
+    judged: dict[str, str] = {}
+    negatives, positives = set(), set()
+    for split, queries in labels.items():
+        for documents in queries.values():
+            judged.update(dict.fromkeys(documents, split))
+            negatives |= {document for document, score in documents.items() if score <= 0}
+            positives |= {document for document, score in documents.items() if score > 0}
+    seen: set[str] = set()
+    marks: Counter[tuple[bool, str]] = Counter()
+    for number, row in _rows(directory, name, found):
+        identifier = _identifier(row, number, "document", name, found)
+        if identifier is None:
+            continue
+        if identifier in seen:
+            found.add("duplicate", name, f"line {number}: document id {identifier!r} appears twice")
+        seen.add(identifier)
+        marks[identifier in negatives - positives, _shape(identifier)] += 1
+    for document in sorted(set(judged) - seen):
+        found.add("dangling", f"qrels/{judged[document]}.jsonl", f"document {document!r} is not in the corpus")
+    if len(seen) != manifest.statistics.passages:
+        said = manifest.statistics.passages
+        found.add("count", name, f"holds {len(seen)} documents, the manifest says {said}")
+    _check_marks(marks, name, found)
+
+
+def _shape(identifier: str) -> str:
+    """An id without its digits and hash: `neg-00af31` and `neg-12` look alike."""
+    return re.sub(r"[0-9a-f]{6,}|\d+", "#", identifier.lower())[:40]
+
+
+def _check_marks(marks: Counter[tuple[bool, str]], name: str, found: _Found) -> None:
+    """Ids that only negatives have would give the labels away."""
+    negative = {shape for is_negative, shape in marks if is_negative}
+    other = {shape for is_negative, shape in marks if not is_negative}
+    alone = {shape: marks[True, shape] for shape in negative - other if marks[True, shape] >= 5}
+    for shape, count in sorted(alone.items()):
+        message = f"{count} documents labelled 0, and no others, have ids like {shape!r}: their names tell the label"
+        found.add("mark", name, message, "warning")
+
+
+def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _Labels, found: _Found) -> None:
+    splits = manifest.statistics.splits
+    if len(queries) != sum(part.queries for part in splits.values()):
+        said = sum(part.queries for part in splits.values())
+        found.add("count", "queries.jsonl", f"holds {len(queries)} queries, the manifest says {said}")
+    for split, rows in labels.items():
+        scores = [score for documents in rows.values() for score in documents.values()]
+        positives = sum(1 for score in scores if score > 0)
+        part = splits[split]
+        if (len(rows), positives, len(scores) - positives) != (part.queries, part.positives, part.hard_negatives):
+            found.add("count", f"qrels/{split}.jsonl", "its numbers of queries and labels differ from the manifest's")

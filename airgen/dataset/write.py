@@ -1,0 +1,204 @@
+"""Writing a finished dataset as a directory, atomically, the same bytes for the same content.
+
+corpus.jsonl                {"_id", "title", "text"}, by id
+queries.jsonl               {"_id", "text", "metadata"}, by id, all splits
+qrels/{split}.tsv, .jsonl   query-id, corpus-id, score: 1 relevant, 0 hard negative
+qrels-positives/, qrels-graded/, qrels-soft/     variants of the same labels
+private/lineage.jsonl       where each query came from; never published with the queries
+pipeline.yaml, README.md (the card), croissant.json
+manifest.json               last: every file with its SHA-256
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.atomic import building
+from airgen.dataset.check import check_qrels, check_queries
+from airgen.dataset.content import DatasetContent, QrelRow, QueryRow, check_info
+from airgen.dataset.files import FileWriter, encode_row, sort_by_id, write_text
+from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, manifest_text
+from airgen.dataset.statistics import SplitStatistics, Statistics, count_words
+from airgen.errors import DatasetError
+
+__all__ = ["VARIANTS", "seal", "write_dataset", "write_labels"]
+
+VARIANTS = ("positives", "graded", "soft")
+"""`positives`: only the 1s; `graded`: the judge's levels 0 to 3; `soft`: gains in [0, 1], where there are any."""
+
+_Entries = dict[str, FileEntry]
+
+
+def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str] = VARIANTS) -> Manifest:
+    """Write `content` to the directory `out` and return its manifest.
+
+    Rows are sorted, so their order does not matter. `out` appears (or replaces an older export) by one rename
+    at the end. Raises DatasetError, leaving `out` as it was, for: names that cannot be file names, ids that are
+    empty, hold white space or repeat, empty texts, queries without a positive, labels of unknown queries or
+    documents, text that is not Unicode, an unknown variant, a directory that is no dataset, a full disk.
+    """
+    check_info(content.info)
+    unknown = sorted(set(variants) - set(VARIANTS))
+    if unknown:
+        raise DatasetError(f"unknown variant of labels {unknown[0]!r}: use some of {', '.join(VARIANTS)}")
+    queries = check_queries(content.queries)
+    qrels = check_qrels(content.qrels, queries)
+    count = content.count_tokens or count_words
+    with building(out) as directory:
+        entries: _Entries = {}
+        judged = {row.document for row in qrels}
+        passages, tokens = _write_corpus(directory, content, judged, count, entries)
+        _write_queries(directory, queries, entries)
+        written = write_labels(directory, queries, qrels, variants, entries, content.info.relevant_from)
+        _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
+        if content.pipeline_yaml:
+            _note(entries, "pipeline.yaml", write_text(directory / "pipeline.yaml", content.pipeline_yaml))
+        statistics = Statistics(passages, tokens / passages, _split_statistics(queries, qrels, count))
+        return seal(
+            directory,
+            Manifest(
+                info=content.info,
+                statistics=statistics,
+                files=entries,
+                digest="",
+                variants=written,
+                provenance=tuple(content.provenance),
+                funnel=tuple(content.funnel),
+                pipeline_yaml=content.pipeline_yaml,
+                calibration=content.calibration,
+                audit=content.audit,
+            ),
+        )
+
+
+def write_labels(
+    directory: Path,
+    queries: Sequence[QueryRow],
+    qrels: Sequence[QrelRow],
+    variants: Sequence[str],
+    entries: _Entries,
+    relevant_from: int = 2,
+) -> tuple[str, ...]:
+    """Write `qrels/` and the variants, one TSV and one JSONL per split; returns the variants that were written.
+
+    `graded` takes the judge's level, and for a pair that the judge never saw 0 (a hard negative) or
+    `relevant_from`. It is written if any level is known, `soft` if any gain is.
+    """
+    split_of_query = {row.id: row.split for row in queries}
+    kinds: dict[str, Callable[[QrelRow], int | float | None]] = {"": lambda row: row.score}
+    if "positives" in variants:
+        kinds["positives"] = lambda row: row.score or None
+    if "graded" in variants and any(row.level is not None for row in qrels):
+        kinds["graded"] = lambda row: row.level if row.level is not None else relevant_from * row.score
+    if "soft" in variants and any(row.gain is not None for row in qrels):
+        kinds["soft"] = lambda row: float(row.gain if row.gain is not None else row.score)
+    for kind, value in kinds.items():
+        folder = f"qrels-{kind}" if kind else "qrels"
+        for split in sorted(set(split_of_query.values())):
+            labels = [(row, value(row)) for row in qrels if split_of_query[row.query] == split]
+            rows = [(row.query, row.document, score) for row, score in labels if score is not None]
+            tsv = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{score}\n" for q, d, score in rows)
+            _note(entries, f"{folder}/{split}.tsv", write_text(directory / folder / f"{split}.tsv", tsv))
+            objects = ({"query-id": q, "corpus-id": d, "score": score} for q, d, score in rows)
+            _write_rows(directory, f"{folder}/{split}.jsonl", objects, entries)
+    return tuple(kind for kind in kinds if kind)
+
+
+def seal(directory: Path, manifest: Manifest) -> Manifest:
+    """Write croissant.json, README.md and, last, manifest.json for the data files already in `directory`.
+
+    `manifest.files` names the data files; returns the manifest with digest and all files.
+    """
+    from airgen.dataset.card import render_card
+    from airgen.dataset.croissant import croissant_text
+
+    files: _Entries = dict(manifest.files)
+    manifest = dataclasses.replace(manifest, digest=data_digest(files))
+    _note(files, "croissant.json", write_text(directory / "croissant.json", croissant_text(manifest)))
+    _note(files, "README.md", write_text(directory / "README.md", render_card(manifest)))
+    manifest = dataclasses.replace(manifest, files=dict(sorted(files.items())))
+    write_text(directory / MANIFEST, manifest_text(manifest))
+    return manifest
+
+
+def _write_corpus(
+    directory: Path, content: DatasetContent, judged: set[str], count: Callable[[str], int], entries: _Entries
+) -> tuple[int, int]:
+    """Stream the corpus to disk by id; returns the numbers of documents and of tokens."""
+    missing = set(judged)
+    passages = tokens = 0
+    last: str | None = None
+    scratch = directory / "scratch"
+    with FileWriter(directory / "corpus.jsonl") as file:
+        for identifier, line in sort_by_id(_corpus_lines(content.corpus), scratch):
+            if identifier == last:
+                raise DatasetError(f"document id {identifier!r} appears twice in the corpus: ids must be unique")
+            last = identifier
+            file.write(line)
+            missing.discard(identifier)
+            passages += 1
+            tokens += count(_text_of(line))
+    if scratch.exists():
+        scratch.rmdir()
+    if not passages:
+        raise DatasetError("the corpus is empty: there is nothing to export")
+    if missing:
+        raise DatasetError(f"{len(missing)} labelled document(s) are not in the corpus, {min(missing)!r} for one")
+    entries["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
+    return passages, tokens
+
+
+def _corpus_lines(rows: Any) -> Iterator[tuple[str, str]]:
+    from airgen.dataset.check import check_document
+
+    for row in rows:
+        check_document(row)
+        yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
+
+
+def _text_of(line: str) -> str:
+    import json
+
+    row = json.loads(line)
+    return f"{row['title']} {row['text']}" if row["title"] else str(row["text"])
+
+
+def _write_queries(directory: Path, queries: Sequence[QueryRow], entries: _Entries) -> None:
+    # The same keys in every row: `datasets` infers one schema for the file.
+    keys = sorted({key for row in queries for key in row.metadata} - {"split"})
+    metadata = ({"split": row.split, **{key: row.metadata.get(key) for key in keys}} for row in queries)
+    rows = ({"_id": row.id, "text": row.text, "metadata": m} for row, m in zip(queries, metadata, strict=True))
+    _write_rows(directory, "queries.jsonl", rows, entries)
+
+
+def _write_rows(directory: Path, name: str, rows: Any, entries: _Entries) -> None:
+    """A JSONL file of rows that are few; none if there are no rows."""
+    lines = [encode_row(dict(row), f"a row of {name}") for row in rows]
+    if name.startswith("private/"):
+        lines.sort()
+    if lines:
+        _note(entries, name, write_text(directory / name, "".join(lines)))
+
+
+def _split_statistics(
+    queries: Sequence[QueryRow], qrels: Sequence[QrelRow], count: Callable[[str], int]
+) -> Mapping[str, SplitStatistics]:
+    split_of_query = {row.id: row.split for row in queries}
+    result = {}
+    for split in sorted(set(split_of_query.values())):
+        texts = [row.text for row in queries if row.split == split]
+        scores = [row.score for row in qrels if split_of_query[row.query] == split]
+        result[split] = SplitStatistics(
+            queries=len(texts),
+            mean_tokens=sum(map(count, texts)) / len(texts),
+            positives=sum(scores),
+            hard_negatives=len(scores) - sum(scores),
+        )
+    return result
+
+
+def _note(entries: _Entries, name: str, written: tuple[int, str]) -> None:
+    entries[name] = FileEntry(*written)
