@@ -67,9 +67,10 @@ class LlmSettings(Settings):
     timeout_seconds: float = Field(default=120.0, gt=0)
     retries: int = Field(default=6, ge=0)
     max_failures: float = Field(default=0.2, ge=0)  # below 1 a fraction of the calls, else a count
-    prices: dict[str, tuple[float, float]] = Field(default_factory=dict)  # model: [input, output] USD a million tokens
+    prices: dict[str, dict[str, float]] = Field(default_factory=dict)  # model: {input, output, cached} USD a million
     threads: int | None = Field(default=None, ge=1)  # embedded only
-    rules: dict[str, Any] = Field(default_factory=dict)  # scripted only
+    faults: dict[str, float] = Field(default_factory=dict)  # scripted only: fault -> share of the calls
+    latency: float = Field(default=0.0, ge=0)  # scripted only: seconds a call
 
     @model_validator(mode="before")
     @classmethod

@@ -19,12 +19,13 @@ from airgen.keys import row_key
 from airgen.records import Row, Sample
 from airgen.runner.lineages import load_lineages
 from airgen.runner.progress import Display
+from airgen.settings import Pipeline
 from airgen.stages import CANDIDATES, HARD_NEGATIVE
 from airgen.stages.base import Lineage, Stage, Tools
 from airgen.stages.checks import duplicates
 from airgen.store import Store
 
-__all__ = ["Accepted", "drive", "generate"]
+__all__ = ["Accepted", "accepted_so_far", "drive", "generate"]
 
 T = TypeVar("T")
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
@@ -52,9 +53,15 @@ async def drive(items: Sequence[T], work: Callable[[T], Awaitable[None]], worker
         for item in waiting:
             await work(item)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(workers, len(items))):
-            group.create_task(worker())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(workers, len(items))):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):  # the rest are the same, told to other workers
+            first = first.exceptions[0]
+        raise first from None
 
 
 async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store) -> Lineage:
@@ -172,6 +179,12 @@ async def generate(store: Store, tools: Tools, display: Display, workers: int) -
         await drive(accepted.lineages, negatives, workers)
     complete = load_lineages(store, [lineage.sample for lineage in accepted.lineages])
     return Accepted(complete, accepted.rejected, accepted.surplus, spent)
+
+
+def accepted_so_far(store: Store, samples: Sequence[Sample], pipeline: Pipeline) -> Accepted:
+    """The selection over what is finished on the disk; unfinished samples are left out."""
+    lineages = [lineage for lineage in load_lineages(store, samples) if finished(lineage)]
+    return select(lineages, pipeline.target, pipeline.control.judge.relevant_from, pipeline.language)
 
 
 def _more(store: Store, tools: Tools, drawn: int, target: int) -> int:

@@ -144,7 +144,7 @@ def llm_parts(llm: LlmSettings) -> dict[str, Any]:
         "temperature": llm.temperature,
         "top_p": llm.top_p,
         "max_tokens": llm.max_tokens,
-        "rules": llm.rules,
+        "faults": llm.faults,
     }
 
 

@@ -26,7 +26,8 @@ __all__ = [
 # What stands for "this document" in a query that nobody who has not seen it would write.
 _SELF_REFERENCE = re.compile(
     r"\b(?:this|the|that|given|above|provided|following)\s+(?:document|text|passage|article|excerpt|section|paragraph|chunk)\b"
-    r"|\b(?:according to|as (?:described|mentioned|stated|defined)) (?:in )?(?:the |this )?(?:document|text|passage|article|author)"
+    r"|\b(?:according to|as (?:described|mentioned|stated|defined)) (?:in )?(?:the |this )?"
+    r"(?:document|text|passage|article|author)"
     r"|\bthe author\b",
     re.IGNORECASE,
 )

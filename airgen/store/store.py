@@ -150,6 +150,27 @@ class Store:
             except duckdb.Error as error:
                 raise explain(self.path, error) from error
 
+    def put_members(self, fingerprint: str, rows: Sequence[Any], first: int) -> None:
+        """Insert passages and drops of one state of the corpus; `first` is the place of the first of them in it."""
+        self.put(rows)
+        members = {row.key: first + place for place, row in reversed(list(enumerate(rows)))}
+        with self._write:
+            try:
+                self._connection.execute(
+                    "INSERT INTO membership BY NAME SELECT unnest(?, recursive := true) ON CONFLICT DO NOTHING",
+                    [[{"fingerprint": fingerprint, "key": key, "ordinal": place} for key, place in members.items()]],
+                )
+            except duckdb.Error as error:
+                raise explain(self.path, error) from error
+
+    def finish_corpus(self, fingerprint: str, passages: int, dropped: int, digest: str) -> None:
+        """Say that this state of the corpus is complete."""
+        with self._write:
+            self._connection.execute(
+                "INSERT INTO corpus VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                [fingerprint, passages, dropped, digest],
+            )
+
     # -- reading ---------------------------------------------------------------------------------------------
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -190,6 +211,11 @@ class Store:
             self._connection.execute(
                 "DELETE FROM answer WHERE error <> '' AND key IN (SELECT unnest(?))", [list(answers)]
             )
+
+    def forget_failures(self) -> None:
+        """Remove the skips that came of failed calls, so that their work is pending again (`--retry-failed`)."""
+        with self._write:
+            self._connection.execute("DELETE FROM skip WHERE starts_with(reason, 'llm: ')")
 
     def close(self) -> None:
         """Write what is queued, then close the file."""

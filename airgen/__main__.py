@@ -1,0 +1,5 @@
+"""`python -m airgen`."""
+
+from airgen.cli import main
+
+main()

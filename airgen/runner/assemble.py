@@ -1,0 +1,184 @@
+"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from airgen.corpus.settings import CorpusSettings
+from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, ModelUse, QrelRow, QueryRow
+from airgen.dataset.split import split_of
+from airgen.keys import text_key
+from airgen.llms.tokens import count_tokens
+from airgen.prompts import PromptSet
+from airgen.records import Decision, Judgment, Passage
+from airgen.runner.funnel import funnel
+from airgen.runner.generate import Accepted
+from airgen.settings import Pipeline
+from airgen.stages.base import Lineage, prompt_name
+from airgen.store import Store
+
+__all__ = ["ABLATIONS", "assemble"]
+
+ABLATIONS = ("control", "negatives")
+
+
+def assemble(
+    store: Store,
+    pipeline: Pipeline,
+    corpus: CorpusSettings,
+    prompts: PromptSet,
+    accepted: Accepted,
+    pipeline_yaml: str,
+    without: Collection[str] = (),
+) -> DatasetContent:
+    """The content of the dataset. `without` leaves out quality control or the hard negatives, for the paper's
+    Table 5 ablations: the same queries, at no further cost."""
+    decisions: dict[str, list[Decision]] = {}
+    for row in store.rows(Decision, "current_decision", order="t.parent, t.ordinal"):
+        decisions.setdefault(row.parent, []).append(row)
+    if "control" in without:
+        decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
+    judged = {(row.parent, row.id): row for row in store.rows(Judgment, "current_judgment")}
+    name_of = _ids(pipeline)
+    queries = list(_queries(pipeline, accepted, name_of))
+    kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
+    if "negatives" in without:
+        kept = set()
+    return DatasetContent(
+        info=_info(pipeline, corpus),
+        corpus=_corpus(store, accepted, kept, name_of),
+        queries=queries,
+        qrels=list(_qrels(accepted, decisions, judged, kept, name_of)),
+        provenance=_provenance(pipeline, prompts),
+        funnel=funnel(store, accepted, [row for rows in decisions.values() for row in rows]),
+        pipeline_yaml=pipeline_yaml,
+        lineage=list(_lineage(accepted, name_of)),
+        count_tokens=count_tokens,
+    )
+
+
+def _ids(pipeline: Pipeline) -> Callable[[str], str]:
+    """Document ids of the dataset. Opaque ones are hashes, so that nothing tells a generated negative from the rest."""
+    if pipeline.export.ids == "original":
+        return lambda id_: id_
+    return lambda id_: "d" + text_key(f"{pipeline.name}\x1f{id_}")[:15]
+
+
+def query_id(lineage: Lineage) -> str:
+    """A query's id in the dataset: from its final text's key, so it stays when the target grows."""
+    return "q" + lineage.final.key[:15]
+
+
+def _info(pipeline: Pipeline, corpus: CorpusSettings) -> DatasetInfo:
+    return DatasetInfo(
+        name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
+        source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
+        seed=pipeline.seed, splits=dict(pipeline.export.splits), source=corpus.source,
+        relevant_from=pipeline.control.judge.relevant_from, tokenizer="cl100k_base",
+    )  # fmt: skip
+
+
+def _corpus(
+    store: Store, accepted: Accepted, kept: Collection[str], name_of: Callable[[str], str]
+) -> Iterator[CorpusRow]:
+    for passage in store.rows(Passage, "current_passage", order="t.ordinal"):
+        yield CorpusRow(name_of(passage.id), passage.title, passage.text)
+    negatives = {one.id: one for lineage in accepted.lineages for one in lineage.hard_negatives if one.id in kept}
+    for id_, negative in sorted(negatives.items()):
+        yield CorpusRow(name_of(id_), negative.title, negative.text)
+
+
+def _queries(pipeline: Pipeline, accepted: Accepted, name_of: Callable[[str], str]) -> Iterator[QueryRow]:
+    for lineage in accepted.lineages:
+        assert lineage.query is not None
+        last = lineage.rewrites[-1] if lineage.rewrites else None
+        metadata: dict[str, str | int | float | bool | None] = {
+            "type": lineage.query.type,
+            "length": lineage.query.length,
+            "information": lineage.query.information,
+            "style": last.style if last else "",
+            "rewritten": last is not None,
+        }
+        id_ = query_id(lineage)
+        # By the sample and not by the text: a query does not change split when a prompt is changed.
+        yield QueryRow(id_, lineage.final.text, split_of(lineage.sample.key, pipeline.export.splits), metadata)
+
+
+def _undecided(lineage: Lineage) -> list[Decision]:
+    """What generation alone says: the source is positive, the generated negatives are not."""
+    final = lineage.final
+    rows = [Decision("", final.key, "", 0, lineage.passage.id, "keep_query", "no control")]
+    rows += [Decision("", final.key, "", 0, one.id, "keep_negative", "no control") for one in lineage.hard_negatives]
+    return rows
+
+
+def _qrels(
+    accepted: Accepted,
+    decisions: dict[str, list[Decision]],
+    judged: dict[tuple[str, str], Judgment],
+    kept: Collection[str],
+    name_of: Callable[[str], str],
+) -> Iterator[QrelRow]:
+    for lineage in accepted.lineages:
+        key = lineage.final.key
+        for row in decisions.get(key, ()):
+            judgment = judged.get((key, row.id))
+            level = judgment.level if judgment else None
+            gain = judgment.probability if judgment else None
+            if row.action in ("keep_query", "add_positive"):
+                yield QrelRow(query_id(lineage), name_of(row.id), 1, level, gain)
+            elif row.action == "keep_negative" and row.id in kept:
+                yield QrelRow(query_id(lineage), name_of(row.id), 0, level, gain)
+
+
+def _provenance(pipeline: Pipeline, prompts: PromptSet) -> list[ModelUse]:
+    uses = []
+    stages = ["character", "scenario", "query"]
+    stages += ["rewrite"] if pipeline.generation.rewrites else []
+    stages += ["hard_negative"] if pipeline.generation.hard_negatives[1] else []
+    for stage in stages:
+        prompt = prompts.get(prompt_name(pipeline, stage))
+        uses.append(
+            ModelUse(
+                stage.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt.version, prompt.fingerprint)
+            )
+        )
+    if pipeline.generation.meaning:
+        uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
+    uses.append(ModelUse("recall", _model_name(pipeline.control.recall.model)))
+    uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
+    judge = pipeline.control.judge
+    prompt = prompts.get(judge.prompt)
+    how = (
+        "judge (four levels)"
+        if judge.kind == "levels"
+        else f"judge (probability of Yes, relevant from {judge.threshold})"
+    )
+    uses.append(
+        ModelUse(how, (judge.llm or pipeline.llm).model, prompt.name, _version(prompt.version, prompt.fingerprint))
+    )
+    return uses
+
+
+def _version(version: int, fingerprint: str) -> str:
+    return f"{version} ({fingerprint[:8]})"
+
+
+def _model_name(model: str | dict[str, Any]) -> str:
+    return model if isinstance(model, str) else str(model.get("model") or model.get("name") or model.get("kind"))
+
+
+def _lineage(accepted: Accepted, name_of: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    for lineage in accepted.lineages:
+        assert lineage.query is not None and lineage.character is not None and lineage.scenario is not None
+        yield {
+            "query": query_id(lineage),
+            "positive": name_of(lineage.passage.id),
+            "source": lineage.passage.id,
+            "character": lineage.character.text,
+            "scenario": lineage.scenario.text,
+            "original": lineage.query.text,
+            "rewrites": [row.text for row in lineage.rewrites],
+            "negatives": [name_of(row.id) for row in lineage.hard_negatives],
+        }

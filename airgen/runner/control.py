@@ -1,0 +1,216 @@
+"""Quality control over the accepted candidates: recall, pre-labels, judgments, decisions (paper 2.4)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.keys import fingerprint, row_key
+from airgen.records import Decision, Judgment, Passage, Prelabel, Recall
+from airgen.retrievers import load_embedder, load_reranker
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.dense import Dense
+from airgen.runner.generate import Accepted, drive
+from airgen.runner.progress import Display
+from airgen.stages.base import Refusal, Tools, skip
+from airgen.stages.control import Pair, decide, pairs_to_judge, prelabel_query, recall_rows
+from airgen.stages.judge import judge_pair
+from airgen.store import Store
+
+__all__ = ["control"]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The corpus of quality control: passages in their order, then generated negatives by id."""
+
+    ids: list[str]
+    titles: list[str]
+    texts: list[str]
+    places: Mapping[str, int]
+    digest: str
+
+    def full_text(self, id_: str) -> str:
+        """What a re-ranker reads."""
+        place = self.places[id_]
+        return f"{self.titles[place]} {self.texts[place]}" if self.titles[place] else self.texts[place]
+
+    def document(self, id_: str) -> str:
+        """What the judge reads: as `Lineage.document`, so that a pair's request is the same whoever asks."""
+        place = self.places[id_]
+        return f"{self.titles[place]}\n\n{self.texts[place]}" if self.titles[place] else self.texts[place]
+
+
+def make_pool(store: Store, accepted: Accepted) -> Pool:
+    """All passages of the current corpus and the hard negatives of the accepted queries."""
+    rows = {
+        passage.id: (passage.title, passage.text)
+        for passage in store.rows(Passage, "current_passage", order="t.ordinal")
+    }
+    negatives = {one.id: (one.title, one.text) for lineage in accepted.lineages for one in lineage.hard_negatives}
+    rows.update(sorted(negatives.items()))
+    digest = hashlib.blake2b(digest_size=16)
+    for id_, (title, text) in rows.items():
+        digest.update(f"{id_}\x1f{title}\x1f{text}\x1e".encode("utf-8", "surrogatepass"))
+    ids = list(rows)
+    titles, texts = [title for title, _ in rows.values()], [text for _, text in rows.values()]
+    return Pool(ids, titles, texts, {id_: place for place, id_ in enumerate(ids)}, digest.hexdigest())
+
+
+async def control(
+    store: Store, tools: Tools, accepted: Accepted, display: Display, embeddings: Path, workers: int
+) -> None:
+    """Append recall, prelabel, judgment and decision rows for the accepted queries."""
+    settings = tools.pipeline.control
+    pool = make_pool(store, accepted)
+    corpus = Corpus(pool.ids, pool.texts, pool.titles, tools.pipeline.language)
+    plan = dict(store.query("SELECT stage, fingerprint FROM current_plan"))
+    plan = {stage: fp for stage, fp in plan.items() if not stage.startswith("prelabel")}
+    recalls = _recall(store, tools, accepted, pool, corpus, display, embeddings, plan)
+    prelabels = _prelabel(store, tools, accepted, pool, corpus, recalls, display, plan)
+    pairs = await _judge(store, tools, accepted, pool, prelabels, display, workers)
+    plan["decision"] = fingerprint(
+        stage="decision", version=1, relevant_from=settings.judge.relevant_from,
+        plan={stage: fp for stage, fp in plan.items() if stage.startswith("prelabel") or stage == "judgment"},
+        thresholds=settings.thresholds.model_dump(),
+    )  # fmt: skip
+    store.register(plan)
+    _decide(store, tools, accepted, pairs, plan["decision"])
+
+
+def _recall(
+    store: Store,
+    tools: Tools,
+    accepted: Accepted,
+    pool: Pool,
+    corpus: Corpus,
+    display: Display,
+    embeddings: Path,
+    plan: dict[str, str],
+) -> dict[str, Recall]:
+    settings = tools.pipeline.control.recall
+    embedder = load_embedder(settings.model)
+    fp = fingerprint(
+        stage="recall", version=1, corpus=pool.digest, model=dict(embedder.describe()), top_k=settings.top_k
+    )
+    plan["recall"] = fp
+    store.register({**plan})
+    known = {row.parent: row for row in store.rows(Recall, where="t.fingerprint = ?", parameters=[fp])}
+    pending = [lineage.final for lineage in accepted.lineages if lineage.final.key not in known]
+    if pending:
+        with display.stage("recall", len(pending), note=f"{len(pool.ids):,} passages") as bar:
+            dense = Dense(embedder, cache=embeddings)
+            dense.index(corpus)
+            hits = dense.search([final.text for final in pending], min(settings.top_k, len(pool.ids)))
+            rows = recall_rows(hits, [final.key for final in pending], pool.ids, embedder, fp)
+            store.put(rows)
+            known.update({row.parent: row for row in rows})
+            bar.advance(len(pending))
+    return known
+
+
+def _prelabel(
+    store: Store,
+    tools: Tools,
+    accepted: Accepted,
+    pool: Pool,
+    corpus: Corpus,
+    recalls: Mapping[str, Recall],
+    display: Display,
+    plan: dict[str, str],
+) -> dict[str, list[Prelabel]]:
+    found: dict[str, list[Prelabel]] = {}
+    for place, model in enumerate(tools.pipeline.control.rerankers):
+        reranker: Any = load_reranker(model)
+        # A re-ranker that weighs words needs the corpus before it can say what its settings are.
+        if hasattr(reranker, "fit"):
+            reranker.fit(corpus)
+        fp = fingerprint(stage="prelabel", version=1, recall=plan["recall"], model=dict(reranker.describe()))
+        plan[f"prelabel:{place}"] = fp
+        store.register({**plan})
+        known = {row.parent: row for row in store.rows(Prelabel, where="t.fingerprint = ?", parameters=[fp])}
+        with display.stage(f"pre-label {place + 1}", len(accepted.lineages), note=str(reranker.name)) as bar:
+            for lineage in accepted.lineages:
+                final = lineage.final
+                row = known.get(final.key)
+                if row is None:
+                    recall = recalls[final.key]
+                    texts = {id_: pool.full_text(id_) for id_ in recall.ids}
+                    row = prelabel_query(reranker, recall, final.text, texts, reranker.name, place, fp)
+                    store.put([row])
+                found.setdefault(final.key, []).append(row)
+                bar.advance(note=str(reranker.name))
+    return found
+
+
+async def _judge(
+    store: Store,
+    tools: Tools,
+    accepted: Accepted,
+    pool: Pool,
+    prelabels: Mapping[str, list[Prelabel]],
+    display: Display,
+    workers: int,
+) -> list[Pair]:
+    settings, fp = tools.pipeline.control, tools.fingerprints["judgment"]
+    texts = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
+    pairs: list[Pair] = []
+    for lineage in accepted.lineages:
+        negatives = [negative.id for negative in lineage.hard_negatives]
+        key = lineage.final.key
+        pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], settings.thresholds)
+    # A prompt's first part decides which calls stand next to each other, so that a prefix cache serves them.
+    pairs.sort(
+        key=(lambda pair: (pair.id, pair.query)) if settings.judge.kind == "yes-no" else (lambda pair: pair.query)
+    )
+    done = {key for (key,) in store.query("SELECT key FROM judgment WHERE fingerprint = ?", [fp])}
+    failed = {
+        key for (key,) in store.query("SELECT parent FROM skip WHERE stage = 'judgment' AND fingerprint = ?", [fp])
+    }
+
+    def key_of(pair: Pair) -> str:
+        return row_key("judgment", f"{pair.query}/{pair.id}", fp)
+
+    pending = [pair for pair in pairs if key_of(pair) not in done and f"{pair.query}/{pair.id}" not in failed]
+    with display.stage("judgments", len(pairs), len(pairs) - len(pending)) as bar:
+
+        async def one(pair: Pair) -> None:
+            found = await judge_pair(tools, texts[pair.query], pool.document(pair.id))
+            if isinstance(found, Refusal):
+                parent = f"{pair.query}/{pair.id}"
+                await store.commit([skip("judgment", parent, tools, found.reason, found.detail)])
+            else:
+                level, probability = found
+                judge = settings.judge.prompt
+                await store.commit([Judgment(key_of(pair), pair.query, fp, 0, pair.id, level, probability, judge)])
+            bar.advance()
+
+        await drive(pending, one, workers)
+    return pairs
+
+
+def _decide(store: Store, tools: Tools, accepted: Accepted, pairs: list[Pair], fp: str) -> None:
+    relevant_from = tools.pipeline.control.judge.relevant_from
+    # Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
+    asked = {(pair.query, pair.id) for pair in pairs}
+    asked |= {(lineage.final.key, lineage.passage.id) for lineage in accepted.lineages}
+    judged: dict[str, dict[str, Judgment]] = {}
+    for row in store.rows(Judgment, "current_judgment"):
+        if (row.parent, row.id) in asked:
+            judged.setdefault(row.parent, {})[row.id] = row
+    dropped = {
+        negative.id
+        for lineage in accepted.lineages
+        for negative in lineage.hard_negatives
+        if (found := judged.get(lineage.final.key, {}).get(negative.id)) and found.level >= relevant_from
+    }
+    rows: list[Decision] = []
+    for lineage in accepted.lineages:
+        rows += decide(
+            lineage.final.key, lineage.passage.id, [one.id for one in lineage.hard_negatives],
+            judged.get(lineage.final.key, {}), dropped, relevant_from, fp,
+        )  # fmt: skip
+    store.put(rows)

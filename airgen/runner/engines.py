@@ -1,0 +1,71 @@
+"""From the pipeline's settings to the engine that its stages ask: backends, prices, budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airgen.errors import SettingsError
+from airgen.llms.base import Backend, Reply, Request
+from airgen.llms.engine import Engine
+from airgen.llms.prices import Price, price
+from airgen.registry import resolve
+from airgen.settings import LlmSettings, Pipeline, secret
+from airgen.store import Store
+
+__all__ = ["make_backend", "make_engine"]
+
+
+class Router:
+    """Several backends as one, by (endpoint, model): a judge may be another model than the generator."""
+
+    def __init__(self, backends: Mapping[tuple[str, str], Backend]) -> None:
+        self._backends = backends
+
+    async def send(self, request: Request) -> Reply:
+        """Send through the backend of the request's endpoint and model."""
+        return await self._backends[request.endpoint, request.model].send(request)
+
+    async def close(self) -> None:
+        """Close every backend once."""
+        for backend in {id(backend): backend for backend in self._backends.values()}.values():
+            await backend.close()
+
+
+def make_backend(llm: LlmSettings) -> Backend:
+    """The backend of one LLM. Raises SettingsError where its key is not in the environment."""
+    made: Backend
+    if llm.backend == "scripted":
+        made = resolve("llm", "scripted")(faults=llm.faults, latency=llm.latency)
+    elif llm.backend == "embedded":
+        made = resolve("llm", "embedded")(llm.model, slots=llm.concurrency, threads=llm.threads)
+    else:
+        key = secret(llm.api_key_env)
+        if llm.api_key_env and not key:
+            raise SettingsError([f"llm.api_key_env: the environment variable {llm.api_key_env} is not set"])
+        made = resolve("llm", "openai")(base_url=llm.base_url, api_key=key)
+    return made
+
+
+def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, retry_failed: bool) -> Engine:
+    """One engine, one budget, for the generator and the judge."""
+    llms = [pipeline.llm]
+    if pipeline.control.judge.llm is not None:
+        llms.append(pipeline.control.judge.llm)
+    by_model = {(llm.endpoint, llm.model): llm for llm in llms}
+    backend = Router({where: make_backend(llm) for where, llm in by_model.items()})
+    first = pipeline.llm
+    (spent,) = store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer")[0]
+
+    def price_of(model: str) -> Price | None:
+        llm = next(llm for llm in llms if llm.model == model)
+        if llm.backend != "openai":
+            return Price(0.0, 0.0, 0.0)
+        return price(model, llm.prices, llm.base_url or "")
+
+    return Engine(
+        backend, store,
+        concurrency=first.concurrency, budget_usd=budget_usd if budget_usd is not None else first.budget_usd,
+        spent_usd=float(spent), price=price_of, requests_per_minute=first.requests_per_minute,
+        tokens_per_minute=first.tokens_per_minute, max_failures=first.max_failures, retry_failed=retry_failed,
+        max_retries=first.retries, timeout=first.timeout_seconds,
+    )  # fmt: skip

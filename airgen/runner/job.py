@@ -1,0 +1,194 @@
+"""One job: a pipeline, its work directory, and the way from the corpus to the exported, evaluated dataset.
+
+runs/NAME/
+    work.duckdb     every row; the job goes on from here
+    status.json     what a second process may read while the first works
+    embeddings/     vectors by content and model
+    dataset/        the finished dataset
+    evaluation/     runs, scores and tables
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airgen import __version__
+from airgen.corpus import load_corpus_settings
+from airgen.dataset.manifest import Manifest
+from airgen.dataset.write import write_dataset
+from airgen.keys import fingerprint
+from airgen.llms.engine import Engine
+from airgen.prompts import PromptSet
+from airgen.records import Sample
+from airgen.runner.assemble import assemble
+from airgen.runner.control import control
+from airgen.runner.corpus import corpus_fingerprint, load_corpus
+from airgen.runner.engines import make_engine
+from airgen.runner.generate import Accepted, accepted_so_far, generate
+from airgen.runner.progress import Display, read_status
+from airgen.settings import Pipeline, load_pipeline
+from airgen.stages import STAGES
+from airgen.stages.base import Tools
+from airgen.store import Store
+
+__all__ = ["Job", "RunResult"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left behind. `manifest` is None where it stopped before the export."""
+
+    directory: Path
+    manifest: Manifest | None = None
+    already_done: bool = False
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    usage: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+class Job:
+    """See the module. Raises SettingsError at once for anything wrong in the pipeline's or the corpus's YAML."""
+
+    def __init__(self, path: Path, runs: Path = Path("runs"), *, target: int | None = None) -> None:
+        self.path = path
+        pipeline = load_pipeline(path)
+        self.pipeline: Pipeline = pipeline.model_copy(update={"target": target}) if target else pipeline
+        beside = path.parent / self.pipeline.corpus
+        self.corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
+        self.prompts = PromptSet([path.parent / "prompts"] if (path.parent / "prompts").is_dir() else [])
+        self.directory = runs / self.pipeline.name
+        self.fingerprints = self._fingerprints()
+
+    def _fingerprints(self) -> dict[str, str]:
+        pipeline = self.pipeline
+        found = {
+            "corpus": corpus_fingerprint(self.corpus, pipeline),
+            "sample": fingerprint(stage="sample", version=1, seed=pipeline.seed),
+        }
+        found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in STAGES})
+        return found
+
+    @property
+    def dataset(self) -> Path:
+        """Where the finished dataset is."""
+        return self.directory / "dataset"
+
+    @property
+    def identity(self) -> str:
+        """Changes with anything that could change the dataset; a finished job of the same identity is not run again."""
+        settings = self.pipeline.model_dump(mode="json", exclude={"llm": _SPEED, "evaluate": True})
+        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints)
+
+    def finished(self) -> bool:
+        """True where the dataset of exactly this job stands."""
+        status = read_status(self.directory / "status.json") or {}
+        return status.get("finished") == self.identity and (self.dataset / "manifest.json").is_file()
+
+    def open_store(self, *, read_only: bool = False) -> Store:
+        """The work database, with this job's plan registered."""
+        store = Store.open(self.directory / "work.duckdb", read_only=read_only)
+        if not read_only:
+            plan = dict(store.query("SELECT stage, fingerprint FROM current_plan"))
+            if {stage: plan.get(stage) for stage in self.fingerprints} != self.fingerprints:
+                store.register(self.fingerprints)
+        return store
+
+    def run(
+        self,
+        display: Display,
+        *,
+        until: str | None = None,
+        budget_usd: float | None = None,
+        retry_failed: bool = False,
+    ) -> RunResult:
+        """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends it."""
+        if self.finished() and until is None:
+            from airgen.dataset.manifest import load_manifest
+
+            return RunResult(self.directory, load_manifest(self.dataset), already_done=True)
+        with self.open_store() as store:
+            load_corpus(store, self.corpus, self.pipeline, self.fingerprints["corpus"], display)
+            if until == "corpus":
+                return RunResult(self.directory, note="stopped after the corpus, as asked")
+            if retry_failed:
+                store.forget_failures()
+            display.write(finished="", name=self.pipeline.name)
+            accepted, usage = asyncio.run(self._ask(store, display, until, budget_usd, retry_failed))
+            if until is not None:
+                return RunResult(self.directory, usage=usage, note=f"stopped after {until}, as asked")
+            manifest = self.export(store, accepted, self.dataset)
+            if accepted.spent:
+                display.say(
+                    f"the corpus is spent: {len(accepted.lineages)} of {self.pipeline.target} queries were accepted; "
+                    "add documents, raise generation.queries_per_passage, or lower the target"
+                )
+            display.write(finished=self.identity, usage=usage)
+            return RunResult(self.directory, manifest, usage=usage)
+
+    async def _ask(
+        self, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
+    ) -> tuple[Accepted, dict[str, Any]]:
+        engine = make_engine(self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed)
+        workers = self.pipeline.llm.concurrency
+        async with engine:
+            with _interruptible(engine):
+                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, engine, self._meaning())
+                accepted = await generate(store, tools, display, workers)
+                if until is None or until == "judgment":
+                    await control(store, tools, accepted, display, self.directory / "embeddings", workers)
+            usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
+        return accepted, usage
+
+    def _meaning(self) -> Any:
+        if self.pipeline.generation.meaning is None or not self.pipeline.generation.rewrites:
+            return None
+        from airgen.retrievers import load_embedder
+
+        return load_embedder(self.pipeline.generation.meaning.model)
+
+    def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
+        """Write the dataset of the rows that stand."""
+        text = self.path.read_text(encoding="utf-8")
+        return write_dataset(out, assemble(store, self.pipeline, self.corpus, self.prompts, accepted, text, without))
+
+    def accepted(self, store: Store) -> Accepted:
+        """The accepted queries as they stand on the disk, without asking anyone."""
+        samples = store.rows(Sample, "current_sample", order="t.ordinal, t.key")
+        return accepted_so_far(store, samples, self.pipeline)
+
+
+# What of an LLM's settings cannot change an answer (see `airgen.stages.base.llm_parts`).
+_SPEED = {
+    "base_url", "api_key_env", "mode", "concurrency", "budget_usd", "requests_per_minute", "tokens_per_minute",
+    "timeout_seconds", "retries", "max_failures", "prices", "threads", "latency",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _interruptible(engine: Engine) -> Iterator[None]:
+    """Ctrl-C and SIGTERM let the calls in flight finish; a second Ctrl-C is an ordinary one."""
+    loop = asyncio.get_running_loop()
+    known = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        for one in known:
+            loop.remove_signal_handler(one)
+        engine.stop("stopped by the user: run the same command to go on")
+
+    try:
+        for one in known:
+            loop.add_signal_handler(one, stop)
+    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+        pass
+    try:
+        yield
+    finally:
+        for one in known:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(one)
