@@ -27,7 +27,7 @@ _HEAD_MEASURE = {"qa": "nDCG@10", "long-doc": "Recall@10"}
 
 
 def front_matter(manifest: Manifest) -> dict[str, Any]:
-    """The card's metadata block: languages, licence, size, tags, and one config per table.
+    """The card's metadata block: languages, licence, size, tags, one config per table and its columns' types.
 
     Only JSONL files are named, because `datasets` infers one builder for a whole repository. `default` and `qrels`
     are the same labels under the names that mteb and beir look for.
@@ -62,8 +62,25 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         "task_ids": ["document-retrieval"],
         "tags": ["mteb", "text", "information-retrieval", "synthetic", "airgen", info.task, info.domain],
         "configs": configs,
+        "dataset_info": [{"config_name": c["config_name"], "features": _features(c, manifest)} for c in configs],
     }
     return block
+
+
+def _features(config: Mapping[str, Any], manifest: Manifest) -> list[dict[str, Any]]:
+    """The columns' types. Without them `datasets` guesses, and takes ids like 2024-01-31 for dates."""
+
+    def text(*names: str) -> list[dict[str, Any]]:
+        return [{"name": name, "dtype": "string"} for name in names]
+
+    name = config["config_name"]
+    if name == "corpus":
+        return text("_id", "title", "text")
+    if name == "queries":
+        fields = [{"name": field, "dtype": dtype} for field, dtype in manifest.query_fields.items()]
+        return [*text("_id", "text"), {"name": "metadata", "struct": fields}]
+    dtype = "float64" if name == "qrels-soft" else "int64"
+    return [*text("query-id", "corpus-id"), {"name": "score", "dtype": dtype}]
 
 
 def render_card(manifest: Manifest) -> str:

@@ -40,8 +40,9 @@ class FileEntry:
 class Manifest:
     """The content of `manifest.json`. `digest` names the data (see `data_digest`).
 
-    `variants` are the label directories beside `qrels`; `withheld` the splits whose labels are not in this
-    directory because they are private. `notes` says what was done to a dataset after its export (trimming).
+    `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata; `variants` the
+    label directories beside `qrels`; `withheld` the splits whose labels are not in this directory because they
+    are private. `notes` says what was done to a dataset after its export (trimming).
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -50,6 +51,7 @@ class Manifest:
     statistics: Statistics
     files: Mapping[str, FileEntry]
     digest: str
+    query_fields: Mapping[str, str] = field(default_factory=dict)
     variants: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     provenance: tuple[ModelUse, ...] = ()

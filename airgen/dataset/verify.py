@@ -20,6 +20,7 @@ from airgen.errors import DatasetError
 
 __all__ = ["Problem", "secrets_in", "verify"]
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
 _MOST = 20  # problems of one kind that are named; the rest is counted
 _SECRETS = (
     re.compile(r"\b(sk|rk|pk)-[A-Za-z0-9_-]{16,}"),
@@ -58,7 +59,8 @@ class _Found:
     def finish(self) -> list[Problem]:
         for (kind, file), count in sorted(self.seen.items()):
             if count > _MOST:
-                self.problems.append(Problem(kind, file, f"and {count - _MOST} more"))
+                severity = next(p.severity for p in self.problems if (p.kind, p.file) == (kind, file))
+                self.problems.append(Problem(kind, file, f"and {count - _MOST} more", severity))
         return self.problems
 
 
@@ -67,8 +69,8 @@ def verify(directory: Path) -> list[Problem]:
 
     Checks the manifest, each file's size and SHA-256, files that the manifest does not name, ids (dangling, twice,
     unfit), empty texts, labels of unknown queries or of documents that are not in the corpus, queries without a
-    positive, queries in two splits, variants that disagree, counts, labels of withheld splits, secrets, and marks
-    by which a reader could tell the generated negatives. Reads the corpus as a stream.
+    positive, queries in two splits, variants that disagree, counts, labels of withheld splits, secrets, marks by
+    which a reader could tell the generated negatives, ids that a loader would change. Streams the corpus.
     """
     found = _Found()
     try:
@@ -237,6 +239,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
             judged.update(dict.fromkeys(documents, split))
             negatives |= {document for document, score in documents.items() if score <= 0}
             positives |= {document for document, score in documents.items() if score > 0}
+    alone_negative = negatives - positives
     seen: set[str] = set()
     marks: Counter[tuple[bool, str]] = Counter()
     for number, row in _rows(directory, name, found):
@@ -246,7 +249,9 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
         if identifier in seen:
             found.add("duplicate", name, f"line {number}: document id {identifier!r} appears twice")
         seen.add(identifier)
-        marks[identifier in negatives - positives, _shape(identifier)] += 1
+        marks[identifier in alone_negative, _shape(identifier)] += 1
+        if _DATE.fullmatch(identifier):
+            found.add("date", name, f"document id {identifier!r} is a date to `datasets`, which rewrites it", "warning")
     for document in sorted(set(judged) - seen):
         found.add("dangling", f"qrels/{judged[document]}.jsonl", f"document {document!r} is not in the corpus")
     if len(seen) != manifest.statistics.passages:

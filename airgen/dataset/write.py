@@ -64,6 +64,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
                 statistics=statistics,
                 files=entries,
                 digest="",
+                query_fields=_query_fields(queries),
                 variants=written,
                 provenance=tuple(content.provenance),
                 funnel=tuple(content.funnel),
@@ -167,11 +168,19 @@ def _text_of(line: str) -> str:
 
 
 def _write_queries(directory: Path, queries: Sequence[QueryRow], entries: _Entries) -> None:
-    # The same keys in every row: `datasets` infers one schema for the file.
-    keys = sorted({key for row in queries for key in row.metadata} - {"split"})
+    # The same keys in every row, because readers infer one schema for the file.
+    keys = [key for key in _query_fields(queries) if key != "split"]
     metadata = ({"split": row.split, **{key: row.metadata.get(key) for key in keys}} for row in queries)
     rows = ({"_id": row.id, "text": row.text, "metadata": m} for row, m in zip(queries, metadata, strict=True))
     _write_rows(directory, "queries.jsonl", rows, entries)
+
+
+def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
+    """Metadata names, `split` first, with the Hub's name of their type; text where every value is None."""
+    types = {key: value for row in queries for key, value in row.metadata.items() if value is not None}
+    names = sorted({key for row in queries for key in row.metadata} - {"split"})
+    dtypes = {bool: "bool", int: "int64", float: "float64"}
+    return {"split": "string"} | {name: dtypes.get(type(types.get(name)), "string") for name in names}
 
 
 def _write_rows(directory: Path, name: str, rows: Any, entries: _Entries) -> None:

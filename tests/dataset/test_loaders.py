@@ -1,0 +1,162 @@
+"""Each layout, loaded by the real library of its readers, row by row against what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_maker import make_content
+
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.layouts import export_layout
+from airgen.dataset.manifest import load_manifest
+from airgen.errors import DatasetError, UsageError
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries' own dependencies
+
+CONTENT = make_content()
+DOCUMENTS = {row.id: (row.title, row.text) for row in CONTENT.corpus}
+QUERIES = {row.id: row for row in CONTENT.queries}
+LABELS: dict[str, dict[str, dict[str, int]]] = {"dev": {}, "test": {}}
+for label in CONTENT.qrels:
+    LABELS[QUERIES[label.query].split].setdefault(label.query, {})[label.document] = label.score
+
+
+@pytest.fixture(autouse=True)
+def fresh_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """No network, and no rows of an earlier test: `datasets` caches by the card's content."""
+    cache = tmp_path / "cache"
+    for name in ("HF_HOME", "HF_DATASETS_CACHE", "IR_DATASETS_HOME", "MTEB_CACHE"):
+        monkeypatch.setenv(name, str(cache / name))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    try:
+        import datasets
+    except ImportError:
+        yield cache
+        return
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache / "datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    datasets.disable_progress_bars()
+    yield cache
+
+
+def flat(title: str, text: str) -> str:
+    return f"{title} {text}" if title else text
+
+
+def test_our_own_reader(dataset: Path) -> None:
+    reader = BeirDataset.open(dataset)
+    assert {row.id: (row.title, row.text) for row in reader.passages()} == DOCUMENTS
+    for split, labels in LABELS.items():
+        assert dict(reader.qrels(split).labels) == labels
+
+
+def test_beir(dataset: Path) -> None:
+    loader = pytest.importorskip("beir.datasets.data_loader").GenericDataLoader
+    for split, labels in LABELS.items():
+        corpus, queries, qrels = loader(str(dataset)).load(split=split)
+        assert {key: (row["title"], row["text"]) for key, row in corpus.items()} == DOCUMENTS
+        assert queries == {key: QUERIES[key].text for key in labels}
+        assert qrels == labels
+    qrels = loader(str(dataset), qrels_folder="qrels-graded").load(split="test")[2]
+    assert qrels["q-00"] == {"doc000": 3, "doc001": 2, "doc002": 1}
+
+
+def test_datasets(dataset: Path, fresh_caches: Path) -> None:
+    load_dataset = pytest.importorskip("datasets").load_dataset
+    corpus = load_dataset(str(dataset), "corpus", split="corpus")
+    assert {row["_id"]: (row["title"], row["text"]) for row in corpus} == DOCUMENTS
+    queries = load_dataset(str(dataset), "queries", split="queries")
+    for row in queries:
+        query = QUERIES[row["_id"]]
+        assert (row["text"], row["metadata"]) == (query.text, {"split": query.split, **query.metadata})
+    for config in ("default", "qrels", "qrels-positives", "qrels-graded", "qrels-soft"):
+        loaded = load_dataset(str(dataset), config)
+        assert set(loaded) == {"dev", "test"}
+    assert rows_of(load_dataset(str(dataset))) == LABELS
+    positives = rows_of(load_dataset(str(dataset), "qrels-positives"))
+    assert positives["test"]["q-00"] == {"doc000": 1, "doc001": 1}
+    assert rows_of(load_dataset(str(dataset), "qrels-soft"))["test"]["q-00"]["doc001"] == 0.6
+
+
+def rows_of(loaded: Any) -> dict[str, dict[str, dict[str, float]]]:
+    result: dict[str, dict[str, dict[str, float]]] = {}
+    for split, rows in loaded.items():
+        for row in rows:
+            result.setdefault(split, {}).setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
+    return result
+
+
+def test_mteb(dataset: Path, fresh_caches: Path) -> None:
+    module = pytest.importorskip("mteb.abstasks.retrieval_dataset_loaders")
+    for split, labels in LABELS.items():
+        loaded = module.RetrievalDatasetLoader(str(dataset), revision=None, split=split).load()
+        assert {row["id"]: (row["title"], row["text"]) for row in loaded["corpus"]} == DOCUMENTS
+        assert {row["id"]: row["text"] for row in loaded["queries"]} == {key: QUERIES[key].text for key in labels}
+        assert loaded["relevant_docs"] == labels
+
+
+def test_ir_datasets(dataset: Path, tmp_path: Path) -> None:
+    ir_datasets = pytest.importorskip("ir_datasets")
+    export_layout(dataset, "trec", tmp_path / "trec")
+    for split, labels in LABELS.items():
+        loaded = ir_datasets.create_dataset(
+            docs_tsv=str(tmp_path / "trec" / "docs.tsv"),
+            queries_tsv=str(tmp_path / "trec" / f"topics.{split}.tsv"),
+            qrels_trec=str(tmp_path / "trec" / f"qrels.{split}.txt"),
+        )
+        documents = {row.doc_id: row.text for row in loaded.docs_iter()}
+        assert documents == {key: " ".join(flat(*row).split()) for key, row in DOCUMENTS.items()}
+        assert {row.query_id: row.text for row in loaded.queries_iter()} == {key: QUERIES[key].text for key in labels}
+        found: dict[str, dict[str, int]] = {}
+        for row in loaded.qrels_iter():
+            found.setdefault(row.query_id, {})[row.doc_id] = row.relevance
+        assert found == labels
+
+
+class Shouting:
+    """A retriever by AIR-Bench's protocol: finds each query's first positive first, its negative second."""
+
+    search_top_k = 1000
+
+    def __str__(self) -> str:
+        return "shouting"
+
+    def __call__(self, corpus: Any, queries: Any, **_: Any) -> dict[str, dict[str, float]]:
+        assert {key: row["text"] for key, row in corpus.items()} == {k: flat(*v) for k, v in DOCUMENTS.items()}
+        first = {query: int(query[2:]) for query in queries}
+        return {query: {f"doc{i:03d}": 2.0, f"doc{i + 2:03d}": 1.0} for query, i in first.items()}
+
+
+def test_air_benchmark_runs_to_its_metrics(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_caches: Path
+) -> None:
+    utils = pytest.importorskip("air_benchmark.evaluation_utils")
+    export_layout(dataset, "air-bench", tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")  # where air-benchmark finds the folder AIR-Bench/... before the Hub
+    info = load_manifest(dataset).info
+    loader = utils.DataLoader(info.version, cache_dir=str(fresh_caches))
+    group = {"task_type": info.task, "domain": info.domain, "language": info.language, "dataset_name": info.name}
+    for split, labels in LABELS.items():
+        assert loader.load_queries(**group, split=split) == {key: QUERIES[key].text for key in labels}
+        assert loader.load_qrels(**group, split=split) == labels
+    evaluator = utils.Evaluator(loader)
+    evaluator(**group, splits=["dev", "test"], search_results_save_dir=str(tmp_path / "found"), retriever=Shouting())
+    for split in LABELS:
+        results = evaluator.evaluate_results(str(tmp_path / "found" / "shouting" / "NoReranker"), split=split)
+        measures = results[info.task][info.domain][info.language][info.name]
+        # One of two positives at rank 1: DCG 1 against 1 + 1/log2(3).
+        assert measures["ndcg_at_10"] == pytest.approx(1 / (1 + 1 / 1.5849625), abs=1e-4)
+        assert measures["recall_at_10"] == 0.5
+        assert measures["mrr_at_10"] == 1.0
+
+
+def test_layouts_are_whole_or_not_there(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'air-bench'"):
+        export_layout(dataset, "airbench", tmp_path / "x")
+    (dataset / "corpus.jsonl").write_text('{"_id": "a", "text": "x"}\nnot json\n')
+    with pytest.raises(DatasetError, match="not JSON"):
+        export_layout(dataset, "trec", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
