@@ -21,9 +21,19 @@ REGISTRY: dict[str, dict[str, str]] = {
         "scripted": "airgen.llms.scripted:ScriptedBackend",
     },
     "reader": {
+        "beir": "airgen.corpus.readers.beir:BeirReader",
+        "csv": "airgen.corpus.readers.tabular:CsvReader",
+        "datasets": "airgen.corpus.readers.hub:DatasetsReader",
+        "epub": "airgen.corpus.readers.epub:EpubReader",
+        "html": "airgen.corpus.readers.html:HtmlReader",
         "json": "airgen.corpus.readers.records:JsonReader",
         "jsonl": "airgen.corpus.readers.records:JsonLinesReader",
+        "man": "airgen.corpus.readers.man:ManReader",
+        "markdown": "airgen.corpus.readers.texts:MarkdownReader",
+        "parquet": "airgen.corpus.readers.tabular:ParquetReader",
+        "pdf": "airgen.corpus.readers.pdf:PdfReader",
         "python-topics": "airgen.corpus.readers.topics:TopicsReader",
+        "text": "airgen.corpus.readers.texts:TextReader",
     },
 }
 

@@ -1,0 +1,37 @@
+"""A BEIR folder: `reader: {kind: beir, path: scifact}`. Its corpus only; queries and qrels are not read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airgen.corpus.reading import Fields, Place, ReaderSettings, files
+from airgen.corpus.readers.records import JsonLinesReader
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped
+
+__all__ = ["BeirReader"]
+
+_NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
+
+
+class BeirReader:
+    """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
+
+    class Settings(ReaderSettings):
+        """`path`: the folder that holds the corpus file."""
+
+        path: str = "."
+        fields: Fields = Fields()
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the file's order."""
+        found = [path for path in files(self.place, self.settings.path, _NAMES) if not isinstance(path, Dropped)]
+        wanted = [path for path in found if path.name in _NAMES]
+        if len(wanted) != 1:
+            raise CorpusError(f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, one is needed")
+        exact = self.place.__class__(wanted[0].parent, self.place.source, self.place.licence, self.place.language)
+        inner = JsonLinesReader.Settings(path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes)
+        yield from JsonLinesReader(inner, exact).read()

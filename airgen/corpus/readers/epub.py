@@ -1,0 +1,95 @@
+"""EPUB books: `reader: {kind: epub, path: books, split: sections}`; chapters in reading order, notes and covers left out."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import zipfile
+from collections.abc import Iterator
+from typing import Literal
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from airgen.corpus.reading import drop
+from airgen.corpus.readers.html import html_blocks
+from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
+from airgen.records import Document, Dropped
+
+__all__ = ["EpubReader"]
+
+_CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
+_OPF = "{http://www.idpf.org/2007/opf}"
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_MAX_XML = 16 * 1024 * 1024
+
+
+class EpubReader(FileReader):
+    """One document a book (for the Long-Doc task), a chapter, or a section."""
+
+    class Settings(SectionSettings):
+        """`split`: file, chapters or sections."""
+
+        split: Literal["file", "chapters", "sections"] = "file"  # type: ignore[assignment]
+        max_bytes: int = 256 * 1024 * 1024
+
+    suffixes = (".epub",)
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """A damaged or protected book is dropped with its reason."""
+        try:
+            with zipfile.ZipFile(io.BytesIO(raw)) as book:
+                title, chapters = _spine(book)
+                pages = [(part, html_blocks(_member(book, part).decode("utf-8-sig", "replace"))) for part in chapters]
+        except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError, OSError) as error:
+            yield drop("damaged EPUB", id=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+            return
+        pages = [(part, found) for part, found in pages if found[1]]
+        if not pages:
+            yield drop("no text in the book", id=name, source=name)
+            return
+        identity = name.removesuffix(".epub")
+        if self.settings.split == "chapters":
+            for number, (_, (heading, blocks)) in enumerate(pages, 1):
+                text = "\n\n".join(block.text for block in blocks)
+                yield Document(
+                    f"{identity}#{number}", text, f"{title} > {heading}" if heading else title, name, f"chapter {number}",
+                    self.place.licence, self.place.language,
+                )  # fmt: skip
+            return
+        blocks = [block for _, (_, found) in pages for block in found]
+        yield from documents_of(blocks, title, name, self.settings, self.place, identity)
+
+
+def _member(book: zipfile.ZipFile, name: str) -> bytes:
+    """A member's bytes, at most 16 MB of them: a chapter that unpacks to more is no chapter."""
+    with book.open(name) as stream:
+        data = stream.read(_MAX_XML + 1)
+    if len(data) > _MAX_XML:
+        raise ValueError(f"{name} unpacks to more than {_MAX_XML >> 20} MB")
+    return data
+
+
+def _xml(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
+    data = _member(book, name)
+    if b"<!ENTITY" in data:  # entities can name files, or grow without end
+        raise ValueError(f"{name} declares entities")
+    return ElementTree.fromstring(data)
+
+
+def _spine(book: zipfile.ZipFile) -> tuple[str, list[str]]:
+    """The title, and the members of the reading order that are not notes outside of it."""
+    root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
+    if root is None:
+        raise ValueError("no rootfile in META-INF/container.xml")
+    path = root.get("full-path", "")
+    package = _xml(book, path)
+    named = package.find(f".//{_DC}title")
+    title = (named.text or "").strip() if named is not None else ""
+    items = {
+        item.get("id"): item.get("href", "")
+        for item in package.iter(f"{_OPF}item")
+        if "html" in item.get("media-type", "") and "nav" not in item.get("properties", "").split()
+    }
+    order = [ref.get("idref") for ref in package.iter(f"{_OPF}itemref") if ref.get("linear") != "no"]
+    folder = posixpath.dirname(path)
+    return title, [posixpath.normpath(posixpath.join(folder, unquote(items[ref]))) for ref in order if ref in items]

@@ -1,0 +1,136 @@
+"""Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [".headerlink"], split: sections}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from airgen.corpus.reading import drop
+from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
+from airgen.corpus.sections import Block
+from airgen.records import Document, Dropped
+from airgen.registry import load_extra
+
+__all__ = ["HtmlReader", "html_blocks"]
+
+# Never text of the page itself.
+REMOVE = (
+    "script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "button", "iframe", "svg",
+    "[hidden]", "[aria-hidden=true]", "[role=navigation]", "[role=banner]", "[role=contentinfo]", "[role=search]",
+)  # fmt: skip
+_BLOCKS = frozenset(
+    "address article blockquote body caption center dd details div dl dt fieldset figcaption figure h1 h2 h3 h4 h5 h6 hr"
+    " html li main ol p pre section summary table tbody td tfoot th thead tr ul".split()
+)
+_CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{3,20})", re.IGNORECASE)
+
+
+class HtmlReader(FileReader):
+    """HTML pages: headings, paragraphs, list items, table rows and code, without scripts and navigation."""
+
+    class Settings(SectionSettings):
+        """`content`: a CSS selector of what holds the text; `remove`: selectors of what to leave out of it."""
+
+        content: str = ""
+        remove: list[str] = []
+
+    suffixes = (".html", ".htm", ".xhtml", ".html.gz")
+    settings: Settings
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """One document a page, or one a section."""
+        text = self.decode(raw, name)
+        if isinstance(text, Dropped):
+            yield text
+            return
+        title, blocks = html_blocks(text, self.settings.content, self.settings.remove)
+        if not blocks:
+            yield drop("no text in the page", id=name, source=name)
+            return
+        yield from documents_of(blocks, title, name, self.settings, self.place)
+
+    def decode(self, raw: bytes, name: str) -> str | Dropped:
+        """As declared in a meta element, where there is one."""
+        declared = _CHARSET.search(raw[:2048])
+        if declared and declared[1].lower() not in (b"utf-8", b"utf8") and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            try:
+                return raw.decode(declared[1].decode("ascii"))
+            except (UnicodeDecodeError, LookupError):
+                pass  # a wrong declaration is common: try the settings' encoding
+        return super().decode(raw, name)
+
+
+def html_blocks(html: str, content: str = "", remove: list[str] | None = None) -> tuple[str, list[Block]]:
+    """Title and blocks of a page. Raises MissingExtra without selectolax."""
+    lexbor = load_extra("selectolax.lexbor", "reader 'html'")
+    tree = lexbor.LexborHTMLParser(html)
+    title = tree.css_first("title")
+    heading = " ".join(title.text().split()) if title is not None else ""
+    roots = tree.css(content) if content else []
+    roots = roots or tree.css("main") or ([tree.body] if tree.body is not None else [])
+    found: list[Block] = []
+    for root in roots:
+        for node in root.css(", ".join([*REMOVE, *(remove or [])])):
+            if node.tag not in ("body", "html"):
+                node.decompose()
+        _Walk(found).walk(root)
+    first = next((block.text for block in found if block.level == 1), "")
+    return first or heading, [block for block in found if block.text]
+
+
+class _Walk:
+    """Depth-first over block elements; the inline text between two of them is a paragraph."""
+
+    def __init__(self, found: list[Block]) -> None:
+        self.found = found
+        self.held: list[str] = []
+        self.prefix = ""
+
+    def walk(self, root: Any) -> None:
+        # An explicit stack: pages nested ten thousand deep exist, Python's stack does not go there.
+        stack: list[tuple[Any, bool]] = [(root, False)]
+        while stack:
+            node, leaving = stack.pop()
+            tag = node.tag
+            if leaving:
+                self.close(tag)
+                continue
+            if tag == "-text":
+                self.held.append(node.text_content or "")
+            elif tag == "br":
+                self.held.append("\n")
+            elif tag == "pre":
+                self.close("")
+                text = node.text().strip("\n")
+                if text.strip():
+                    self.found.append(Block(text))
+            elif tag and not tag.startswith(("-", "!")):
+                if tag in _BLOCKS:
+                    self.close("")
+                    stack.append((node, True))
+                    if tag == "li":
+                        self.prefix = "- "
+                children = []
+                child = node.child
+                while child is not None:
+                    children.append((child, False))
+                    child = child.next
+                stack.extend(reversed(children))
+        self.close("")
+
+    def close(self, tag: str) -> None:
+        text = "\n".join(" ".join(line.split()) for line in "".join(self.held).split("\n")).strip()
+        self.held.clear()
+        level = int(tag[1]) if tag in ("h1", "h2", "h3", "h4", "h5", "h6") else 0
+        if not text:
+            return
+        if tag in ("td", "th") and self.found and not self.found[-1].level and self._row:
+            self.found[-1] = Block(f"{self.found[-1].text} | {text}")
+        else:
+            # A term stays with its definition.
+            self.found.append(Block(text if level else self.prefix + text, level, joins=tag == "dt"))
+        self._row = tag in ("td", "th")
+        self.prefix = ""
+
+    _row = False

@@ -1,0 +1,85 @@
+"""PDF files: `reader: {kind: pdf, path: papers}`; running heads and page numbers are left out, broken words joined."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+from airgen.corpus.reading import drop
+from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.records import Document, Dropped
+from airgen.registry import load_extra
+
+__all__ = ["PdfReader", "join_pages"]
+
+_PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of)\s*\d{1,4})?\W*$", re.IGNORECASE)
+_HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
+
+
+class PdfReader(FileReader):
+    """One document a file (the whole text, for the Long-Doc task) or one a page."""
+
+    class Settings(SectionSettings):
+        """`split`: file or pages. `max_bytes` is of the file."""
+
+        split: Literal["file", "pages"] = "file"  # type: ignore[assignment]
+        max_bytes: int = 256 * 1024 * 1024
+
+    suffixes = (".pdf",)
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """A file with a password, without text (scanned) or damaged is dropped with that reason."""
+        pypdf = load_extra("pypdf", "reader 'pdf'")
+        logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every odd object
+        try:
+            book = pypdf.PdfReader(io.BytesIO(raw))
+            if book.is_encrypted and not book.decrypt(""):
+                yield drop("password needed", id=name, source=name)
+                return
+            title = str((book.metadata or {}).get("/Title") or "")
+            pages = [page.extract_text() or "" for page in book.pages]
+        except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
+                ZeroDivisionError, OverflowError, NotImplementedError, AssertionError) as error:  # fmt: skip
+            needs = "needs the package cryptography" if "cryptography" in str(error) else "damaged PDF"
+            yield drop(needs, id=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+            return
+        if not any(page.strip() for page in pages):
+            yield drop("no text in the PDF", id=name, detail=f"{len(pages)} pages, scanned?", source=name)
+            return
+        common = {"source": name, "licence": self.place.licence, "language": self.place.language}
+        identity = name.removesuffix(".pdf")
+        cleaned = join_pages(pages)
+        if self.settings.split == "file":
+            yield Document(identity, "\n".join(cleaned), title, **common)
+            return
+        for number, text in enumerate(cleaned, 1):
+            yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
+
+
+def join_pages(pages: list[str]) -> list[str]:
+    """Pages without running heads, feet and page numbers, and words broken at a line's end in one piece.
+
+    A first or last line counts as running if it stands, but for its digits, on a third of at least four pages.
+    """
+    rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
+    edges: Counter[str] = Counter()
+    for lines in rows:
+        edges.update({_key(line) for line in {*lines[:2], *lines[-2:]}})
+    often = {key for key, count in edges.items() if len(pages) >= 4 and count * 3 >= len(pages) and key}
+    return [_HYPHEN.sub(r"\1\2", "\n".join(_trim(lines, often))) for lines in rows]
+
+
+def _trim(lines: list[str], running: set[str]) -> list[str]:
+    for _ in range(2):
+        for at in (0, -1):
+            if lines and (_PAGE_NUMBER.match(lines[at]) or _key(lines[at]) in running):
+                lines = lines[1:] if at == 0 else lines[:-1]
+    return lines
+
+
+def _key(line: str) -> str:
+    return re.sub(r"\d+", "#", line.lower()).strip(" #") if len(line) < 120 else ""

@@ -1,0 +1,185 @@
+"""Folders of text and Markdown: `reader: {kind: text, path: notes}`, `reader: {kind: markdown, path: docs, split: sections}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from airgen.corpus.reading import Place, ReaderSettings, drop, files, opened
+from airgen.corpus.sections import Block, sections
+from airgen.records import Document, Dropped
+
+__all__ = ["FileReader", "MarkdownReader", "SectionSettings", "TextReader", "documents_of"]
+
+
+class SectionSettings(ReaderSettings):
+    """A folder of files. `split`: a document is a whole file, or a section of one below its headings.
+
+    The limits are in words: a section is filled up to max_words, a remainder below min_words joins its neighbour.
+    """
+
+    path: str
+    encoding: str = "utf-8"
+    split: Literal["file", "sections"] = "file"
+    min_words: int = 45
+    max_words: int = 190
+
+
+def documents_of(
+    blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, id_: str = ""
+) -> Iterator[Document]:
+    """The blocks of one file as one document, or as one a section; ids are the file's name and the section's anchor."""
+    common = {"source": name, "licence": place.licence, "language": place.language}
+    identity = id_ or Path(name).with_suffix("").as_posix().removesuffix(".html")
+    if settings.split == "file":
+        text = "\n\n".join(block.text for block in blocks if block.text)
+        yield Document(identity, text, title, **common)
+        return
+    limits = {"min_words": settings.min_words, "max_words": settings.max_words}
+    for part in sections(blocks, title, language=place.language, **limits):
+        yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
+
+
+class FileReader:
+    """The base of readers whose files are read one at a time: subclasses turn bytes into documents."""
+
+    suffixes: tuple[str, ...] = ()
+
+    Settings: type[SectionSettings] = SectionSettings
+
+    def __init__(self, settings: SectionSettings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the order of the files' names."""
+        root = self.place.root.resolve()
+        for path in files(self.place, self.settings.path, self.suffixes):
+            if isinstance(path, Dropped):
+                yield path
+                continue
+            name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+            with opened(path) as stream:
+                raw = stream.read(self.settings.max_bytes + 1)
+            if len(raw) > self.settings.max_bytes:
+                yield drop("too large", id=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
+            elif not raw.strip():
+                yield drop("empty file", id=name, source=name)
+            else:
+                yield from self.parse(raw, name)
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one file."""
+        raise NotImplementedError
+
+    def decode(self, raw: bytes, name: str) -> str | Dropped:
+        """The file's text. A byte order mark decides; then the declared encoding, strictly."""
+        for mark, encoding in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+            if raw.startswith(mark):
+                raw = raw[len(mark) :]
+                break
+        else:
+            encoding = self.settings.encoding
+        try:
+            return raw.decode(encoding)
+        except UnicodeDecodeError as error:
+            reason = "broken UTF-8" if encoding == "utf-8" else f"not {encoding}"
+            return drop(reason, id=name, detail=str(error)[:200], source=name, text=raw[:200].decode(encoding, "replace"))
+        except LookupError:
+            return drop("unknown encoding", id=name, detail=encoding, source=name)
+
+
+class TextReader(FileReader):
+    """Plain text; the title is the file's name. Paragraphs are parted by blank lines."""
+
+    suffixes = (".txt", ".text", ".txt.gz", ".rst")
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """One document, or its paragraphs packed into sections."""
+        text = self.decode(raw, name)
+        if isinstance(text, Dropped):
+            yield text
+            return
+        blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
+        yield from documents_of(blocks, "", name, self.settings, self.place)
+
+
+_FENCE = re.compile(r"^ {0,3}(```|~~~)")
+_HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_INLINE = [
+    (re.compile(r"!\[([^\]]*)\]\([^)]*\)"), r"\1"),  # images
+    (re.compile(r"\[([^\]]+)\]\((?:[^()\s]|\([^)]*\))*(?:\s+\"[^\"]*\")?\)"), r"\1"),  # links
+    (re.compile(r"\[([^\]]+)\]\[[^\]]*\]"), r"\1"),
+    (re.compile(r"(?<!\w)(\*\*|__)(?=\S)(.+?)(?<=\S)\1(?!\w)"), r"\2"),
+    (re.compile(r"(?<![\w*])\*(?=\S)([^*]+?)(?<=\S)\*(?![\w*])"), r"\1"),
+    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
+    (re.compile(r"</?[a-zA-Z][^<>]{0,300}>"), ""),
+]
+
+
+class MarkdownReader(FileReader):
+    """Markdown without its marks; the title is the first heading of level 1, or front matter's `title`."""
+
+    suffixes = (".md", ".markdown", ".md.gz")
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """One document, or one a section."""
+        text = self.decode(raw, name)
+        if isinstance(text, Dropped):
+            yield text
+            return
+        title, blocks = markdown_blocks(text)
+        yield from documents_of(blocks, title, name, self.settings, self.place)
+
+
+def markdown_blocks(text: str) -> tuple[str, list[Block]]:
+    """Title, and headings, paragraphs and code of a Markdown text."""
+    text = text.replace("\r\n", "\n")
+    title = ""
+    if (matter := re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)) is not None:
+        if (named := re.search(r"^title:\s*[\"']?(.*?)[\"']?\s*$", matter[1], re.MULTILINE)) is not None:
+            title = named[1]
+        text = text[matter.end() :]
+    found: list[Block] = []
+    held: list[str] = []
+    fence = ""
+
+    def close() -> None:
+        if held:
+            found.append(Block("\n".join(held) if fence else _unmark("\n".join(held))))
+            held.clear()
+
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1] == fence:
+                close()
+                fence = ""
+            else:
+                held.append(line)
+        elif mark:
+            close()
+            fence = mark[1]
+        elif heading := _HEADING.match(line):
+            close()
+            words = _unmark(heading[2])
+            title = title or (words if len(heading[1]) == 1 else "")
+            found.append(Block(words, len(heading[1])))
+        elif held and re.fullmatch(r" {0,3}(=+|-{2,})\s*", line) and len(held) == 1:
+            words = _unmark(held.pop())
+            level = 1 if "=" in line else 2
+            title = title or (words if level == 1 else "")
+            found.append(Block(words, level))
+        elif not line.strip():
+            close()
+        else:
+            held.append(line)
+    close()
+    return title, [block for block in found if block.text.strip()]
+
+
+def _unmark(text: str) -> str:
+    for pattern, replacement in _INLINE:
+        text = pattern.sub(replacement, text)
+    return text.strip()
