@@ -1,0 +1,296 @@
+"""Read a BEIR directory: `corpus.jsonl[.gz]`, `queries.jsonl[.gz]`, `qrels/{split}.{tsv,jsonl}`.
+
+    dataset = BeirDataset.open("scifact")
+    for passage in dataset.passages(): ...              # streamed, in file order
+    qrels = dataset.qrels("test")                       # {query id: {passage id: label}}
+
+Files are taken as people have them: CRLF, a byte order mark, a qrels file without its header, TREC's four
+columns, AIR-Bench's field names. What cannot be understood (a label in words, a line that is not JSON, an id
+twice) ends in a DatasetError that names the file and the line. This module knows nothing of stores or stages,
+so that a published dataset can be evaluated by someone who never ran a pipeline.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import DatasetError
+from airgen.registry import closest
+
+__all__ = ["BeirDataset", "BeirPassage", "BeirQuery", "Qrels", "read_qrels"]
+
+Labels = dict[str, dict[str, float]]
+
+_QUERY = ("query-id", "query_id", "qid")
+_PASSAGE = ("corpus-id", "corpus_id", "docid", "doc_id")
+_LABEL = ("score", "relevance", "label", "rel")
+
+
+@dataclass(frozen=True, slots=True)
+class BeirPassage:
+    """One line of the corpus. `title` is empty where there is none."""
+
+    id: str
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BeirQuery:
+    """One line of the queries; `metadata` is what it carries under that name (type, length, style, ...)."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Qrels:
+    """Relevance labels: {query id: {passage id: label}}, in file order.
+
+    `repeated` counts lines that said again what an earlier one had said.
+    """
+
+    labels: Labels
+    repeated: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def judged(self) -> int:
+        """How many (query, passage) pairs have a label."""
+        return sum(map(len, self.labels.values()))
+
+
+@dataclass(frozen=True)
+class BeirDataset:
+    """A directory in BEIR's layout. Nothing is read before it is asked for; make one with `open`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: str | Path) -> BeirDataset:
+        """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing."""
+        path = Path(path)
+        if not path.is_dir():
+            raise DatasetError(f"{path}: not a directory; wants corpus.jsonl, queries.jsonl, qrels/")
+        dataset = cls(path)
+        for name in ("corpus", "queries"):
+            dataset.file(name)
+        if not dataset.splits:
+            raise DatasetError(f"{path}: no qrels/*.tsv or qrels/*.jsonl, so nothing to evaluate against")
+        return dataset
+
+    def file(self, name: str) -> Path:
+        """The path of `name`.jsonl, gzipped or not. Raises DatasetError where there is neither."""
+        for suffix in (".jsonl", ".jsonl.gz"):
+            if (found := self.path / f"{name}{suffix}").is_file():
+                return found
+        raise DatasetError(f"{self.path}: {name}.jsonl (or {name}.jsonl.gz) is missing")
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """What manifest.json says (name, task, language, ...), or nothing where there is none."""
+        path = self.path / "manifest.json"
+        if not path.is_file():
+            return {}
+        try:
+            value = json.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise DatasetError(f"{path}: not JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise DatasetError(f"{path}: holds {type(value).__name__} where an object was expected")
+        return value
+
+    @property
+    def name(self) -> str:
+        """The manifest's name, else the directory's."""
+        return str(self.manifest.get("name") or self.path.resolve().name)
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """The names of the qrels files, sorted."""
+        files = (self.path / "qrels").glob("*")
+        return sorted({path.stem for path in files if path.suffix in {".tsv", ".jsonl"}})
+
+    def passages(self) -> Iterator[BeirPassage]:
+        """The corpus in file order. Raises DatasetError for an id that comes twice or a missing field."""
+        path = self.file("corpus")
+        seen: set[str] = set()
+        for where, row in _objects(path):
+            key = _identifier(row, where, seen)
+            yield BeirPassage(key, _text(row, "text", where), _text(row, "title", where, missing=""))
+        if not seen:
+            raise DatasetError(f"{path}: the corpus is empty")
+
+    def queries(self) -> dict[str, BeirQuery]:
+        """{query id: query} of all splits, in file order."""
+        seen: set[str] = set()
+        found = {}
+        for where, row in _objects(self.file("queries")):
+            key = _identifier(row, where, seen)
+            metadata = row.get("metadata") or {}
+            if not isinstance(metadata, dict):
+                raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, wants an object")
+            found[key] = BeirQuery(key, _text(row, "text", where), metadata)
+        return found
+
+    def qrels_file(self, split: str) -> Path:
+        """The path of a split's qrels. Raises DatasetError for an unknown split."""
+        for suffix in (".tsv", ".jsonl"):
+            if (path := self.path / "qrels" / f"{split}{suffix}").is_file():
+                return path
+        raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
+
+    def qrels(self, split: str = "test") -> Qrels:
+        """The labels of one split. Raises DatasetError for an unknown split or a bad line."""
+        return read_qrels(self.qrels_file(split))
+
+    def digest(self, split: str = "test") -> str:
+        """SHA-256 of the decompressed corpus, queries and qrels of the split: all that a score depends on."""
+        total = hashlib.sha256()
+        for name, path in (
+            ("corpus", self.file("corpus")),
+            ("queries", self.file("queries")),
+            ("qrels", self.qrels_file(split)),
+        ):
+            total.update(f"{name} {_sha256(path)}\n".encode())
+        return total.hexdigest()
+
+
+def read_qrels(path: str | Path) -> Qrels:
+    """Labels out of a TSV (with or without header), TREC (four columns) or JSONL file.
+
+    Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
+    """
+    path = Path(path)
+    labels: Labels = {}
+    repeated = 0
+    rows = _jsonl_labels(path) if ".jsonl" in path.suffixes else _column_labels(path)
+    for where, query, passage, label in rows:
+        of_query = labels.setdefault(query, {})
+        if passage in of_query:
+            if of_query[passage] != label:
+                raise DatasetError(
+                    f"{where}: query {query!r} and passage {passage!r} have two labels, "
+                    f"{of_query[passage]:g} and {label:g}"
+                )
+            repeated += 1
+        of_query[passage] = label
+    if not labels:
+        raise DatasetError(f"{path}: no labels")
+    return Qrels(labels, repeated)
+
+
+def _jsonl_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
+    for where, row in _objects(path):
+        values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
+        if None in values:
+            raise DatasetError(f"{where}: wants query-id, corpus-id and score, has {', '.join(sorted(row))}")
+        yield where, str(values[0]), str(values[1]), _label(values[2], where)
+
+
+def _column_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
+    first = True
+    for number, line in _lines(path):
+        where = f"{path}:{number}"
+        # Tabs first: ids may hold spaces. TREC's own qrels are separated by any white space.
+        cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+        if len(cells) == 4:
+            del cells[1]
+        if len(cells) != 3:
+            raise DatasetError(f"{where}: {len(cells)} columns, wants query-id, corpus-id, score")
+        header = first and cells[0].lower() in _QUERY and cells[2].lower() in _LABEL
+        first = False
+        if not header:
+            yield where, cells[0], cells[1], _label(cells[2], where)
+
+
+def _label(value: object, where: str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        label = float(value)
+    except ValueError:
+        raise DatasetError(
+            f"{where}: label {value!r} is not a number (map words to numbers, 0: not relevant)"
+        ) from None
+    if not math.isfinite(label):
+        raise DatasetError(f"{where}: label {value!r} is not a finite number")
+    return label
+
+
+def _identifier(row: Mapping[str, Any], where: str, seen: set[str]) -> str:
+    value = row.get("_id", row.get("id"))
+    if value is None or value == "" or isinstance(value, dict | list | bool):
+        raise DatasetError(f"{where}: no _id")
+    key = str(value)
+    if key in seen:
+        raise DatasetError(f"{where}: _id {key!r} comes twice")
+    seen.add(key)
+    return key
+
+
+def _text(row: Mapping[str, Any], name: str, where: str, missing: str | None = None) -> str:
+    value = row.get(name)
+    if value is None:
+        if missing is None:
+            raise DatasetError(f"{where}: no {name}")
+        return missing
+    if not isinstance(value, str):
+        raise DatasetError(f"{where}: {name} is {type(value).__name__} where text was expected")
+    return value
+
+
+def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in _lines(path):
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DatasetError(f"{where}: not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise DatasetError(f"{where}: holds {type(row).__name__} where an object was expected")
+        yield where, row
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines that are not blank, without line ends and byte order mark."""
+    try:
+        with _open(path) as stream:
+            # Split on \n alone: str.splitlines would cut at U+2028 and others inside a text.
+            for number, raw in enumerate(stream, 1):
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if line and not line.isspace():
+                    yield number, line
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: not UTF-8 ({error.reason} at byte {error.start} of a line)") from error
+    except (OSError, EOFError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+
+
+def _open(path: Path) -> io.BufferedIOBase:
+    return gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with _open(path) as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except (OSError, EOFError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+    return digest.hexdigest()

@@ -1,0 +1,291 @@
+"""Measures are values, parsed from strings; scoring is a few vectorised steps on integer ids.
+
+    scores = score(run, qrels, parse_measures("nDCG@10 R_cap@100 Hole@10"))
+    scores.means()["nDCG@10"]
+
+Numbers are trec_eval's: linear gains, ties by passage id descending, scores as float32, a negative label gains
+nothing. R_cap and Hole are BEIR's (section 3 and 6). One rule differs from trec_eval on purpose: the denominator is
+the number of queries in the qrels, so a query without results counts as zero, and how many there were is said.
+Labels may be soft (floats): nDCG takes them as gains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.run import Run
+from airgen.registry import closest
+
+__all__ = ["AIR_BENCH", "Judged", "Measure", "Scores", "judged_hits", "parse_measure", "parse_measures", "score"]
+
+_NAMES = ("nDCG", "AP", "RR", "P", "Recall", "R_cap", "Success", "Hole", "Judged")
+_ALIASES = {name.lower(): name for name in _NAMES} | {
+    "ndcg_cut": "nDCG",
+    "map": "AP",
+    "map_cut": "AP",
+    "mrr": "RR",
+    "recip_rank": "RR",
+    "precision": "P",
+    "r": "Recall",
+    "recall_cap": "R_cap",
+    "rcap": "R_cap",
+}
+_OPEN = {"nDCG", "AP", "RR"}  # those that mean something without a cutoff
+_GRAMMAR = re.compile(r"([a-z_]+)(?:\(rel=(\d+(?:\.\d+)?)\))?(?:@(\d+))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure's name, its cutoff (None: the whole ranking), and from which label on a passage is relevant.
+
+    `relevant_from` None means any label above zero. nDCG takes every positive label as a gain.
+    """
+
+    name: str
+    cutoff: int | None = None
+    relevant_from: float | None = None
+
+    def __str__(self) -> str:
+        relevant = "" if self.relevant_from is None else f"(rel={self.relevant_from:g})"
+        return f"{self.name}{relevant}" + ("" if self.cutoff is None else f"@{self.cutoff}")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The judged hits of a run and what they are measured against. Rows are places in `query_ids`.
+
+    query_ids: the qrels' queries. row, rank (from 1), label: one entry a judged hit.
+    pair_row, pair_label: one entry a judged pair, found or not.
+    hole_row, hole_rank: the hits that no query of the qrels has a label for, down to the depth asked for.
+    """
+
+    query_ids: list[str]
+    row: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    label: NDArray[np.float64]
+    pair_row: NDArray[np.int64]
+    pair_label: NDArray[np.float64]
+    hole_row: NDArray[np.int64]
+    hole_rank: NDArray[np.int64]
+    missing: int
+    unjudged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Per-query scores, float64 (measures, queries), over the qrels' queries.
+
+    missing: queries of the qrels without a result (scored zero). unjudged: queries of the run that the qrels do not
+    know (left out). without_relevant: queries of the qrels without a relevant passage (scored zero, as trec_eval).
+    """
+
+    query_ids: list[str]
+    measures: tuple[Measure, ...]
+    values: NDArray[np.float64]
+    missing: int
+    unjudged: int
+    without_relevant: int
+
+    def means(self) -> dict[str, float]:
+        """{measure: mean over the qrels' queries}."""
+        return {str(measure): float(row.mean()) for measure, row in zip(self.measures, self.values, strict=True)}
+
+    def of(self, measure: str | Measure) -> NDArray[np.float64]:
+        """One measure's scores, float64 (queries,). Raises UsageError where it was not asked for."""
+        wanted = parse_measure(measure) if isinstance(measure, str) else measure
+        if wanted not in self.measures:
+            raise UsageError(f"{wanted} was not measured{closest(str(wanted), [str(m) for m in self.measures])}")
+        row: NDArray[np.float64] = self.values[self.measures.index(wanted)]
+        return row
+
+
+def parse_measure(text: str) -> Measure:
+    """One measure: `nDCG@10`, `AP`, `MRR@10`, `Recall(rel=2)@100`. Raises UsageError with the closest name."""
+    match = _GRAMMAR.fullmatch(text.strip())
+    name = _ALIASES.get(match[1].lower()) if match else None
+    if match is None or name is None:
+        word = re.split(r"[@(]", text.strip())[0]
+        raise UsageError(f"unknown measure {text!r}{closest(word, list(_NAMES))}")
+    cutoff = int(match[3]) if match[3] else None
+    if cutoff == 0 or (cutoff is None and name not in _OPEN):
+        raise UsageError(f"measure {text!r} wants a cutoff of 1 or more, as in {name}@10")
+    if match[2] and name in {"nDCG", "Hole", "Judged"}:
+        raise UsageError(f"measure {text!r}: {name} takes no rel=")
+    return Measure(name, cutoff, float(match[2]) if match[2] else None)
+
+
+def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
+    """Several measures, separated by spaces or commas, each once and in the order given."""
+    words = re.split(r"[\s,]+", text.strip()) if isinstance(text, str) else list(text)
+    if not [word for word in words if word]:
+        raise UsageError("no measure was named; nDCG@10 is one")
+    return tuple(dict.fromkeys(parse_measure(word) for word in words if word))
+
+
+AIR_BENCH = tuple(
+    parse_measure(f"{name}@{cutoff}")
+    for name in ("nDCG", "AP", "Recall", "P", "RR")
+    for cutoff in (1, 3, 5, 10, 50, 100, 1000)
+)
+"""AIR-Bench's protocol: every one of its measures at every one of its cutoffs."""
+
+
+def score(
+    run: Run,
+    qrels: Mapping[str, Mapping[str, float]],
+    measures: Sequence[Measure] | str,
+    *,
+    ignore_identical_ids: bool = False,
+) -> Scores:
+    """Score a run against {query id: {passage id: label}}. Raises UsageError where the qrels are empty."""
+    wanted = parse_measures(measures) if isinstance(measures, str) else tuple(measures)
+    if not qrels:
+        raise UsageError("no qrels: there is nothing to score against")
+    depth = max((measure.cutoff or 0 for measure in wanted if measure.name == "Hole"), default=0)
+    hits = judged_hits(run.without_identical_ids() if ignore_identical_ids else run, qrels, hole_depth=depth)
+    relevant = np.bincount(hits.pair_row[hits.pair_label > 0], minlength=len(hits.query_ids))
+    return Scores(
+        hits.query_ids,
+        wanted,
+        np.stack([_values(hits, measure) for measure in wanted]),
+        hits.missing,
+        hits.unjudged,
+        int(np.count_nonzero(relevant == 0)),
+    )
+
+
+def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_depth: int = 0) -> Judged:
+    """Rank the run and join it with the labels."""
+    run = run.ranked()
+    query_ids = list(qrels)
+    rows = {key: row for row, key in enumerate(query_ids)}
+    row_of_query = np.array([rows.get(key, -1) for key in run.query_ids], dtype=np.int64)
+    places = {key: place for place, key in enumerate(run.passage_ids)}
+    lengths = np.array([len(labels) for labels in qrels.values()], dtype=np.int64)
+    pair_row = np.repeat(np.arange(len(query_ids)), lengths)
+    pair_label = np.array([label for labels in qrels.values() for label in labels.values()], dtype=np.float64)
+    pair_passage = np.array([places.get(key, -1) for labels in qrels.values() for key in labels], dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+
+    # For a few queries at a time a dense table (query, passage) -> pair + 1: building it touches the judged pairs
+    # only, and looking all hits up is one gather. Zeroed the same way, it is allocated once.
+    width = max(1, len(run.passage_ids))
+    height = max(1, min(len(run) or 1, (1 << 18) // width))
+    table = np.zeros(height * width, dtype=np.int32)
+    found_hit: list[NDArray[np.int64]] = []
+    found_pair: list[NDArray[np.int64]] = []
+    for first in range(0, len(run), height):
+        block = row_of_query[first : first + height]
+        local = np.flatnonzero(block >= 0)
+        counts = lengths[block[local]]
+        pairs = np.repeat(starts[block[local]] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        cells = np.repeat(local * width, counts) + pair_passage[pairs]
+        known = pair_passage[pairs] >= 0
+        table[cells[known]] = pairs[known] + 1
+        begin, end = run.offsets[first], run.offsets[min(first + height, len(run))]
+        place = run.passages[begin:end]
+        if height > 1:
+            place = place + np.repeat(np.arange(len(block)) * width, run.lengths[first : first + height])
+        pair = table[place]
+        at = np.flatnonzero(pair)
+        found_hit.append(at + begin)
+        found_pair.append(pair[at].astype(np.int64) - 1)
+        table[cells[known]] = 0
+    hit = np.concatenate(found_hit) if found_hit else np.empty(0, dtype=np.int64)
+    pair = np.concatenate(found_pair) if found_pair else np.empty(0, dtype=np.int64)
+    query = np.searchsorted(run.offsets, hit, side="right") - 1
+    hole_row, hole_rank = _holes(run, row_of_query, pair_passage, hole_depth)
+    answered = np.unique(row_of_query[(run.lengths > 0) & (row_of_query >= 0)])
+    return Judged(
+        query_ids,
+        row_of_query[query],
+        hit - run.offsets[query] + 1,
+        pair_label[pair],
+        pair_row,
+        pair_label,
+        hole_row,
+        hole_rank,
+        missing=len(query_ids) - len(answered),
+        unjudged=int(np.count_nonzero(row_of_query < 0)),
+    )
+
+
+def _holes(
+    run: Run, row_of_query: NDArray[np.int64], pair_passage: NDArray[np.int64], depth: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(row, rank) of the hits in the top `depth` that nobody judged for any query (BEIR's scope)."""
+    judged = np.zeros(len(run.passage_ids) + 1, dtype=bool)
+    judged[pair_passage] = True  # -1, an id that no system returned, falls on the spare last place
+    taken = np.where(row_of_query >= 0, np.minimum(run.lengths, depth), 0)
+    rank = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
+    hole = ~judged[run.passages[np.repeat(run.offsets[:-1], taken) + rank]]
+    return np.repeat(row_of_query, taken)[hole], rank[hole] + 1
+
+
+def _values(hits: Judged, measure: Measure) -> NDArray[np.float64]:
+    """One measure for every query, float64 (queries,)."""
+    total = len(hits.query_ids)
+    cutoff = measure.cutoff or np.iinfo(np.int64).max
+    if measure.name == "Hole":
+        return np.bincount(hits.hole_row[hits.hole_rank <= cutoff], minlength=total) / cutoff
+    inside = hits.rank <= cutoff
+    if measure.name == "Judged":
+        return np.bincount(hits.row[inside], minlength=total) / cutoff
+    if measure.name == "nDCG":
+        gained = _dcg(hits.row[inside], hits.rank[inside], hits.label[inside], total)
+        return _ratio(gained, _ideal_dcg(hits, cutoff))
+    inside &= _relevant(hits.label, measure)
+    row, rank = hits.row[inside], hits.rank[inside]
+    retrieved = np.bincount(row, minlength=total)
+    if measure.name == "P":
+        return retrieved / cutoff
+    if measure.name == "Success":
+        return (retrieved > 0).astype(np.float64)
+    if measure.name == "RR":
+        best = np.zeros(total)
+        np.maximum.at(best, row, 1.0 / rank)
+        return best
+    relevant = np.bincount(hits.pair_row[_relevant(hits.pair_label, measure)], minlength=total)
+    if measure.name == "Recall":
+        return _ratio(retrieved, relevant)
+    if measure.name == "R_cap":
+        return _ratio(retrieved, np.minimum(relevant, cutoff))
+    precision = _ordinal(row) / rank  # AP: hits come by query, then by rank
+    return _ratio(np.bincount(row, weights=precision, minlength=total), relevant)
+
+
+def _relevant(label: NDArray[np.float64], measure: Measure) -> NDArray[np.bool_]:
+    return label > 0 if measure.relevant_from is None else label >= measure.relevant_from
+
+
+def _dcg(row: NDArray[np.int64], rank: NDArray[np.int64], gain: NDArray[np.float64], total: int) -> NDArray[np.float64]:
+    discounted = np.maximum(gain, 0) / np.log2(rank + 1)
+    return np.bincount(row, weights=discounted, minlength=total).astype(np.float64, copy=False)
+
+
+def _ideal_dcg(hits: Judged, cutoff: int) -> NDArray[np.float64]:
+    order = np.lexsort((-hits.pair_label, hits.pair_row))
+    row = hits.pair_row[order]
+    rank = _ordinal(row)
+    inside = rank <= cutoff
+    return _dcg(row[inside], rank[inside], hits.pair_label[order][inside], len(hits.query_ids))
+
+
+def _ordinal(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For grouped rows, the place of each entry in its group, from 1."""
+    place = np.arange(len(row))
+    first = np.concatenate(([True], row[1:] != row[:-1]))[: len(row)]
+    ordinal: NDArray[np.int64] = place - np.maximum.accumulate(np.where(first, place, 0)) + 1
+    return ordinal
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
+    share: NDArray[np.float64] = np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+    return share

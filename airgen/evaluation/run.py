@@ -1,0 +1,242 @@
+"""A run: what one system returned for each query, on integer ids.
+
+    run = read_run("bm25.run")
+    run = run_from_hits(query_ids, corpus_ids, retriever.search(queries, 1000))
+    run.ranked()            # trec_eval's order: score descending as float32, then passage id descending
+
+Passage ids stand in a sorted vocabulary, so that the order of two integers is the order of their ids: a hit packs
+into one 64-bit key (score above, id below) and ranking, ties included, is one sort of plain integers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import DatasetError
+from airgen.retrievers.base import Hits
+
+__all__ = ["Run", "read_run", "run_from_dict", "run_from_hits", "write_run"]
+
+_SIGN = np.uint32(0x80000000)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hits of n queries, compressed by row: query i's stand at offsets[i]:offsets[i + 1].
+
+    query_ids: n strings. passage_ids: the vocabulary, sorted, each once.
+    offsets:   int64 (n + 1,). passages: int32 (hits,), places in passage_ids. scores: float32 (hits,), finite.
+    notes:     what reading counted (see `read_run`).
+    """
+
+    query_ids: Sequence[str]
+    passage_ids: Sequence[str]
+    offsets: NDArray[np.int64]
+    passages: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many hits each query has, int64 (n,)."""
+        return np.diff(self.offsets)
+
+    def rows(self) -> NDArray[np.int64]:
+        """For each hit the place of its query, int64 (hits,)."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
+
+    def ranked(self) -> Run:
+        """The same hits in trec_eval's order; self where they already stand so."""
+        keys = self._keys()
+        inside = np.ones(len(keys), dtype=bool)
+        inside[self.offsets[:-1][self.lengths > 0]] = False  # a query's first hit has no one before it
+        if not np.any(inside[1:] & (keys[1:] > keys[:-1])):
+            return self
+        lengths = self.lengths
+        if len(lengths) and np.all(lengths == lengths[0]):
+            keys.reshape(len(lengths), -1).sort(axis=1)
+        else:
+            for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True):
+                keys[start:end].sort()
+        # Each row now ascends: read it backwards.
+        keys = keys[np.repeat(self.offsets[1:] + self.offsets[:-1] - 1, lengths) - np.arange(len(keys))]
+        passages = (keys & np.uint64(0xFFFFFFFF)).astype(np.int32)
+        bits = (keys >> np.uint64(32)).astype(np.uint32)
+        bits = np.where(bits & _SIGN, bits ^ _SIGN, ~bits)
+        return Run(self.query_ids, self.passage_ids, self.offsets, passages, bits.view(np.float32), self.notes)
+
+    def _keys(self) -> NDArray[np.uint64]:
+        """uint64 (hits,): greater is better. Adding zero makes -0.0 equal 0.0, as a comparison of floats would."""
+        bits = (self.scores + np.float32(0)).view(np.uint32)
+        bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+        keys = bits.astype(np.uint64)
+        keys <<= np.uint64(32)
+        keys |= self.passages.view(np.uint32)
+        return keys
+
+    def without_identical_ids(self) -> Run:
+        """The run without hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
+        places = {key: place for place, key in enumerate(self.passage_ids)}
+        own = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
+        rows = self.rows()
+        keep = self.passages != own[rows]
+        counts = np.bincount(rows[keep], minlength=len(self))
+        return Run(
+            self.query_ids, self.passage_ids, _offsets(counts), self.passages[keep], self.scores[keep], self.notes
+        )
+
+    def items(self) -> Iterator[tuple[str, list[tuple[str, float]]]]:
+        """(query id, [(passage id, score), ...]) as stored."""
+        for place, key in enumerate(self.query_ids):
+            span = slice(self.offsets[place], self.offsets[place + 1])
+            ids = [self.passage_ids[passage] for passage in self.passages[span]]
+            yield key, list(zip(ids, self.scores[span].tolist(), strict=True))
+
+
+def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hits) -> Run:
+    """A retriever's hits as a run.
+
+    Raises DatasetError for a hit outside the corpus, a passage that comes twice for a query, or a score that is
+    not finite: such a retriever is broken, and its figures would be too.
+    """
+    order = np.array(sorted(range(len(corpus_ids)), key=corpus_ids.__getitem__), dtype=np.int64)
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    found = hits.positions >= 0
+    positions = hits.positions[found]
+    if positions.size and int(positions.max()) >= len(corpus_ids):
+        raise DatasetError(f"a hit at position {int(positions.max())} of a corpus of {len(corpus_ids)} passages")
+    run = Run(
+        list(query_ids),
+        [corpus_ids[old] for old in order],
+        _offsets(found.sum(axis=1)),
+        place[positions],
+        np.ascontiguousarray(hits.scores[found], dtype=np.float32),
+    )
+    _check(run)
+    return run
+
+
+def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
+    """A run of pytrec_eval's and BEIR's form, {query id: {passage id: score}}. Raises DatasetError for NaN."""
+    vocabulary = sorted({passage for hits in results.values() for passage in hits})
+    places = {key: place for place, key in enumerate(vocabulary)}
+    passages = np.array([places[passage] for hits in results.values() for passage in hits], dtype=np.int32)
+    scores = np.array([score for hits in results.values() for score in hits.values()], dtype=np.float64)
+    counts = np.array([len(hits) for hits in results.values()], dtype=np.int64)
+    with np.errstate(over="ignore"):
+        run = Run(list(results), vocabulary, _offsets(counts), passages, scores.astype(np.float32))
+    _check(run)
+    return run
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a TREC run file (`query Q0 passage rank score tag`, gzipped or not).
+
+    Columns are separated by white space, or by tabs where ids hold spaces. The rank column is not believed: ranks
+    follow from the scores, and `notes["unsorted_queries"]` counts the queries whose lines stand otherwise.
+    Raises DatasetError, with file and line, for a wrong number of columns, a score that is no finite number, a
+    passage that comes twice for one query, or an empty file.
+    """
+    path = Path(path)
+    found: dict[str, dict[str, float]] = {}
+    unsorted: set[str] = set()
+    last: dict[str, float] = {}
+    for number, line in _lines(path):
+        where = f"{path}:{number}"
+        cells = line.split("\t") if line.count("\t") == 5 else line.split()
+        if len(cells) != 6:
+            raise DatasetError(f"{where}: {len(cells)} columns, a run line has 6: query Q0 passage rank score tag")
+        query, passage = cells[0], cells[2]
+        try:
+            score = float(cells[4])
+        except ValueError:
+            raise DatasetError(f"{where}: score {cells[4]!r} is not a number") from None
+        if not math.isfinite(score):
+            raise DatasetError(f"{where}: score {cells[4]!r} is not finite")
+        hits = found.setdefault(query, {})
+        if passage in hits:
+            raise DatasetError(f"{where}: passage {passage!r} comes twice for query {query!r}")
+        hits[passage] = score
+        if score > last.get(query, math.inf):
+            unsorted.add(query)
+        last[query] = score
+    if not found:
+        raise DatasetError(f"{path}: the run is empty")
+    run = run_from_dict(found)
+    return Run(
+        run.query_ids, run.passage_ids, run.offsets, run.passages, run.scores, {"unsorted_queries": len(unsorted)}
+    )
+
+
+def write_run(path: str | Path, run: Run, tag: str) -> None:
+    """Write a TREC run file, best first, gzipped where the name ends in .gz; byte-identical for equal runs.
+
+    Scores are written so that they read back as the same float32. Columns are tabs where an id holds a space.
+    Raises DatasetError for an id with a tab or a line break, which no run file can hold.
+    """
+    ranked = run.ranked()
+    ids = [*run.query_ids, *run.passage_ids]
+    if bad := next((key for key in ids if any(character in key for character in "\t\r\n") or not key), None):
+        raise DatasetError(f"the id {bad!r} cannot stand in a run file")
+    gap = "\t" if any(len(key.split()) != 1 for key in ids) else " "
+    tag = "".join(tag.split()) or "airgen"
+    path = Path(path)
+    # mtime=0: the same run must give the same bytes.
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, 0) if path.suffix == ".gz" else raw as stream:
+        for query, hits in ranked.items():
+            lines = (
+                gap.join((query, "Q0", passage, str(rank), f"{score:.9g}", tag)) + "\n"
+                for rank, (passage, score) in enumerate(hits, 1)
+            )
+            stream.write("".join(lines).encode("utf-8"))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            for number, raw in enumerate(stream, 1):
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if line and not line.isspace():
+                    yield number, line
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: not UTF-8 ({error.reason})") from error
+    except (OSError, EOFError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+
+
+def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def _check(run: Run) -> None:
+    if len(set(run.query_ids)) != len(run.query_ids):
+        raise DatasetError("a query id comes twice in a run")
+    bad = np.flatnonzero(~np.isfinite(run.scores))
+    rows = run.rows()
+    if bad.size:
+        place = int(bad[0])
+        raise DatasetError(
+            f"query {run.query_ids[rows[place]]!r}: passage {run.passage_ids[run.passages[place]]!r} has the score "
+            f"{run.scores[place]}, wants a finite float32"
+        )
+    pairs = rows * np.int64(max(1, len(run.passage_ids))) + run.passages
+    pairs.sort()
+    twice = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if twice.size:
+        row, passage = divmod(int(pairs[twice[0]]), max(1, len(run.passage_ids)))
+        raise DatasetError(f"query {run.query_ids[row]!r}: passage {run.passage_ids[passage]!r} comes twice")
