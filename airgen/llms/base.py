@@ -110,11 +110,14 @@ class Retry(AirgenError):
 
 
 class Refused(AirgenError):
-    """A failure of this request alone: content filter, too long a prompt. Kept as a row, never retried by itself."""
+    """A failure of this request alone: content filter, too long a prompt. Kept as a row, never retried by itself.
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    `reason` is a short name, which failures are counted by; `detail` is what the server said.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
 class Backend(Protocol):

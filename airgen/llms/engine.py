@@ -36,7 +36,7 @@ GRACE = 20  # calls before a fraction of failures can stop the run
 SUSPECTS = 3  # calls that ran out of retries with no success between them: the endpoint is down
 ENDPOINT_FAULTS = {"connection", "rate_limit"}  # never a single request's own failure
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
@@ -372,7 +372,7 @@ class Engine:
         elif isinstance(outcome, Retry):
             self._after_retry(lane, call, outcome, sent, now)
         elif isinstance(outcome, Refused):
-            answer = self._failure(call, outcome.reason, now - call.began)
+            answer = self._failure(call, outcome, now - call.began)
         else:
             self._halt(outcome)
             self._finish(call, outcome)
@@ -443,7 +443,7 @@ class Engine:
             return []
         if not alive and not idle:
             return []
-        failed = [(call, self._failure(call, error.reason, now - call.began)) for call, error in lane.suspects]
+        failed = [(call, self._failure(call, error, now - call.began)) for call, error in lane.suspects]
         lane.suspects.clear()
         return failed
 
@@ -476,7 +476,7 @@ class Engine:
             model=request.model,
             endpoint=request.endpoint,
             # As it will come back from the disk, so that a resumed run sees what this one sees.
-            text=_UNSTORABLE.sub(lambda match: "" if match[0] == "\x00" else "\ufffd", reply.text),
+            text=_storable(reply.text),
             finish_reason=reply.finish_reason,
             prompt_tokens=reply.prompt_tokens,
             cached_tokens=reply.cached_tokens,
@@ -486,14 +486,20 @@ class Engine:
             logprobs=logprobs,
         )
 
-    def _failure(self, call: _Call, reason: str, seconds: float) -> Answer:
+    def _failure(self, call: _Call, error: Retry | Refused, seconds: float) -> Answer:
+        """The row of a failed call: the reason, and in place of a text what the server said."""
         request = call.request
         return Answer(
             key=call.key,
             stage=request.stage,
             model=request.model,
             endpoint=request.endpoint,
-            text="",
-            error=_UNSTORABLE.sub("\ufffd", reason),
+            text=_storable(error.detail[:500]),
+            error=_storable(error.reason),
             seconds=seconds,
         )
+
+
+def _storable(text: str) -> str:
+    """The text as it comes back from the disk: without NUL, lone surrogates replaced."""
+    return text if text.isascii() and "\x00" not in text else _SURROGATES.sub("\ufffd", text).replace("\x00", "")
