@@ -50,6 +50,8 @@ class RunResult:
     scores: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
     note: str = ""
+    seconds: float = 0.0
+    memory_mb: float = 0.0
 
 
 class Job:

@@ -1,0 +1,47 @@
+"""`airgen export`: write the dataset again, elsewhere, or without a stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def export(
+    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that was run.")],
+    out: Annotated[Path | None, typer.Option(help="The directory to write; the job's own if not given.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="Leave out `control` or `negatives` (Table 5).")] = None,
+    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print counts as JSON.")] = False,
+) -> None:
+    """Export from the rows that stand; nothing is asked, nothing is paid.
+
+    Example: airgen export pipelines/quickstart.yaml --without control --out ablation
+    """
+    import json
+
+    from airgen.errors import UsageError
+    from airgen.registry import closest
+    from airgen.runner.assemble import ABLATIONS
+    from airgen.runner.job import Job
+
+    for name in without or []:
+        if name not in ABLATIONS:
+            raise UsageError(f"--without {name}{closest(name, list(ABLATIONS))}")
+    if without and out is None:
+        raise UsageError("--without needs --out: the job's own dataset is the complete one")
+    job = Job(pipeline, runs)
+    directory = out or job.dataset
+    with job.open_store() as store:
+        manifest = job.export(store, job.accepted(store), directory, without or ())
+    counts = {
+        "passages": manifest.statistics.passages,
+        "queries": {k: v.queries for k, v in manifest.statistics.splits.items()},
+    }
+    typer.echo(json.dumps({"directory": str(directory), **counts}) if as_json else f"{directory}: {counts}")

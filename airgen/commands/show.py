@@ -1,0 +1,50 @@
+"""`airgen show`: the whole life of one query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def show(
+    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that made it.")],
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY_ID]", help="Its id, or the beginning of it.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Document, character, scenario, query, rewrites, negatives, votes, judgments, decisions; without an id, a list.
+
+    Example: airgen show pipelines/quickstart.yaml q3f2a
+    """
+    import json
+
+    from airgen.runner.assemble import query_id
+    from airgen.runner.job import Job
+    from airgen.runner.life import find_lineage, life, render_life
+
+    job = Job(pipeline, runs)
+    with job.open_store(read_only=True) as store:
+        accepted = job.accepted(store)
+        if query is None:
+            rows = [{"id": query_id(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
+            rows += [
+                {"id": query_id(one), "query": one.final.text, "outcome": reason}
+                for one, reason in accepted.rejected
+                if one.query is not None
+            ]
+            if as_json:
+                typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
+            else:
+                for row in rows:
+                    outcome = "" if row["outcome"] == "accepted" else f"  ({row['outcome']})"
+                    typer.echo(f"{row['id']}  {row['query']}{outcome}")
+            return
+        value = life(store, job.pipeline, *find_lineage(accepted, query))
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1) if as_json else render_life(value))
