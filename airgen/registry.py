@@ -35,6 +35,27 @@ REGISTRY: dict[str, dict[str, str]] = {
         "python-topics": "airgen.corpus.readers.topics:TopicsReader",
         "text": "airgen.corpus.readers.texts:TextReader",
     },
+    "embedder": {
+        "flag": "airgen.retrievers.embedders:FlagEmbedder",
+        "http": "airgen.retrievers.http:HttpEmbedder",
+        "onnx": "airgen.retrievers.onnx_encoder:OnnxEncoder",
+        "sentence-transformers": "airgen.retrievers.embedders:SentenceTransformersEmbedder",
+    },
+    "reranker": {
+        "bm25": "airgen.retrievers.bm25:BM25Reranker",
+        "cross-encoder": "airgen.retrievers.rerank:CrossEncoder",
+        "dense": "airgen.retrievers.rerank:DenseReranker",
+        "flag": "airgen.retrievers.rerank:FlagReranker",
+        "http": "airgen.retrievers.http:HttpReranker",
+        "maxsim": "airgen.retrievers.late:MaxSim",
+        "splade": "airgen.retrievers.sparse:SparseReranker",
+    },
+    "retriever": {
+        "dense": "airgen.retrievers.dense:Dense",
+        "late": "airgen.retrievers.late:LateInteraction",
+        "rerank": "airgen.retrievers.rerank:RerankedRetriever",
+        "sparse": "airgen.retrievers.sparse:Sparse",
+    },
 }
 
 # Top-level package of an import -> (distribution, extra).

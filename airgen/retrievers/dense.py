@@ -1,0 +1,121 @@
+"""Dense retrieval: one vector a text, exact search by inner product.
+
+Vectors are kept as fp16, in a cache folder or in memory, so that results are equal with and without a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import ModelError, UsageError
+from airgen.retrievers.base import Corpus, Embedder, Hits
+from airgen.retrievers.checks import finite, non_empty
+from airgen.retrievers.embeddings import EmbeddingCache, cache_folder
+from airgen.retrievers.exact import search, search_faiss
+
+__all__ = ["Dense"]
+
+_BATCH = 256  # texts given to the embedder at once where there is no cache
+
+
+class Dense:
+    """An embedder and exact search over a corpus (paper 2.4, step 1).
+
+    `embedder` is an Embedder, or what `airgen.retrievers.load_embedder` takes. `cache` is the root folder for
+    embeddings, or None to keep them in memory. `memory_bytes` bounds the search, not its result. `backend` is
+    exact or faiss. `progress` is told (passages embedded, passages to embed).
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder | str | Mapping[str, Any] = "all-minilm-l6-v2-int8",
+        *,
+        cache: Path | str | None = None,
+        memory_bytes: int = 1 << 30,
+        backend: str = "exact",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        if backend not in ("exact", "faiss"):
+            raise UsageError(f"backend {backend!r}: exact or faiss")
+        if isinstance(embedder, str | Mapping):
+            from airgen.retrievers import load_embedder
+
+            embedder = load_embedder(embedder)
+        self.embedder = embedder
+        self.name = f"dense {embedder.name}"
+        self._cache = Path(cache) if cache is not None else None
+        self._memory = memory_bytes
+        self._backend = backend
+        self._progress = progress
+        self._matrix: NDArray[np.float16] | None = None
+        self._rows: NDArray[np.int64] | None = None
+
+    def index(self, corpus: Corpus) -> None:
+        """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
+        non_empty(corpus)
+        texts = _Texts(corpus)
+        if self._cache is None:
+            self._matrix, self._rows = self._embed(texts), None
+            return
+        with EmbeddingCache(cache_folder(self._cache, self.embedder, "passage"), self.embedder, "passage") as cache:
+            rows = cache.rows(texts, self._progress)
+            matrix = cache.matrix()
+        first = int(rows[0])
+        if np.array_equal(rows, np.arange(first, first + len(rows))):
+            self._matrix, self._rows = matrix[first : first + len(rows)], None
+        else:
+            self._matrix, self._rows = matrix, rows
+
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float16]:
+        matrix = np.zeros((len(texts), self.embedder.dim), np.float16)
+        for first in range(0, len(texts), _BATCH):
+            batch = [texts[place] for place in range(first, min(first + _BATCH, len(texts)))]
+            matrix[first : first + len(batch)] = self._encoded(batch, "passage")
+            if self._progress:
+                self._progress(first + len(batch), len(texts))
+        return matrix
+
+    def _encoded(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
+        vectors = self.embedder.encode(texts, kind)
+        if vectors.shape != (len(texts), self.embedder.dim):
+            raise ModelError(
+                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {len(texts)} texts, "
+                f"({len(texts)}, {self.embedder.dim}) expected: did the model behind it change?"
+            )
+        return finite(vectors, self.embedder.name)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k passages with the greatest inner product, exactly. Raises UsageError before `index`."""
+        if self._matrix is None:
+            raise UsageError("Dense.search before Dense.index: the corpus comes first")
+        vectors = self._encoded(list(queries), "query") if queries else np.zeros((0, self.embedder.dim), np.float32)
+        if self._backend == "faiss":
+            matrix = self._matrix if self._rows is None else self._matrix[self._rows]
+            return search_faiss(matrix, vectors, k)
+        return search(self._matrix, vectors, k, rows=self._rows, memory_bytes=self._memory)
+
+    def describe(self) -> Mapping[str, object]:
+        """The embedder's settings, and how its vectors are kept and searched."""
+        return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16", "search": self._backend}
+
+
+class _Texts(Sequence[str]):
+    """A corpus as the sequence of its full texts, made one at a time."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self._corpus.full_text(at) for at in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self._corpus.full_text(place)

@@ -1,0 +1,144 @@
+"""Learned sparse retrieval: an inverted index with the model's weights as impacts, and the same as a re-ranker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.checks import checked_scores, non_empty
+from airgen.retrievers.splade import NumpySplade, SparseEmbedder, SparseEncoder, SparseRow
+from airgen.retrievers.topk import top_k
+
+__all__ = ["ImpactIndex", "Sparse", "SparseReranker"]
+
+_BATCH = 64  # texts given to the model at once
+
+
+class ImpactIndex:
+    """Postings by term: for each, the ascending positions of the passages that have it, and its weights there.
+
+    >>> row = lambda *pairs: (np.array([t for t, _ in pairs], np.int32), np.array([w for _, w in pairs], np.float32))
+    >>> index = ImpactIndex([row((3, 1.0), (7, 2.0)), row((7, 1.0))])
+    >>> index.scores(row((7, 0.5))).tolist()
+    [1.0, 0.5]
+    """
+
+    def __init__(self, rows: Sequence[SparseRow]) -> None:
+        self.size = len(rows)
+        lengths = np.array([len(terms) for terms, _ in rows], np.int64)
+        terms = np.concatenate([terms for terms, _ in rows]) if rows else np.zeros(0, np.int32)
+        weights = np.concatenate([weights for _, weights in rows]) if rows else np.zeros(0, np.float32)
+        places = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
+        order = np.argsort(terms, kind="stable")  # stable: positions stay ascending within a term
+        self._places, self._weights = places[order], weights[order].astype(np.float32)
+        vocabulary = int(terms.max()) + 1 if len(terms) else 0
+        self._starts = np.zeros(vocabulary + 1, np.int64)
+        np.cumsum(np.bincount(terms, minlength=vocabulary), out=self._starts[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the postings in memory."""
+        return self._places.nbytes + self._weights.nbytes + self._starts.nbytes
+
+    def scores(self, query: SparseRow) -> NDArray[np.float32]:
+        """The inner product of one query with every passage, shape (size,); terms are added in ascending order."""
+        total = np.zeros(self.size, np.float32)
+        for term, weight in zip(*query, strict=True):
+            if term < len(self._starts) - 1:
+                found = slice(self._starts[term], self._starts[term + 1])
+                total[self._places[found]] += weight * self._weights[found]  # a place occurs once a term
+        return total
+
+    def search(self, queries: Sequence[SparseRow], k: int) -> Hits:
+        """The k best passages with a score above 0 of each query."""
+        positions = np.full((len(queries), k), -1, np.int32)
+        scores = np.full((len(queries), k), -np.inf, np.float32)
+        for row, query in enumerate(queries):
+            found, values = top_k(self.scores(query), k)
+            count = int((values > 0).sum())  # values descend
+            positions[row, :count], scores[row, :count] = found[:count], values[:count]
+        return Hits(positions, scores)
+
+
+def _model(model: SparseEmbedder | str, settings: Mapping[str, Any]) -> SparseEmbedder:
+    if not isinstance(model, str):
+        return model
+    from airgen.models import catalogue
+
+    known = catalogue().get(model)
+    if known is not None and known.kind == "splade":
+        return NumpySplade(model, **settings)
+    return SparseEncoder(model, **settings)
+
+
+class Sparse:
+    """A SPLADE-like model over an inverted index.
+
+    `model` is a name of the catalogue (runs by numpy), a Hub name or folder (sentence-transformers), or a
+    SparseEmbedder; other settings go to the model. `progress` is told (passages encoded, passages).
+    """
+
+    def __init__(
+        self,
+        model: SparseEmbedder | str = "splade-bert-tiny",
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.model = _model(model, settings)
+        self.name = f"sparse {self.model.name}"
+        self._progress = progress
+        self._index: ImpactIndex | None = None
+
+    def index(self, corpus: Corpus) -> None:
+        """Encode every passage. Raises CorpusError for an empty corpus."""
+        non_empty(corpus)
+        rows: list[SparseRow] = []
+        for first in range(0, len(corpus), _BATCH):
+            places = range(first, min(first + _BATCH, len(corpus)))
+            rows += self.model.encode([corpus.full_text(place) for place in places], "passage")
+            if self._progress:
+                self._progress(len(rows), len(corpus))
+        self._index = ImpactIndex(rows)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k passages with the greatest inner product. Raises UsageError before `index`."""
+        if self._index is None:
+            raise UsageError("Sparse.search before Sparse.index: the corpus comes first")
+        return self._index.search(self.model.encode(list(queries), "query"), k)
+
+    def describe(self) -> Mapping[str, object]:
+        """The model's settings."""
+        return {"family": "sparse", "model": dict(self.model.describe())}
+
+
+class SparseReranker:
+    """Scores pairs by the inner product of their sparse rows; settings as for `Sparse`."""
+
+    def __init__(self, model: SparseEmbedder | str = "splade-bert-tiny", **settings: Any) -> None:
+        self.model = _model(model, settings)
+        self.name = self.model.name
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Inner products, shape (n,); each distinct text is encoded once."""
+        queries = {text: None for text, _ in pairs}
+        passages = {text: None for _, text in pairs}
+        left = dict(zip(queries, self.model.encode(list(queries), "query"), strict=True))
+        right = dict(zip(passages, self.model.encode(list(passages), "passage"), strict=True))
+        return checked_scores(
+            [_product(left[query], right[passage]) for query, passage in pairs], len(pairs), self.name
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        """The model's settings."""
+        return {"family": "sparse", "model": dict(self.model.describe())}
+
+
+def _product(query: SparseRow, passage: SparseRow) -> np.float32:
+    _, left, right = np.intersect1d(query[0], passage[0], assume_unique=True, return_indices=True)
+    return np.float32(np.dot(query[1][left], passage[1][right]))

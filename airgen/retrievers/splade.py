@@ -1,0 +1,230 @@
+"""SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens.
+
+`NumpySplade` runs a BERT masked-language model of the embedded size by numpy alone, so that learned sparse
+retrieval needs neither torch nor a GPU; `SparseEncoder` runs any model of sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen import models
+from airgen.errors import ModelError
+from airgen.registry import load_extra
+from airgen.retrievers.base import TextKind
+from airgen.retrievers.onnx_encoder import load_tokenizer
+
+__all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
+
+Array = NDArray[np.float32]
+SparseRow = tuple[NDArray[np.int32], Array]
+"""Ascending term ids of the vocabulary, and their weights above 0."""
+
+
+class SparseEmbedder(Protocol):
+    """Texts to sparse rows."""
+
+    name: str
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """One row a text."""
+        ...
+
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes the rows."""
+        ...
+
+
+class NumpySplade:
+    """A SPLADE model with BERT's architecture and its own masked-language-model head.
+
+    `model` is a name of the catalogue or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+    Each text runs alone, so its row never depends on its neighbours.
+    """
+
+    def __init__(self, model: str = "splade-bert-tiny", *, max_length: int = 256) -> None:
+        if not 3 <= max_length <= 512:
+            raise ModelError(f"max_length is {max_length}: 3 to 512 tokens are possible")
+        self.name = model
+        self._max_length = max_length
+
+    @cached_property
+    def _folder(self) -> Path:
+        folder = Path(self.name)
+        return folder if folder.is_dir() else models.path(self.name)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
+
+    @cached_property
+    def _bert(self) -> _Bert:
+        return _Bert(self._folder)
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """The sparse row of each text; queries and passages are treated alike."""
+        encoded = self._tokenizer.encode_batch(list(texts))
+        return [self._row(np.array(item.ids, np.int64)) for item in encoded]
+
+    def _row(self, ids: NDArray[np.int64]) -> SparseRow:
+        # Maximum before log(1 + ReLU(x)): it is monotonous, so the result is the same at 1/length of the cost.
+        best = self._bert.logits(ids).max(axis=0)
+        if not np.isfinite(best).all():
+            raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
+        terms = np.flatnonzero(best > 0).astype(np.int32)
+        return terms, np.log1p(best[terms])
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash of its files, maximum length."""
+        known = models.catalogue().get(self.name)
+        return {
+            "family": "splade",
+            "model": self.name,
+            "sha256": {file.name: file.sha256 for file in known.files} if known else "",
+            "max_length": self._max_length,
+        }
+
+
+class SparseEncoder:
+    """Any SPLADE-like model that sentence-transformers' SparseEncoder can load, by Hub name or folder."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        max_length: int | None = 256,
+        device: str | None = None,
+        batch_size: int = 32,
+        revision: str | None = None,
+    ) -> None:
+        self.name = model
+        self._max_length, self._device, self._batch, self._revision = max_length, device, batch_size, revision
+
+    @cached_property
+    def _model(self) -> Any:
+        library = load_extra("sentence_transformers", f"the sparse model {self.name!r}")
+        try:
+            model = library.SparseEncoder(self.name, device=self._device, revision=self._revision)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ModelError(f"the sparse model {self.name} cannot be loaded: {_short(error)}") from error
+        if self._max_length is not None:
+            model.max_seq_length = self._max_length
+        return model
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """The sparse row of each text, by the model's query or document side."""
+        encode = self._model.encode_query if kind == "query" else self._model.encode_document
+        found = encode(
+            list(texts),
+            batch_size=self._batch,
+            convert_to_tensor=False,
+            convert_to_sparse_tensor=False,
+            show_progress_bar=False,
+        )
+        return [_sparse(np.asarray(row.cpu() if hasattr(row, "cpu") else row, np.float32), self.name) for row in found]
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, revision, maximum length."""
+        return {
+            "family": "sparse-encoder",
+            "model": self.name,
+            "revision": self._revision,
+            "max_length": self._max_length,
+        }
+
+
+def _sparse(dense: Array, model: str) -> SparseRow:
+    if not np.isfinite(dense).all():
+        raise ModelError(f"{model} gave NaN or infinity")
+    terms = np.flatnonzero(dense > 0).astype(np.int32)
+    return terms, dense[terms]
+
+
+def _short(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+
+
+class _Bert:
+    """The forward pass of a BERT masked-language model for one text, in fp32."""
+
+    def __init__(self, folder: Path) -> None:
+        safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            raw = safetensors.load_file(folder / "model.safetensors")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{folder} is not a BERT model: {error}") from error
+        if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
+            raise ModelError(f"{folder}: only BERT with gelu runs by numpy, use the kind sparse-encoder")
+        self._layers = int(config["num_hidden_layers"])
+        self._heads = int(config["num_attention_heads"])
+        self._epsilon = np.float32(config["layer_norm_eps"])
+        # Older checkpoints call the weight and bias of a layer norm gamma and beta.
+        self._weights: dict[str, Array] = {
+            name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): array
+            for name, array in raw.items()
+        }
+        words = self._weights["bert.embeddings.word_embeddings.weight"]
+        self._decoder = np.ascontiguousarray(self._weights.get("cls.predictions.decoder.weight", words).T)
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        """Logits over the vocabulary of each token, (tokens, vocabulary)."""
+        weights = self._weights
+        states = (
+            weights["bert.embeddings.word_embeddings.weight"][ids]
+            + weights["bert.embeddings.position_embeddings.weight"][: len(ids)]
+            + weights["bert.embeddings.token_type_embeddings.weight"][0]
+        )
+        states = self._norm(states, "bert.embeddings.LayerNorm")
+        for layer in range(self._layers):
+            states = self._layer(states, f"bert.encoder.layer.{layer}")
+        states = _gelu(self._dense(states, "cls.predictions.transform.dense"))
+        states = self._norm(states, "cls.predictions.transform.LayerNorm")
+        return np.asarray(states @ self._decoder + weights["cls.predictions.bias"], np.float32)
+
+    def _layer(self, states: Array, name: str) -> Array:
+        attended = self._dense(self._attention(states, f"{name}.attention.self"), f"{name}.attention.output.dense")
+        states = self._norm(attended + states, f"{name}.attention.output.LayerNorm")
+        inner = _gelu(self._dense(states, f"{name}.intermediate.dense"))
+        return self._norm(self._dense(inner, f"{name}.output.dense") + states, f"{name}.output.LayerNorm")
+
+    def _attention(self, states: Array, name: str) -> Array:
+        tokens, width = states.shape
+
+        def heads(part: str) -> Array:  # (heads, tokens, width / heads)
+            return self._dense(states, f"{name}.{part}").reshape(tokens, self._heads, -1).transpose(1, 0, 2)
+
+        scores = heads("query") @ heads("key").transpose(0, 2, 1) / np.float32(np.sqrt(width // self._heads))
+        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        scores /= scores.sum(axis=-1, keepdims=True)
+        return np.asarray((scores @ heads("value")).transpose(1, 0, 2).reshape(tokens, width), np.float32)
+
+    def _dense(self, states: Array, name: str) -> Array:
+        return np.asarray(states @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"], np.float32)
+
+    def _norm(self, states: Array, name: str) -> Array:
+        centred = states - states.mean(axis=-1, keepdims=True)
+        deviation = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + self._epsilon)
+        scaled = centred / deviation * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        return np.asarray(scaled, np.float32)
+
+
+def _gelu(values: Array) -> Array:
+    return values * np.float32(0.5) * (1 + _erf(values / np.float32(np.sqrt(2))))
+
+
+def _erf(values: Array) -> Array:
+    """The error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26); numpy has none."""
+    size = np.abs(values)
+    t = 1 / (1 + np.float32(0.3275911) * size)
+    series = np.zeros_like(t)
+    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series = (series + np.float32(factor)) * t
+    return np.asarray(np.sign(values) * (1 - series * np.exp(-size * size)), np.float32)

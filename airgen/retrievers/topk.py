@@ -1,0 +1,160 @@
+"""The k best of many scores, ties by position, without sorting what cannot win.
+
+A score and its position are packed into one uint64 whose order is (score descending, position ascending), so that
+selecting and sorting need one comparison and equal inputs give equal results:
+
+>>> keys = pack(np.array([0.5, -1.0, 0.5], np.float32), 0)
+>>> unpack(np.sort(keys)[::-1])[0].tolist()
+[0, 2, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.retrievers._jit import jit, numba_is_installed
+from airgen.retrievers.base import Hits
+
+__all__ = ["TopK", "pack", "top_k", "unpack"]
+
+_SIGN = np.uint32(0x80000000)
+_LOW = np.uint64(0xFFFFFFFF)
+_LANE = 16  # scores looked at together by the compiled loop: one AVX-512 register
+
+
+def pack(scores: NDArray[np.float32], positions: NDArray[np.int64] | int) -> NDArray[np.uint64]:
+    """Keys of finite scores; `positions` is their places, or the place of the first of consecutive ones."""
+    bits = (scores + np.float32(0)).view(np.uint32)  # + 0: -0.0 and 0.0 are one score
+    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
+    places = positions + np.arange(len(scores)) if isinstance(positions, int) else positions
+    return (ordered << np.uint64(32)) | (_LOW - places.astype(np.uint64))
+
+
+def unpack(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Positions and scores of keys, shape kept."""
+    ordered = (keys >> np.uint64(32)).astype(np.uint32)
+    bits = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).astype(np.uint32)
+    return (_LOW - (keys & _LOW)).astype(np.int32), bits.view(np.float32)
+
+
+class TopK:
+    """The running k best of each of n queries, fed in chunks of ascending position.
+
+    Keeps up to `capacity` candidates a query above the score that its k-th best had at the last clearing, which is
+    why a chunk costs little more than one comparison a score.
+    """
+
+    def __init__(self, queries: int, k: int, compiled: bool = True) -> None:
+        self.k = k
+        self.keys = np.zeros((queries, self.capacity(k)), np.uint64)
+        self.fill = np.zeros(queries, np.int64)
+        self.floor = np.full(queries, -np.inf, np.float32)
+        self._collect = (_compiled() if compiled else None) or _collect
+
+    @staticmethod
+    def capacity(k: int) -> int:
+        """Candidates kept a query before all but the k best are dropped."""
+        return 2 * k + 1024
+
+    def feed(self, scores: NDArray[np.float32], start: int, first: int = 0) -> None:
+        """Scores of shape (m, c): of the queries from `first` on, for the positions from `start` on."""
+        end = first + len(scores)
+        self._collect(scores, start, self.keys[first:end], self.fill[first:end], self.floor[first:end], self.k)
+
+    def hits(self) -> Hits:
+        """The result so far, shape (n, k)."""
+        n = len(self.keys)
+        positions = np.full((n, self.k), -1, np.int32)
+        scores = np.full((n, self.k), -np.inf, np.float32)
+        for query in range(n):
+            best = np.sort(self.keys[query, : self.fill[query]])[::-1][: self.k]
+            positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
+        return Hits(positions, scores)
+
+
+def top_k(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Positions and scores of the k best of one row of finite scores, fewer where it is shorter."""
+    keys = pack(scores, 0)
+    if len(keys) > k > 0:
+        keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
+    return unpack(np.sort(keys)[::-1][:k])
+
+
+def _collect(
+    scores: NDArray[np.float32],
+    start: int,
+    keys: NDArray[np.uint64],
+    fill: NDArray[np.int64],
+    floor: NDArray[np.float32],
+    k: int,
+) -> None:
+    """Append every score above its query's floor; whenever a buffer is full, keep its k best and raise the floor."""
+    capacity = keys.shape[1]
+    for query, row in enumerate(scores):
+        found = np.flatnonzero(row > floor[query])
+        while len(found):
+            n = int(fill[query])
+            taken = found[: capacity - n]
+            keys[query, n : n + len(taken)] = pack(row[taken], taken + start)
+            fill[query] = n + len(taken)
+            found = found[len(taken) :]
+            if fill[query] == capacity:
+                best = np.partition(keys[query], capacity - k)[capacity - k :]
+                keys[query, :k] = best
+                fill[query] = k
+                floor[query] = unpack(best.min(keepdims=True))[1][0]
+                found = found[row[found] > floor[query]]
+
+
+def _collect_in_one_pass(
+    scores: NDArray[np.float32],
+    start: int,
+    keys: NDArray[np.uint64],
+    fill: NDArray[np.int64],
+    floor: NDArray[np.float32],
+    k: int,
+) -> None:
+    """`_collect` in the form that numba compiles; equal results."""
+    sign = np.uint32(0x80000000)
+    low = np.uint64(0xFFFFFFFF)
+    capacity = keys.shape[1]
+    width = scores.shape[1]
+    one = np.empty(1, np.uint32)
+    for query in range(scores.shape[0]):
+        row = scores[query]
+        least = floor[query]
+        n = fill[query]
+        for begin in range(0, width, _LANE):
+            end = min(begin + _LANE, width)
+            above = False
+            for place in range(begin, end):
+                above |= row[place] > least
+            if not above:
+                continue
+            for place in range(begin, end):
+                score = row[place] + np.float32(0)
+                if score > least:
+                    one.view(np.float32)[0] = score
+                    bits = one[0]
+                    ordered = ~bits if bits & sign else bits | sign
+                    keys[query, n] = (np.uint64(ordered) << np.uint64(32)) | (low - np.uint64(start + place))
+                    n += 1
+                    if n == capacity:
+                        best = np.partition(keys[query], capacity - k)[capacity - k :]
+                        keys[query, :k] = best
+                        ordered = np.uint32(best.min() >> np.uint64(32))
+                        one[0] = ordered & ~sign if ordered & sign else ~ordered
+                        least = one.view(np.float32)[0]
+                        n = k
+        fill[query] = n
+        floor[query] = least
+
+
+@cache
+def _compiled() -> Callable[..., None] | None:
+    """The compiled pass, or None without numba; made at first use, because numba is slow to load."""
+    return jit(_collect_in_one_pass) if numba_is_installed() else None
