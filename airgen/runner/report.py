@@ -37,12 +37,7 @@ def read_report(job: Job) -> dict[str, Any]:
     }
     try:
         with Store.open(path, read_only=True) as store:
-            report["calls"] = [
-                dict(
-                    zip(("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed"), row)
-                )
-                for row in store.query(_CALLS)
-            ]
+            report["calls"] = [dict(zip(_COLUMNS, row, strict=True)) for row in store.query(_CALLS)]
             report["failures"] = [list(row) for row in store.query(_FAILURES)]
             report["skips"] = [list(row) for row in store.query(_SKIPS)]
     except StoreError:
@@ -71,8 +66,8 @@ def render_report(report: dict[str, Any]) -> str:
 def _call_line(row: dict[str, Any]) -> str:
     failed = f"  {row['failed']} failed" if row["failed"] else ""
     return (
-        f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in ({row['cached_tokens']:,} cached), "
-        f"{row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
+        f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
+        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
     )
 
 

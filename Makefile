@@ -1,0 +1,50 @@
+# make demo   a first benchmark in minutes, without a key, a GPU or torch
+# make test   everything that a landing must pass
+# make lint   style and types only
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+TARGET ?= 8
+RUNS ?= runs
+PIP := $(BIN)/python -m pip install --quiet
+
+.PHONY: demo demo-long-doc test lint clean
+
+demo: $(VENV)/.demo
+	$(BIN)/airgen models fetch quickstart
+	$(BIN)/airgen run pipelines/quickstart.yaml --target $(TARGET) --runs $(RUNS)
+
+demo-long-doc: $(VENV)/.demo
+	$(BIN)/airgen models fetch quickstart
+	$(BIN)/airgen corpus fetch indian-constitution
+	$(BIN)/airgen run pipelines/quickstart-long-doc.yaml --target $(TARGET) --runs $(RUNS)
+
+test: $(VENV)/.test lint
+	$(BIN)/airgen models fetch tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "airgen needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	$(PIP) --editable '.[embedded,long-doc]'
+	touch $@
+
+# torch first and pinned: an unpinned one may bring several GB of CUDA. The --no-deps ones are loaded by the tests to
+# prove that datasets open in them; they pin versions of what is already here, or need a compiler.
+$(VENV)/.test: $(VENV)/.demo
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[embedded,long-doc,models,hub,fast,segment,dev]'
+	$(PIP) --no-deps beir air-benchmark
+	touch $@

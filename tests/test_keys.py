@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.keys import canonical_json, content_key, fingerprint, rng, row_key, text_key
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, min_size=2, max_size=6))
+def test_order_of_keys_does_not_matter(value: dict[str, object]) -> None:
+    assert content_key(value) == content_key(dict(reversed(list(value.items()))))
+
+
+@given(JSON, JSON)
+def test_different_values_have_different_keys(left: object, right: object) -> None:
+    assert (content_key(left) == content_key(right)) == (canonical_json(left) == canonical_json(right))
+
+
+def test_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="NaN|nan|not JSON compliant|Out of range"):
+        content_key({"score": math.nan})
+
+
+def test_keys_are_pinned() -> None:
+    # A change of these would make every paid answer on every disk unreachable.
+    assert text_key("airgen") == "ebbcd36ca903726a370e9e5bd73a8d42"
+    assert content_key({"a": [1, "é"], "b": None}) == text_key('{"a":[1,"é"],"b":null}')
+    assert row_key("query", "p", "f", 2) == text_key("query\x1fp\x1ff\x1f2")
+
+
+def test_lone_surrogates_have_keys() -> None:
+    assert text_key("\ud800") != text_key("\ud801")
+
+
+def test_fingerprint_changes_with_each_part() -> None:
+    base = fingerprint(template="a", model="m")
+    assert base == fingerprint(model="m", template="a")
+    assert len({base, fingerprint(template="b", model="m"), fingerprint(template="a", model="n")}) == 3
+
+
+def test_row_key_parts_do_not_run_together() -> None:
+    assert row_key("ab", "c", "f") != row_key("a", "bc", "f")
+
+
+def test_rng_depends_on_its_parts_alone() -> None:
+    assert rng("a", 1).random() == rng("a", 1).random()
+    assert rng("a", 1).random() != rng("a", 2).random()
+    assert rng({"x": 1, "y": 2}).random() == rng({"y": 2, "x": 1}).random()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airgen.errors import SettingsError
+from airgen.prompts import data_dir
+from airgen.settings import Pipeline, load_pipeline
+from airgen.yamls import parse_yaml
+
+GOOD = """
+name: demo
+task: qa
+corpus: python-reference
+target: 10
+llm: {backend: scripted}
+"""
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        parse_yaml(text, Pipeline, "p.yaml")
+    return caught.value.problems
+
+
+def test_the_papers_numbers_are_the_defaults() -> None:
+    pipeline = parse_yaml(GOOD, Pipeline)
+    generation, control = pipeline.generation, pipeline.control
+    assert generation.lengths == {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}
+    assert generation.types == {"question": 3, "problem": 1, "claim": 1}
+    assert generation.information == {"overall": 1, "partial": 1}
+    assert list(generation.styles.values()) == [5, 3, 3, 1, 1, 1, 1]
+    assert generation.hard_negatives == (3, 7)
+    assert control.recall.top_k == 1000
+    assert (control.thresholds.hard_negative, control.thresholds.other) == (20, 10)
+    assert len(control.rerankers) == 3
+    assert pipeline.export.splits == {"dev": 1, "test": 4}
+
+
+def test_long_doc_has_no_problems_and_no_negatives() -> None:
+    pipeline = parse_yaml(GOOD.replace("task: qa", "task: long-doc"), Pipeline)
+    assert pipeline.generation.types == {"question": 3, "claim": 1}
+    assert pipeline.generation.hard_negatives == (0, 0)
+    (problem,) = problems(GOOD.replace("task: qa", "task: long-doc") + "generation: {hard_negatives: [3, 7]}")
+    assert "the Long-Doc task has none (A.2.2)" in problem
+
+
+def test_every_problem_is_reported_with_its_line_and_the_closest_name() -> None:
+    found = problems(
+        "name: A b\ntask: qa\ncorpus: x\ntarget: 0\nlanuage: en\nllm: {backend: openi, model: gpt}\n"
+        "generation:\n  rewritess: 3\n  lengths: {lt5: 1, lt6: 2}\ncontrol:\n  judge: {llm: {modle: x}}\n"
+    )
+    text = "\n".join(found)
+    assert "p.yaml:1: name:" in text
+    assert "p.yaml:4: target:" in text
+    assert "p.yaml:5: lanuage: unknown key (did you mean 'language'?)" in text
+    assert "p.yaml:6: llm.backend:" in text
+    assert "p.yaml:8: generation.rewritess: unknown key (did you mean 'rewrites'?)" in text
+    assert "p.yaml:9: generation.lengths: unknown lt6" in text
+    assert "p.yaml:11: control.judge.llm.model: is missing" in text
+    assert "p.yaml:11: control.judge.llm.modle: unknown key" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("- a\n- b", "holds a list"),
+        ("a: [1", "p.yaml:1: not YAML"),
+        ("a: b: c", "not YAML"),
+        (GOOD + "export: {splits: {dev: 0}}", "must give each split a ratio"),
+        (GOOD + "generation: {types: {claim: 1}, lengths: {lt5: 1}}", "a short claim is ambiguous"),
+        (GOOD + "generation: {hard_negatives: [7, 3]}", "must be [least, most]"),
+        (GOOD + "control: {rerankers: []}", "at least one re-ranker"),
+        (GOOD + "language: xx", "must be one of"),
+        (GOOD.replace("{backend: scripted}", "{model: m, api_key_env: 'sk-123/abc'}"), "not the key itself"),
+    ],
+)
+def test_bad_files(text: str, words: str) -> None:
+    assert any(words in problem for problem in problems(text))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such file"):
+        load_pipeline(tmp_path / "none.yaml")
+    with pytest.raises(SettingsError, match="is a directory"):
+        load_pipeline(tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(data_dir("pipelines").glob("*.yaml")), ids=lambda path: path.name)
+def test_shipped_pipelines_are_valid(path: Path) -> None:
+    if not path.name.startswith("systems"):
+        assert load_pipeline(path).name == path.stem

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from airgen.errors import StoreError
+from airgen.records import TABLES, Answer, Character, Passage, Sample, Skip
+from airgen.store import Store
+from airgen.store.migrate import migrations
+
+
+def answer(key: str, **values: object) -> Answer:
+    return replace(Answer(key, "query", "m", "default", "text"), **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "work.duckdb")
+
+
+def test_every_row_type_has_a_table_with_its_columns(store: Store) -> None:
+    for kind, table in TABLES.items():
+        columns = {name for (name,) in store.query("SELECT column_name FROM information_schema.columns WHERE table_name = ?", [table])}
+        assert columns == set(kind.__dataclass_fields__), table
+
+
+def test_rows_come_back_as_they_went_in(store: Store) -> None:
+    rows = [
+        Character("k1", "p", "f", 0, "Ärztin \U0001f600", ["a", "b"]),
+        Character("k2", "p", "f", 1, "", []),
+    ]
+    store.put(rows)
+    assert store.rows(Character, order="t.key") == rows
+
+
+def test_a_key_is_written_once(store: Store) -> None:
+    store.put([answer("k", text="first")])
+    store.put([answer("k", text="second")])
+    assert store.answers(["k", "missing"]) == {"k": answer("k", text="first")}
+
+
+def test_two_different_rows_with_one_key_are_refused_and_nothing_is_written(store: Store) -> None:
+    with pytest.raises(ValueError, match="two different rows of answer have the key k"):
+        store.put([answer("other"), answer("k", text="a"), answer("k", text="b")])
+    assert store.query("SELECT count(*) FROM answer") == [(0,)]
+    store.put([answer("k", text="a"), answer("k", text="a")])
+    assert store.query("SELECT count(*) FROM answer") == [(1,)]
+
+
+def test_text_that_duckdb_cannot_hold_is_made_whole(store: Store) -> None:
+    store.put([answer("k", text="a\ud800b\x00c")])
+    assert store.answers(["k"])["k"].text == "a\ufffdbc"
+
+
+def test_group_commit_writes_all_and_returns_when_durable(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "w.duckdb")
+
+    async def main() -> int:
+        await asyncio.gather(*(store.commit([answer(f"k{i}")]) for i in range(500)))
+        return int(store.query("SELECT count(*) FROM answer")[0][0])
+
+    assert asyncio.run(main()) == 500
+    store.close()
+    with Store.open(tmp_path / "w.duckdb") as again:
+        assert len(again.answers([f"k{i}" for i in range(500)])) == 500
+
+
+def test_a_failed_commit_reaches_its_caller(store: Store) -> None:
+    async def main() -> None:
+        await store.commit([answer("k", text="a"), answer("k", text="b")])
+
+    with pytest.raises(ValueError, match="two different rows"):
+        asyncio.run(main())
+
+
+def test_the_current_plan_decides_what_is_read(store: Store) -> None:
+    passage = Passage("p", "doc", 0, "text")
+    store.register({"corpus": "c1", "sample": "s1"})
+    store.put_members("c1", [passage], 0)
+    store.put([Sample("a", "p", "s1", 0), Sample("b", "p", "s2", 0)])
+    assert [row.key for row in store.rows(Sample, "current_sample")] == ["a"]
+    store.register({"corpus": "c1", "sample": "s2"})
+    assert [row.key for row in store.rows(Sample, "current_sample")] == ["b"]
+    store.register({"corpus": "c2", "sample": "s2"})  # the passage is not part of this state of the corpus
+    assert store.rows(Sample, "current_sample") == []
+    store.register({"corpus": "c2", "sample": "s2"})
+    assert store.query("SELECT max(run) FROM plan") == [(3,)]  # an unchanged plan is not a new one
+
+
+def test_failures_are_forgotten_on_request_only(store: Store) -> None:
+    store.put([answer("bad", error="timeout"), answer("good"), Skip("s", "p", "f", 0, "query", "llm: timeout"),
+               Skip("t", "p", "f", 0, "query", "wrong length")])  # fmt: skip
+    store.forget(["bad", "good"])
+    store.forget_failures()
+    assert set(store.answers(["bad", "good"])) == {"good"}
+    assert [row.key for row in store.rows(Skip)] == ["t"]
+
+
+def test_a_database_in_use_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with Store.open(path):
+        code = f"from pathlib import Path; from airgen.store import Store; Store.open(Path({str(path)!r}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "is in use by another process" in done.stderr
+
+
+def test_a_damaged_database_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    path.write_bytes(b"not a database" * 500)
+    with pytest.raises(StoreError, match="may be damaged; move it away"):
+        Store.open(path)
+
+
+def test_a_newer_database_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    Store.open(path).close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("INSERT INTO migration VALUES (?)", [migrations()[-1][0] + 1])
+    with pytest.raises(StoreError, match="written by a newer airgen"):
+        Store.open(path)
+
+
+def test_a_missing_database_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="run `airgen run` first"):
+        Store.open(tmp_path / "w.duckdb", read_only=True)
+
+
+def test_what_was_committed_survives_sigkill(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    code = f"""
+import asyncio
+from pathlib import Path
+from airgen.records import Answer
+from airgen.store import Store
+
+store = Store.open(Path({str(path)!r}))
+
+async def main():
+    number = 0
+    while True:
+        await store.commit([Answer(f"k{{number}}", "s", "m", "e", "t")])
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    last = -1
+    for line in process.stdout:
+        last = int(line)
+        if last >= 60:
+            process.send_signal(signal.SIGKILL)
+            break
+    for line in process.stdout:
+        last = int(line)
+    process.wait()
+    with Store.open(path) as store:
+        assert set(store.answers([f"k{i}" for i in range(last + 1)])) == {f"k{i}" for i in range(last + 1)}
