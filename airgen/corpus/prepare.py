@@ -9,9 +9,11 @@ Everything streams: memory holds one batch and what the duplicate search keeps o
 from __future__ import annotations
 
 import heapq
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from airgen.corpus.cleaning import steps
 from airgen.corpus.cleaning.base import Item, Step
@@ -60,9 +62,10 @@ def _counted(rows: Iterable[Document | Dropped], progress: Callable[[int], objec
 
 
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
-    line = steps(settings)
-    while batch := list(islice(rows, BATCH)):
-        yield from _clean(settings, line, batch)
+    with tempfile.TemporaryDirectory(prefix="airgen-corpus-", ignore_cleanup_errors=True) as folder:
+        line = steps(settings, Path(folder))
+        while batch := list(islice(rows, BATCH)):
+            yield from _clean(settings, line, batch)
 
 
 def _clean(settings: CorpusSettings, line: Sequence[Step], batch: list[Document | Dropped]) -> Iterator[Passage | Dropped]:

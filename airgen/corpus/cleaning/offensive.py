@@ -1,0 +1,72 @@
+"""Offensive text: the share of words that a list of the language names.
+
+The lists are those of the package glin-profanity (MIT; 11 of AIR-Bench's 13 languages, not Indonesian and
+Bengali), read as data. A share, not a single word: `sex` and `bitch` stand in medicine and in dog breeding.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.errors import MissingExtra
+from airgen.text import LANGUAGES, count_words, language_name
+
+__all__ = ["Offensive", "has_list", "word_list"]
+
+_SPACELESS = frozenset({"zh", "ja", "th"})
+_LEAST = 2  # a single word is a quotation, a name or a mistake of the list
+
+
+def _path(language: str) -> Path | None:
+    spec = importlib.util.find_spec("glin_profanity")
+    if spec is None or spec.origin is None:
+        raise MissingExtra("the filter of offensive text (clean.offensive_share)", "glin-profanity", "corpus")
+    path = Path(spec.origin).parent / "data" / "dictionaries" / f"{language_name(language).lower()}.json"
+    return path if path.is_file() else None
+
+
+def has_list(language: str) -> bool:
+    """Whether there is a list for the language. Raises MissingExtra without the package."""
+    return language in LANGUAGES and _path(language) is not None
+
+
+@cache
+def word_list(language: str) -> frozenset[str]:
+    """The words of a language in lower case; empty where there is no list."""
+    path = _path(language)
+    if path is None:
+        return frozenset()
+    value = json.loads(path.read_text(encoding="utf-8"))
+    words = value.get("words", []) if isinstance(value, dict) else value
+    return frozenset(word.lower().strip() for word in words if isinstance(word, str) and len(word.strip()) > 1)
+
+
+class Offensive:
+    """Drop a text of which at least `share` of the words, and at least two, are on the list."""
+
+    name = "offensive"
+
+    def __init__(self, language: str, share: float) -> None:
+        self._language, self._share = language, share
+        words = sorted(word_list(language), key=lambda word: (-len(word), word))
+        inner = "|".join(re.escape(word) for word in words) or r"(?!)"
+        self._pattern = re.compile(inner if language in _SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
+
+    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+        """Verdicts for a batch; the detail counts and does not quote."""
+        return [self._judge(item.document.text) for item in items]
+
+    def _judge(self, text: str) -> Verdict:
+        hits = len(self._pattern.findall(text.lower()))
+        if hits < _LEAST:
+            return KEEP
+        total = max(count_words(text, self._language), 1)
+        if hits < self._share * total:
+            return KEEP
+        return Verdict(False, "offensive", f"{hits} of {total} words")
