@@ -113,9 +113,15 @@ class BeirDataset:
         return value
 
     @property
+    def info(self) -> Mapping[str, Any]:
+        """The manifest's name, task, language, domain, ...: under `info`, or at its top."""
+        inner = self.manifest.get("info")
+        return inner if isinstance(inner, dict) else self.manifest
+
+    @property
     def name(self) -> str:
         """The manifest's name, else the directory's."""
-        return str(self.manifest.get("name") or self.path.resolve().name)
+        return str(self.info.get("name") or self.path.resolve().name)
 
     @cached_property
     def splits(self) -> list[str]:

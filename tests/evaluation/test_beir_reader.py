@@ -1,0 +1,164 @@
+"""The BEIR reader on good directories, odd ones and broken ones."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.errors import DatasetError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "title": "T", "text": "one"}\n{"_id": 2, "text": "two"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "first", "metadata": {"type": "claim"}}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\t2\t0\n")
+    return tmp_path
+
+
+def test_a_plain_directory(folder):
+    dataset = BeirDataset.open(folder)
+    assert [(passage.id, passage.title, passage.text) for passage in dataset.passages()] == [
+        ("d1", "T", "one"),
+        ("2", "", "two"),
+    ]
+    assert dataset.queries()["q1"].metadata == {"type": "claim"}
+    assert dataset.qrels("test").labels == {"q1": {"d1": 1.0, "2": 0.0}}
+    assert dataset.splits == ["test"]
+    assert dataset.name == folder.name
+
+
+def test_gzip_changes_neither_content_nor_digest(folder):
+    plain = BeirDataset.open(folder).digest()
+    corpus = folder / "corpus.jsonl"
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(corpus.read_bytes()))
+    corpus.unlink()
+    assert BeirDataset.open(folder).digest() == plain
+    assert len(list(BeirDataset.open(folder).passages())) == 2
+
+
+def test_the_digest_follows_every_file(folder):
+    seen = {BeirDataset.open(folder).digest()}
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        path = folder / name
+        path.write_text(path.read_text() + "\n")
+        seen.add(BeirDataset.open(folder).digest())
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "query-id\tcorpus-id\tscore\r\nq1\td1\t2\r\n",
+        "\ufeffquery-id\tcorpus-id\tscore\nq1\td1\t2\n",
+        "q1\td1\t2\n",  # no header
+        "q1 0 d1 2\n",  # TREC
+        "\nq1\td1\t2\n\n",
+        "q1\td1\t2\nq1\td1\t2\n",  # said twice
+    ],
+)
+def test_qrels_as_people_have_them(tmp_path, text):
+    path = tmp_path / "test.tsv"
+    path.write_text(text, encoding="utf-8", newline="")
+    qrels = read_qrels(path)
+    assert qrels.labels == {"q1": {"d1": 2.0}}
+    assert qrels.repeated == text.count("q1") - 1
+
+
+@pytest.mark.parametrize("keys", [("query-id", "corpus-id", "score"), ("qid", "docid", "relevance")])
+def test_qrels_as_json_lines(tmp_path, keys):
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(dict(zip(keys, ("q 1", "d1", 0.5), strict=True))))
+    assert read_qrels(path).labels == {"q 1": {"d1": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("query-id\tcorpus-id\tscore\nq1\td1\trelevant\n", r"test\.tsv:2: label 'relevant' is not a number"),
+        ("q1\td1\tyes\n", r"test\.tsv:1: label 'yes'"),
+        ("q1\td1\tnan\n", "not a finite number"),
+        ("q1\td1\n", "2 columns"),
+        ("q1\td1\t1\nq1\td1\t0\n", "two labels, 1 and 0"),
+        ("query-id\tcorpus-id\tscore\n", "no labels"),
+        ("", "no labels"),
+    ],
+)
+def test_broken_qrels_name_the_line(tmp_path, text, message):
+    path = tmp_path / "test.tsv"
+    path.write_text(text)
+    with pytest.raises(DatasetError, match=message):
+        read_qrels(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "corpus.jsonl:3: not JSON"),
+        ("[1]", "corpus.jsonl:3: holds list"),
+        ('{"text": "x"}', "corpus.jsonl:3: no _id"),
+        ('{"_id": "d1", "text": "x"}', "corpus.jsonl:3: _id 'd1' comes twice"),
+        ('{"_id": "d3"}', "corpus.jsonl:3: no text"),
+        ('{"_id": "d3", "text": ["x"]}', "corpus.jsonl:3: text is list"),
+    ],
+)
+def test_a_broken_corpus_line(folder, line, message):
+    with (folder / "corpus.jsonl").open("a") as stream:
+        stream.write(line + "\n")
+    with pytest.raises(DatasetError, match=message):
+        list(BeirDataset.open(folder).passages())
+
+
+def test_line_separators_inside_a_text_do_not_cut_it(folder):
+    text = "one\u2028two\x85three"
+    (folder / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": text}, ensure_ascii=False) + "\n")
+    assert [passage.text for passage in BeirDataset.open(folder).passages()] == [text]
+
+
+def test_what_is_missing_is_named(folder, tmp_path_factory):
+    dataset = BeirDataset.open(folder)
+    with pytest.raises(DatasetError, match=r"no split 'tset' \(did you mean 'test'\?\)"):
+        dataset.qrels("tset")
+    (folder / "queries.jsonl").unlink()
+    with pytest.raises(DatasetError, match=r"queries\.jsonl .* is missing"):
+        BeirDataset.open(folder)
+    with pytest.raises(DatasetError, match="not a directory"):
+        BeirDataset.open(folder / "nowhere")
+    empty = tmp_path_factory.mktemp("empty")
+    (empty / "corpus.jsonl").touch()
+    (empty / "queries.jsonl").touch()
+    with pytest.raises(DatasetError, match="no qrels"):
+        BeirDataset.open(empty)
+
+
+def test_damaged_files_are_named(folder):
+    (folder / "corpus.jsonl").write_bytes(b'{"_id": "d1", "text": "\xff"}\n')
+    with pytest.raises(DatasetError, match="not UTF-8"):
+        list(BeirDataset.open(folder).passages())
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(b'{"_id": "d1", "text": "x"}\n' * 50)[:-12])
+    with pytest.raises(DatasetError):
+        list(BeirDataset.open(folder).passages())
+
+
+def test_the_manifest_gives_name_and_task(folder):
+    (folder / "manifest.json").write_text('{"info": {"name": "mine", "task": "long-doc"}}')
+    dataset = BeirDataset.open(folder)
+    assert (dataset.name, dataset.info["task"]) == ("mine", "long-doc")
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(DatasetError, match="not JSON"):
+        _ = BeirDataset.open(folder).name
+
+
+def test_the_reader_knows_neither_stores_nor_stages():
+    import airgen.dataset.beir as module
+
+    tree = ast.parse(Path(module.__file__).read_text("utf-8"))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in imported if name.startswith("airgen")} <= {"airgen.errors", "airgen.registry"}

@@ -1,0 +1,149 @@
+"""Statistics against scipy, against hand-worked cases, and by their properties."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import UsageError
+from airgen.evaluation.significance import (
+    bootstrap_interval,
+    compare,
+    fisher_test,
+    holm,
+    letter_groups,
+    queries_needed,
+    t_test,
+)
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 57, 300, 5000])
+@pytest.mark.parametrize("shift", [0.0, 0.02, 0.3])
+def test_t_test_is_scipys(size, shift):
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(size)
+    one, other = random.random(size), random.random(size) + shift
+    assert t_test(one - other)[0] == pytest.approx(stats.ttest_rel(one, other).pvalue, rel=1e-9)
+
+
+def test_t_test_where_nothing_or_everything_differs():
+    assert t_test(np.zeros((1, 8)))[0] == 1.0
+    assert t_test(np.full((1, 8), 0.25))[0] == 0.0
+    assert t_test(np.array([[0.5]]))[0] == 1.0  # one query proves nothing
+
+
+def test_fisher_by_hand():
+    # Three differences of one sign: 2 of the 8 sign patterns are as extreme.
+    assert fisher_test(np.array([[1.0, 2.0, 3.0]]))[0] == 2 / 8
+    # |1 - 2 + 3| = 2: extreme are all patterns with a sum of 2 or more in size, all but +-0 (1 + 2 - 3).
+    assert fisher_test(np.array([[1.0, -2.0, 3.0]]))[0] == 6 / 8
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=10))
+def test_exact_fisher_is_the_full_enumeration(values):
+    differences = np.array(values, dtype=float) / 8
+    patterns = [np.dot(signs, differences) for signs in itertools.product([1, -1], repeat=len(values))]
+    expected = np.mean([abs(total) >= abs(differences.sum()) - 1e-12 for total in patterns])
+    assert fisher_test(differences)[0] == pytest.approx(expected)
+
+
+def test_sampled_fisher_is_near_the_exact_one_and_seeded():
+    differences = np.random.default_rng(3).normal(0.15, 0.5, 13)
+    exact = fisher_test(differences)[0]
+    sampled = fisher_test(differences, samples=8000)  # 2^13 = 8192 patterns do not fit: sampled
+    assert sampled[0] == pytest.approx(exact, abs=0.02)
+    assert sampled[0] != exact
+    assert np.array_equal(sampled, fisher_test(differences, samples=8000))
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([]).shape == (0,)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_keeps_the_order_and_only_raises(values):
+    corrected = holm(values)
+    assert np.all(corrected >= np.array(values)) and np.all(corrected <= 1)
+    order = np.argsort(values, kind="stable")
+    assert np.all(np.diff(corrected[order]) >= 0)
+
+
+def test_letter_groups_by_hand():
+    assert letter_groups("abc", []) == [["a", "b", "c"]]
+    assert letter_groups("abc", [("a", "c")]) == [["a", "b"], ["b", "c"]]
+    assert letter_groups("abc", [("a", "b"), ("a", "c"), ("b", "c")]) == [["a"], ["b"], ["c"]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] < pair[1])))
+def test_letter_groups_say_exactly_who_differs(pairs):
+    names = list("abcdef")
+    different = [(names[i], names[j]) for i, j in sorted(pairs)]
+    groups = letter_groups(names, different)
+    together = {frozenset(pair) for group in groups for pair in itertools.combinations(group, 2)}
+    everyone = {frozenset(pair) for pair in itertools.combinations(names, 2)}
+    assert together == everyone - {frozenset(pair) for pair in different}
+    assert set().union(*groups) == set(names)
+
+
+def test_interval_covers_the_mean_at_its_level():
+    random = np.random.default_rng(0)
+    data = random.beta(2, 3, (200, 80))
+    intervals = bootstrap_interval(data, samples=600)
+    covered = np.mean((intervals[:, 0] <= 0.4) & (intervals[:, 1] >= 0.4))
+    assert 0.9 <= covered <= 0.99
+    width = np.mean(intervals[:, 1] - intervals[:, 0])
+    assert width == pytest.approx(2 * 1.96 * np.sqrt(0.04 / 80), rel=0.05)  # beta(2, 3) has variance .04
+
+
+def test_interval_is_seeded_and_exact_for_constant_scores():
+    data = np.random.default_rng(1).random((2, 50))
+    assert np.array_equal(bootstrap_interval(data), bootstrap_interval(data))
+    assert not np.array_equal(bootstrap_interval(data), bootstrap_interval(data, seed=1))
+    assert bootstrap_interval(np.full((1, 9), 0.5)).tolist() == [[0.5, 0.5]]
+
+
+def test_power_is_right_by_simulation():
+    needed = queries_needed(0.05, 0.2)
+    assert needed == 128  # ((1.95996 + 0.84162) * 4)^2 + 1.95996^2 / 2 = 127.5
+    random = np.random.default_rng(5)
+    significant = np.mean(t_test(random.normal(0.05, 0.2, (2000, needed))) < 0.05)
+    assert significant == pytest.approx(0.8, abs=0.03)
+    assert queries_needed(0.0, 0.2) is None
+
+
+def test_compare_tells_a_clear_winner_and_joins_equals():
+    random = np.random.default_rng(2)
+    base = random.random(200)
+    scores = np.stack([base, base + 0.2, base + random.normal(0, 0.1, 200) * 0.01])
+    found = compare(["low", "high", "same"], scores)
+    assert found.groups[0] == ["high"]
+    assert sorted(found.groups[1]) == ["low", "same"]
+    pair = next(pair for pair in found.pairs if {pair.first, pair.second} == {"high", "low"})
+    assert pair.difference == pytest.approx(0.2 if pair.first == "high" else -0.2)
+    assert pair.fisher == pytest.approx(1 / 10001)  # no sampled pattern is as extreme
+
+
+def test_compare_rarely_finds_what_is_not_there():
+    # Ten systems that differ by noise alone: Holm keeps the chance of any false difference near alpha.
+    random = np.random.default_rng(11)
+    false_alarms = 0
+    for trial in range(40):
+        found = compare([f"s{number}" for number in range(10)], random.random((10, 40)), samples=1500, seed=trial)
+        false_alarms += len(found.groups) > 1
+    assert false_alarms <= 6
+
+
+def test_bad_shapes_are_refused():
+    with pytest.raises(UsageError):
+        compare(["a"], np.zeros((2, 3)))
+    with pytest.raises(UsageError):
+        bootstrap_interval(np.zeros((2, 0)))
