@@ -2,7 +2,7 @@
 
 Words are the surface forms a reader would count. Languages written with spaces are split by Unicode's word
 boundaries (UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented
-by a library where it is installed (`pip install 'airgen-bench[segment]'`) and by a rough built-in rule where
+by a library where it is installed (`pip install 'airgen-bench[languages]'`) and by a rough built-in rule where
 it is not; `segmenter(language)` names the one in use, so that results can record it.
 """
 
@@ -40,16 +40,16 @@ _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
 _LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}]" + _MARKS
 _DIGIT = r"\p{WB=Numeric}" + _MARKS
 _JOINER = r"\p{WB=ExtendNumLet}" + _MARKS
-_HEBREW = r"\p{WB=Hebrew_Letter}" + _MARKS
 _MID = r"[\p{WB=MidLetter}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
 _MID_DIGIT = r"[\p{WB=MidNum}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
-# WB5 to WB7c; WB8 to WB12; either after the other (WB9, WB10); katakana (WB13); joined by underscores (WB13a, b).
-_LETTERS = rf"(?:{_LETTER}|(?<={_LETTER}){_MID}(?={_LETTER})|(?<={_HEBREW})(?:'|\"(?={_HEBREW})){_MARKS})"
+# WB5 to WB7; WB8 to WB12; either after the other (WB9, WB10); katakana (WB13); joined by underscores (WB13a, b).
+_LETTERS = rf"(?:{_LETTER}|(?<={_LETTER}){_MID}(?={_LETTER}))"
 _DIGITS = rf"(?:{_DIGIT}|(?<={_DIGIT}){_MID_DIGIT}(?={_DIGIT}))"
 _CHUNK = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:\p{{WB=Katakana}}{_MARKS})++)"
 # Scripts without spaces: an ideograph or a hiragana stands alone, South-East Asian scripts come in runs.
 _SPACELESS = (
-    rf"[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}|\p{{LB=SA}}[\p{{LB=SA}}\p{{WB=Extend}}\p{{WB=Format}}]*+"
+    rf"[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}"
+    r"|(?![\p{WB=Extend}\p{WB=Format}])\p{LB=SA}[\p{LB=SA}\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
 )
 
 # The look-behinds keep a long run of underscores, dots or exclamation marks linear in time.

@@ -1,0 +1,114 @@
+"""Analysers: text to index terms, as Lucene's analysers do it.
+
+    analyse = analyser("en")
+    analyse("The cat's on 3.5 mats!")     # ["cat", "3.5", "mat"]
+
+English is Lucene's EnglishAnalyzer exactly: StandardTokenizer, possessive filter, lower case, its 33 stop words,
+Porter's stemmer. Other languages follow the same order with their own normalisation, stop words and stemmer
+(`languages.py`). Chinese, Japanese and Korean are bigrams, as in Lucene's CJKAnalyzer, or words with
+`segment=True`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airgen.retrievers.analysis import languages
+from airgen.retrievers.analysis.boundaries import tokens
+from airgen.text import segmenter, words
+
+__all__ = ["Analyser", "analyser"]
+
+_CJK = frozenset({"zh", "ja", "ko"})
+
+
+@dataclass(frozen=True)
+class Analyser:
+    """A chain from text to terms. The chain after the split works on one token at a time and is cached.
+
+    `language` is an ISO 639-1 code; `stem` and `stopwords` switch those steps; `segment` splits Chinese and
+    Japanese into words instead of bigrams; `ngram` n > 0 indexes the character n-grams of each word instead of
+    the word, unstemmed (for noisy text and rich inflection).
+    """
+
+    language: str = "en"
+    stem: bool = True
+    stopwords: bool = True
+    segment: bool = False
+    ngram: int = 0
+    _cache: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def bigrams(self) -> bool:
+        """Whether runs of Han, kana and Hangul become overlapping pairs."""
+        return self.language in _CJK and not self.segment
+
+    @property
+    def scannable(self) -> bool:
+        """Whether the compiled scan splits as `split` does."""
+        return not self.segment and self.ngram == 0
+
+    def prepare(self, text: str) -> str:
+        """What is done to a text before it is split: width for Chinese, Japanese, Korean; Persian joiners."""
+        if text.isascii():
+            return text
+        if self.language in _CJK:
+            return unicodedata.normalize("NFKC", text)
+        if self.language == "fa":
+            return text.replace("‌", " ")  # Lucene's PersianCharFilter: the non-joiner splits
+        return text
+
+    def split(self, text: str) -> list[str]:
+        """The tokens of a prepared text."""
+        if self.segment:
+            return words(text, self.language)
+        found = tokens(text, self.bigrams)
+        if not self.ngram:
+            return found
+        grams: list[str] = []
+        for token in found:
+            marked = f"_{languages.lower(token)}_"
+            grams += [marked[start : start + self.ngram] for start in range(max(1, len(marked) - self.ngram + 1))]
+        return grams
+
+    def term(self, token: str) -> str | None:
+        """The term of a token, or None for a stop word."""
+        if token in self._cache:
+            return self._cache[token]
+        if self.ngram:
+            term: str | None = token
+        else:
+            term = languages.chain(self.language, self.stem, self.stopwords)(token)
+        if len(self._cache) < 1_000_000:
+            self._cache[token] = term
+        return term
+
+    def __call__(self, text: str) -> list[str]:
+        """The terms of a text in order, stop words left out."""
+        found = (self.term(token) for token in self.split(self.prepare(text)))
+        return [term for term in found if term is not None]
+
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes the terms."""
+        split = f"words:{segmenter(self.language)}" if self.segment else "cjk-bigrams" if self.bigrams else "uax29"
+        return {
+            "language": self.language,
+            "split": f"{split}:{self.ngram}-grams" if self.ngram else split,
+            "stemmer": languages.stemmer_name(self.language) if self.stem and not self.ngram else "none",
+            "stopwords": languages.stopword_count(self.language) if self.stopwords and not self.ngram else 0,
+        }
+
+
+def analyser(
+    language: str = "en", stem: bool = True, stopwords: bool = True, segment: bool = False, ngram: int = 0
+) -> Analyser:
+    """The analyser of a language; one without rules of its own is split and lower-cased.
+
+    Raises MissingExtra if its stemmer needs PyStemmer and that is not installed.
+    """
+    made = Analyser(language, stem, stopwords, segment, ngram)
+    if stem and not ngram:
+        languages.chain(language, stem, stopwords)  # fails here, not at the first text
+    return made

@@ -1,0 +1,111 @@
+"""Where tokens begin and end: Lucene's StandardTokenizer, twice, with equal results.
+
+`tokens("Don't 人々", False)` uses one regular expression: right for a query. `classes` gives the same rules as a
+table from code point to word-break class, for the compiled scan of a whole corpus (`_scan`).
+
+Bigrams (Lucene's CJKBigramFilter) take each run of Han, kana and Hangul apart into overlapping pairs: 東京都 is
+東京 and 京都; a character alone stays alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from airgen.text import WORD
+
+__all__ = ["CLASSES", "MAX_TOKEN", "classes", "tokens"]
+
+MAX_TOKEN = 255
+"""A longer token is cut into pieces of this many characters, as in Lucene."""
+
+# The scan asks for ranges, so the order matters: what can begin a word, then what can stand inside.
+CLASSES: dict[str, int] = {
+    "other": 0,
+    "letter": 1,
+    "digit": 2,
+    "katakana": 3,
+    "joiner": 4,
+    "mid_letter": 5,
+    "mid_both": 6,
+    "mid_digit": 7,
+    "mark": 8,
+    "zwj": 9,
+    "single": 10,
+    "south_east_asian": 11,
+    "emoji": 12,
+    "pictograph": 13,
+    "flag": 14,
+    "cjk": 15,
+}
+
+# The first that fits holds. ZWJ is a mark too; it alone can join two emoji.
+_PROPERTIES: tuple[tuple[str, str], ...] = (
+    ("zwj", r"\p{WB=ZWJ}"),
+    ("mark", r"[\p{WB=Extend}\p{WB=Format}]"),
+    ("letter", r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}]"),
+    ("digit", r"\p{WB=Numeric}"),
+    ("katakana", r"\p{WB=Katakana}"),
+    ("joiner", r"\p{WB=ExtendNumLet}"),
+    ("mid_letter", r"\p{WB=MidLetter}"),
+    ("mid_both", r"[\p{WB=MidNumLet}\p{WB=Single_Quote}]"),
+    ("mid_digit", r"\p{WB=MidNum}"),
+    ("single", r"[\p{Script=Han}\p{Script=Hiragana}]"),
+    ("south_east_asian", r"\p{LB=SA}"),
+    ("flag", r"\p{WB=Regional_Indicator}"),
+    ("emoji", r"\p{Emoji_Presentation}"),
+    ("pictograph", r"\p{Extended_Pictographic}"),
+)
+_CJK = r"(?!\p{WB=Extend})[\p{Script=Han}\p{Script=Hiragana}\p{WB=Katakana}\p{Script=Hangul}]"
+
+_MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
+_FLAG = r"\p{WB=Regional_Indicator}"
+_NO_LETTER = "".join(f"(?!{pattern})" for name, pattern in _PROPERTIES[:12])
+_EMOJI = rf"{_NO_LETTER}\p{{Emoji_Presentation}}"
+_PICTOGRAPH = rf"{_NO_LETTER}[\p{{Extended_Pictographic}}\p{{Emoji_Presentation}}]"
+_TOKEN = regex.compile(
+    rf"{WORD.pattern}|(?:{_EMOJI}|{_PICTOGRAPH}(?=\uFE0F)){_MARKS}(?:(?<=\u200D){_PICTOGRAPH}{_MARKS})*+"
+    rf"|(?:{_FLAG}{_MARKS}){{2}}"
+)
+_UNIT = regex.compile(rf"{_CJK}{_MARKS}")
+_RUN = regex.compile(rf"(?:{_CJK}{_MARKS})++")
+
+
+def tokens(text: str, bigrams: bool) -> list[str]:
+    """The tokens of `text` in order, case kept; with `bigrams`, Chinese, Japanese and Korean runs as pairs."""
+    if not bigrams:
+        return _cut(_TOKEN.findall(text))
+    found: list[str] = []
+    start = 0
+    for run in _RUN.finditer(text):
+        found += _TOKEN.findall(text[start : run.start()])
+        units = _UNIT.findall(run[0])
+        found += [first + second for first, second in pairwise(units)] or units
+        start = run.end()
+    return _cut(found + _TOKEN.findall(text[start:]))
+
+
+def _cut(found: list[str]) -> list[str]:
+    if all(len(token) <= MAX_TOKEN for token in found):
+        return found
+    return [token[start : start + MAX_TOKEN] for token in found for start in range(0, len(token), MAX_TOKEN)]
+
+
+@cache
+def classes(limit: int, bigrams: bool) -> NDArray[np.uint8]:
+    """The class of each code point below `limit`, uint8 (limit,)."""
+    table = np.zeros(limit, dtype=np.uint8)
+    text = "".join(map(chr, range(limit)))
+    for name, pattern in reversed(_PROPERTIES):
+        for run in regex.finditer(rf"(?:{pattern})+", text):
+            table[run.start() : run.end()] = CLASSES[name]
+    if bigrams:
+        for run in regex.finditer(rf"{_CJK}+", text):
+            part = table[run.start() : run.end()]
+            part[(part != CLASSES["mark"]) & (part != CLASSES["zwj"])] = CLASSES["cjk"]
+    table.setflags(write=False)
+    return table

@@ -1,0 +1,115 @@
+"""Texts to term ids: the vocabulary of a corpus, built while it is read.
+
+    encoder = Encoder(analyser("en"))
+    terms, lengths = encoder.encode(["The cats sat", "a cat"])     # [0, 1, 0], [2, 1]
+    encoder.vocabulary                                             # {"cat": 0, "sat": 1}
+
+An analyser's chain runs once for each distinct token, not for each occurrence. With numba (extra `fast`) a
+compiled scan finds the tokens; without it a regular expression does. Ids are given in the order of first
+appearance either way, so both ways give equal indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.retrievers._jit import numba_is_installed
+from airgen.retrievers.analysis.analyser import Analyser
+from airgen.retrievers.analysis.boundaries import classes
+
+__all__ = ["Encoder"]
+
+_BATCH = 1 << 21  # characters: 8 MB of code points
+_DROPPED = -1
+
+
+class Encoder:
+    """Gives ids to terms as they appear. `compiled=None` takes numba where it is installed."""
+
+    def __init__(self, analyser: Analyser, compiled: bool | None = None) -> None:
+        self.analyser = analyser
+        self.vocabulary: dict[str, int] = {}
+        can = numba_is_installed() and analyser.scannable
+        self.compiled = can if compiled is None else compiled and can
+        self._ids = np.empty(0, np.int32)  # token id of the scan -> term id
+        self._known: dict[str, int] = {}  # token -> term id, without the scan
+        self._state: object = None
+
+    def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
+        parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        for batch in _batches(map(self.analyser.prepare, texts)):
+            terms, counts = self._scan(batch) if self.compiled else self._match(batch)
+            parts.append(terms)
+            lengths.append(counts)
+        return np.concatenate(parts), np.concatenate(lengths)
+
+    def _scan(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        from airgen.retrievers.analysis import _scan
+
+        joined = "".join(batch)
+        text = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
+        bounds = np.zeros(len(batch) + 1, np.int64)
+        np.cumsum([len(one) for one in batch], out=bounds[1:])
+        table = classes(128 if joined.isascii() else 0x110000, self.analyser.bigrams)
+        state: _scan.State = self._state if self._state is not None else _scan.new_state()  # type: ignore[assignment]
+        tokens, counts, state = _scan.intern(text, bounds, table, state)
+        self._state = state
+        self._name(state[2], state[3], state[4])
+        terms = self._ids[tokens]
+        kept = terms != _DROPPED
+        if not kept.all():
+            texts = np.repeat(np.arange(len(batch)), counts)
+            counts = np.bincount(texts[kept], minlength=len(batch))
+            terms = terms[kept]
+        return terms, counts.astype(np.int64)
+
+    def _name(self, ends: NDArray[np.int64], arena: NDArray[np.uint32], count: int) -> None:
+        """Run the analyser's chain on the tokens that the scan has met for the first time."""
+        known = len(self._ids)
+        if count == known:
+            return
+        start = int(ends[known - 1]) if known else 0
+        letters = arena[start : int(ends[count - 1])].tobytes().decode("utf-32-le", "surrogatepass")
+        fresh = np.empty(count - known, np.int32)
+        begin = 0
+        for number, end in enumerate((ends[known:count] - start).tolist()):
+            fresh[number] = self._term(letters[begin:end])
+            begin = end
+        self._ids = np.concatenate((self._ids, fresh))
+
+    def _match(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        known = self._known
+        found: list[int] = []
+        counts = np.empty(len(batch), np.int64)
+        for number, text in enumerate(batch):
+            before = len(found)
+            tokens = self.analyser.split(text)
+            for token in tokens:
+                term = known.get(token)
+                if term is None:
+                    term = known[token] = self._term(token)
+                if term != _DROPPED:
+                    found.append(term)
+            counts[number] = len(found) - before
+        return np.array(found, np.int32), counts
+
+    def _term(self, token: str) -> int:
+        term = self.analyser.term(token)
+        return _DROPPED if term is None else self.vocabulary.setdefault(term, len(self.vocabulary))
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
