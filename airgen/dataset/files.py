@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from airgen.errors import DatasetError
 
-__all__ = ["FileWriter", "encode_row", "fsync_tree", "sha256_of", "sort_by_id", "write_text"]
+__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sha256_of", "sort_by_id", "write_text"]
 
 _CHUNK_ROWS = 100_000  # rows sorted in memory at once: about 200 MB for 2 kB passages
 
@@ -115,3 +115,12 @@ def fsync_tree(root: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def git_blob_id(path: Path) -> str:
+    """The name git gives to a file's content: SHA-1 over its length and bytes."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

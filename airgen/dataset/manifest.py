@@ -41,8 +41,9 @@ class Manifest:
     """The content of `manifest.json`. `digest` names the data (see `data_digest`).
 
     `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata; `variants` the
-    label directories beside `qrels`; `withheld` the splits whose labels are not in this directory because they
-    are private. `notes` says what was done to a dataset after its export (trimming).
+    label directories beside `qrels`; `withheld` the splits whose labels are not in this directory. `part` is
+    whole, public (without the withheld labels and lineage) or labels (only what the public part lacks).
+    `notes` says what was done to a dataset after its export (trimming).
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -51,6 +52,7 @@ class Manifest:
     statistics: Statistics
     files: Mapping[str, FileEntry]
     digest: str
+    part: str = "whole"
     query_fields: Mapping[str, str] = field(default_factory=dict)
     variants: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()

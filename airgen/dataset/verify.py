@@ -78,10 +78,11 @@ def verify(directory: Path) -> list[Problem]:
     except DatasetError as error:
         return [Problem("manifest", MANIFEST, str(error))]
     _check_files(directory, manifest, found)
-    queries = _check_queries(directory, found)
-    labels = _check_labels(directory, manifest, queries, found)
-    _check_corpus(directory, manifest, labels, found)
-    _check_counts(manifest, queries, labels, found)
+    if manifest.part != "labels":
+        queries = _check_queries(directory, found)
+        labels = _check_labels(directory, manifest, queries, found)
+        _check_corpus(directory, manifest, labels, found)
+        _check_counts(manifest, queries, labels, found)
     for name in ("README.md", "pipeline.yaml", MANIFEST):
         for hint in secrets_in(_read_text(directory / name)):
             found.add("secret", name, f"holds what looks like a key or password ({hint}): remove it and export again")
@@ -110,7 +111,7 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
     for name in sorted(present - set(manifest.files) - {MANIFEST}):
         found.add("extra", name, "is not in the manifest")
     for name in ("corpus.jsonl", "queries.jsonl"):
-        if name not in manifest.files:
+        if name not in manifest.files and manifest.part != "labels":
             found.add("missing", name, "is not in the manifest")
     if data_digest(manifest.files) != manifest.digest:
         found.add("hash", MANIFEST, "its digest does not belong to its files: it was edited")
@@ -118,7 +119,7 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
         for name in sorted(present):
             if re.fullmatch(rf"qrels[^/]*/{re.escape(split)}\..*", name):
                 found.add("leak", name, f"the labels of {split} are said to be withheld, but they are here")
-    if manifest.withheld and any(name.startswith("private/") for name in present):
+    if manifest.part == "public" and any(name.startswith("private/") for name in present):
         found.add("leak", "private/", "lineage lies beside queries whose labels are withheld")
 
 
@@ -249,7 +250,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
         if identifier in seen:
             found.add("duplicate", name, f"line {number}: document id {identifier!r} appears twice")
         seen.add(identifier)
-        marks[identifier in alone_negative, _shape(identifier)] += 1
+        marks[identifier in alone_negative, _shape(identifier, str(row.get("title") or ""))] += 1
         if _DATE.fullmatch(identifier):
             found.add("date", name, f"document id {identifier!r} is a date to `datasets`, which rewrites it", "warning")
     for document in sorted(set(judged) - seen):
@@ -260,18 +261,19 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
     _check_marks(marks, name, found)
 
 
-def _shape(identifier: str) -> str:
-    """An id without its digits and hash: `neg-00af31` and `neg-12` look alike."""
-    return re.sub(r"[0-9a-f]{6,}|\d+", "#", identifier.lower())[:40]
+def _shape(identifier: str, title: str) -> str:
+    """An id without its digits and hash, and whether there is a title: `neg-00af31` and `neg-12` look alike."""
+    shape = re.sub(r"[0-9a-f]{6,}|\d+", "#", identifier.lower())[:40]
+    return f"an id like {shape!r}, {'a' if title else 'no'} title"
 
 
 def _check_marks(marks: Counter[tuple[bool, str]], name: str, found: _Found) -> None:
-    """Ids that only negatives have would give the labels away."""
+    """Forms of ids and titles that only negatives have would give the labels away."""
     negative = {shape for is_negative, shape in marks if is_negative}
     other = {shape for is_negative, shape in marks if not is_negative}
     alone = {shape: marks[True, shape] for shape in negative - other if marks[True, shape] >= 5}
     for shape, count in sorted(alone.items()):
-        message = f"{count} documents labelled 0, and no others, have ids like {shape!r}: their names tell the label"
+        message = f"{count} documents labelled 0, and no others, have {shape}: that tells their label"
         found.add("mark", name, message, "warning")
 
 

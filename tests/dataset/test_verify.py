@@ -112,7 +112,7 @@ def test_files_missing_extra_outside(dataset: Path) -> None:
 
 
 def test_withheld_labels_must_not_be_there(dataset: Path) -> None:
-    manifest = dataclasses.replace(load_manifest(dataset), withheld=("test",))
+    manifest = dataclasses.replace(load_manifest(dataset), withheld=("test",), part="public")
     (dataset / "manifest.json").write_text(manifest_text(manifest))
     found = kinds(dataset)
     assert ("leak", "qrels/test.jsonl") in found
@@ -121,9 +121,10 @@ def test_withheld_labels_must_not_be_there(dataset: Path) -> None:
     assert ("leak", "qrels/dev.jsonl") not in found
 
 
-def test_ids_that_tell_the_negatives_are_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("negative", [CorpusRow("negative-%d", "", "made up"), CorpusRow("d%d", "Title", "made up")])
+def test_ids_and_titles_that_tell_the_negatives_are_a_warning(tmp_path: Path, negative: CorpusRow) -> None:
     content = make_content()
-    extra = [CorpusRow(f"negative-{i}", "", "made up") for i in range(5)]
+    extra = [dataclasses.replace(negative, id=negative.id % i) for i in range(5)]
     labels = [QrelRow("q-00", row.id, 0) for row in extra]
     write_dataset(tmp_path / "d", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
     (problem,) = verify(tmp_path / "d")

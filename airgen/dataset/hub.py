@@ -1,0 +1,173 @@
+"""The few things that publishing needs of the Hub, with its failures in plain words and retried where that helps.
+
+A thin cover of `huggingface_hub.HfApi`, which finds endpoint and token by itself (HF_ENDPOINT, HF_TOKEN).
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airgen.dataset.files import git_blob_id, sha256_of
+from airgen.errors import DatasetError
+from airgen.registry import load_extra
+
+__all__ = ["Hub", "HubChanged"]
+
+_T = TypeVar("_T")
+_ATTEMPTS = 5
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_WORDS = {
+    401: "the token is missing, wrong or expired: set HF_TOKEN to one that may write there",
+    403: "the token may not write there: use one with write access to that organisation",
+    404: "there is no such repository, or the token may not see it",
+    409: "somebody else is changing the repository: try again",
+    412: "somebody else changed the repository meanwhile: try again",
+    413: "a file is larger than the Hub takes",
+    429: "too many requests: wait some minutes and publish again, what is there stays",
+}
+
+
+class HubChanged(DatasetError):
+    """The repository moved on between reading and committing."""
+
+
+class Hub:
+    """Repositories of datasets on the Hub. `sleep` waits between attempts (seconds)."""
+
+    def __init__(
+        self, *, endpoint: str | None = None, token: str | None = None, sleep: Callable[[float], None] | None = None
+    ) -> None:
+        self._library = load_extra("huggingface_hub", "publishing")
+        self._http_error = load_extra("huggingface_hub.errors", "publishing").HfHubHTTPError
+        self._api = self._library.HfApi(endpoint=endpoint, token=token, library_name="airgen")
+        self._sleep = sleep
+        self.endpoint: str = self._api.endpoint
+
+    def ensure(self, repo: str, *, private: bool) -> None:
+        """Make the repository unless it exists. Raises DatasetError if one that must be private is not."""
+        self._call(repo, lambda: self._api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
+        is_private = bool(self._info(repo).private)
+        if private and not is_private:  # an answer that does not say counts as public
+            raise DatasetError(f"{repo} exists and is public: private labels do not go there. Make it private first")
+
+    def head(self, repo: str) -> str:
+        """The commit that `main` points to."""
+        return str(self._info(repo).sha)
+
+    def tags(self, repo: str) -> dict[str, str]:
+        """Tag names with the commits they point to."""
+        refs = self._call(repo, lambda: self._api.list_repo_refs(repo, repo_type="dataset"))
+        return {tag.name: tag.target_commit for tag in refs.tags}
+
+    def exists(self, repo: str) -> bool:
+        """Whether the repository is there and the token may see it."""
+        return bool(self._call(repo, lambda: self._api.repo_exists(repo, repo_type="dataset")))
+
+    def files(self, repo: str, revision: str) -> dict[str, str]:
+        """Paths with their hashes: SHA-256 for large files, git's blob id for the others."""
+
+        def read() -> dict[str, str]:
+            tree = self._api.list_repo_tree(repo, repo_type="dataset", revision=revision, recursive=True)
+            return {
+                item.path: item.lfs.sha256 if item.lfs else item.blob_id for item in tree if hasattr(item, "blob_id")
+            }
+
+        return self._call(repo, read)
+
+    def same(self, path: Path, remote: str | None) -> bool:
+        """Whether a local file has the hash that `files` told."""
+        if remote is None:
+            return False
+        return remote == (sha256_of(path) if len(remote) == 64 else git_blob_id(path))
+
+    def commit(self, repo: str, add: Mapping[str, Path], delete: Sequence[str], message: str, parent: str) -> None:
+        """One commit on top of `parent`. Raises HubChanged where the repository is not at `parent` any more.
+
+        After a dropped connection nobody knows whether the commit was made, so this is tried once: the caller
+        looks at what is there and decides.
+        """
+        operations: list[Any] = [
+            self._library.CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(path)) for name, path in add.items()
+        ]
+        operations += [self._library.CommitOperationDelete(path_in_repo=name) for name in delete]
+
+        def send() -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the Hub's remarks on the card's metadata
+                return self._api.create_commit(
+                    repo, operations, commit_message=message, repo_type="dataset", parent_commit=parent
+                )
+
+        self._call(repo, send, attempts=1)
+
+    def tag(self, repo: str, name: str, revision: str) -> None:
+        """Name a commit; nothing happens if the tag exists."""
+        self._call(
+            repo,
+            lambda: self._api.create_tag(repo, tag=name, revision=revision, repo_type="dataset", exist_ok=True),
+        )
+
+    def may_have_happened(self, error: Exception) -> bool:
+        """Whether a failed commit may have been made all the same, or may be made by trying again."""
+        return self._passing(error)
+
+    def pause(self, attempt: int) -> None:
+        """Wait before trying a commit again."""
+        from tenacity.nap import sleep
+
+        (self._sleep or sleep)(float(2**attempt))
+
+    def _info(self, repo: str) -> Any:
+        return self._call(repo, lambda: self._api.repo_info(repo, repo_type="dataset"))
+
+    def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
+        """Run a request; passing failures are tried again with growing pauses, others become DatasetError."""
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+        from tenacity.nap import sleep as default_sleep
+
+        retrying = Retrying(
+            retry=retry_if_exception(self._passing),
+            stop=stop_after_attempt(attempts),
+            wait=wait_exponential_jitter(initial=1, max=60),
+            sleep=self._sleep or default_sleep,
+            reraise=True,
+        )
+        try:
+            return retrying(action)
+        except (self._http_error, *_transport_errors()) as error:
+            raise self._words(repo, error) from error
+        except ValueError as error:  # of the library: a name it refuses, metadata the Hub refuses
+            raise DatasetError(f"{repo}: the Hub's library refuses: {_first_line(error)}") from error
+
+    def _passing(self, error: BaseException) -> bool:
+        status = _status(error)
+        return status in _AGAIN if status else isinstance(error, _transport_errors())
+
+    def _words(self, repo: str, error: BaseException) -> DatasetError:
+        status = _status(error)
+        if status is None:
+            return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again, it resumes")
+        words = _WORDS.get(status, f"the Hub answered: {_first_line(error)}")
+        kind = HubChanged if status in (409, 412) else DatasetError
+        return kind(f"{repo}: HTTP {status} from {self.endpoint}: {words}")
+
+
+def _status(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """What a broken connection is called by the HTTP library that this version of huggingface_hub uses."""
+    names = (("httpx2", "TransportError"), ("httpx", "TransportError"), ("requests", "ConnectionError"))
+    found = [getattr(sys.modules[module], name) for module, name in names if module in sys.modules]
+    return (*found, ConnectionError, TimeoutError)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -1,0 +1,130 @@
+"""A dataset in two parts for publishing: the public one, and the labels that stay private (paper appendix B.1).
+
+What must not reach the public part: labels of withheld splits in any variant, lineage, and anything that ties a
+withheld query to a document. `public_part` looks for such ties in what it has written before it says it is done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from airgen.dataset.atomic import building
+from airgen.dataset.files import write_text
+from airgen.dataset.layouts import read_rows
+from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
+from airgen.dataset.write import seal
+from airgen.errors import DatasetError
+
+__all__ = ["is_labels_of", "labels_part", "public_part"]
+
+_WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
+_DERIVED = ("README.md", "croissant.json")
+
+
+def is_labels_of(name: str, splits: Sequence[str]) -> bool:
+    """Whether a file of a dataset holds labels of one of `splits`, in any variant or layout.
+
+    >>> is_labels_of("qrels-graded/test.tsv", ["test"]), is_labels_of("qrels/dev.tsv", ["test"])
+    (True, False)
+    """
+    path = Path(name)
+    return any("qrels" in part for part in path.parts) and any(split in path.name for split in splits)
+
+
+def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission: str = "") -> Manifest:
+    """Copy what everyone may see to `out`, with a card and manifest of its own; returns the manifest.
+
+    `permission`, the words of who holds the rights of the corpus, goes into the card.
+
+    Raises DatasetError for a split that the dataset does not have, and for anything found in the public files
+    that tells which documents belong to a withheld query.
+    """
+    manifest = _whole(dataset, withhold)
+    files = {
+        name: entry
+        for name, entry in manifest.files.items()
+        if not name.startswith("private/") and name not in _DERIVED and not is_labels_of(name, withhold)
+    }
+    notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
+    with building(out) as directory:
+        _copy(dataset, directory, files)
+        public = dataclasses.replace(
+            manifest,
+            part="public",
+            files=files,
+            withheld=tuple(sorted(withhold)),
+            notes={**notes, "digest of the whole dataset": manifest.digest},
+        )
+        sealed = seal(directory, public)
+        for leak in _leaks(dataset, directory, withhold):
+            raise DatasetError(f"not published: {leak}")
+    return sealed
+
+
+def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
+    """Copy the labels of `withhold` and the lineage to `out`, for a private repository; returns the manifest."""
+    manifest = _whole(dataset, withhold)
+    files = {
+        name: entry
+        for name, entry in manifest.files.items()
+        if name.startswith("private/") or is_labels_of(name, withhold)
+    }
+    with building(out) as directory:
+        _copy(dataset, directory, files)
+        info = manifest.info
+        card = (
+            f"---\nviewer: false\n---\n\n# Private labels of {info.name}\n\nVersion {info.version}, splits "
+            f"{', '.join(withhold)}. Keep this repository private: who has seen labels cannot be measured by them.\n"
+        )
+        files["README.md"] = FileEntry(*write_text(directory / "README.md", card))
+        labels = dataclasses.replace(
+            manifest,
+            part="labels",
+            files=dict(sorted(files.items())),
+            digest=data_digest(files),
+            withheld=tuple(sorted(set(manifest.statistics.splits) - set(withhold))),
+            notes={**manifest.notes, "digest of the whole dataset": manifest.digest},
+        )
+        write_text(directory / MANIFEST, manifest_text(labels))
+    return labels
+
+
+def _whole(dataset: Path, withhold: Sequence[str]) -> Manifest:
+    manifest = load_manifest(dataset)
+    if manifest.part != "whole":
+        raise DatasetError(f"{dataset} is already the {manifest.part} part of a dataset: publish from the whole one")
+    for split in withhold:
+        if split not in manifest.statistics.splits:
+            known = ", ".join(sorted(manifest.statistics.splits))
+            raise DatasetError(f"{dataset} has no split {split!r} whose labels could be private (it has: {known})")
+    return manifest
+
+
+def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
+    for name in files:
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(dataset / name, target)
+
+
+def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
+    """Ties between withheld queries and documents in the public files, in words."""
+    judged: dict[str, set[str]] = {}
+    for split in withhold:
+        for row in read_rows(dataset / "qrels" / f"{split}.jsonl"):
+            judged.setdefault(row["query-id"], set()).add(row["corpus-id"])
+    for row in read_rows(public / "queries.jsonl"):
+        values = {str(value) for value in row["metadata"].values()}
+        for document in sorted(judged.get(row["_id"], set()) & values):
+            yield f"the metadata of query {row['_id']!r} names the document {document!r}, which is labelled for it"
+    for path in sorted(public.rglob("*")):
+        name = path.relative_to(public).as_posix()
+        if path.is_dir() or name in ("corpus.jsonl", "queries.jsonl"):
+            continue
+        words = set(_WORDS.findall(path.read_text(encoding="utf-8")))
+        for query in sorted(words & judged.keys()):
+            yield f"{name} speaks of the query {query!r}, whose labels are to be private"
