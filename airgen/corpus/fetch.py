@@ -23,7 +23,7 @@ from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError
 from airgen.keys import content_key
 
-__all__ = ["fetch", "fetched", "folder_of"]
+__all__ = ["fetch", "fetched", "folder_of", "is_fetched"]
 
 _MARK = ".airgen-corpus.json"  # written last inside the folder: without it a folder is not a corpus
 
@@ -42,10 +42,15 @@ def folder_of(settings: CorpusSettings) -> Path:
     return corpora_cache() / f"{settings.name}-{content_key(identity)[:12]}"
 
 
+def is_fetched(settings: CorpusSettings) -> bool:
+    """Whether the corpus's files are on this machine, complete."""
+    return settings.fetch is None or (settings.fetch.kind != "hub" and (folder_of(settings) / _MARK).is_file())
+
+
 def fetched(settings: CorpusSettings) -> Path:
     """The folder of a fetched corpus. Raises CorpusError if it must be fetched first."""
     folder = folder_of(settings)
-    if not (folder / _MARK).is_file():
+    if not is_fetched(settings):
         raise CorpusError(f"corpus {settings.name!r} is not on this machine: airgen corpus fetch {settings.name}")
     return folder
 

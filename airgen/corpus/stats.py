@@ -1,0 +1,112 @@
+"""What a prepared corpus is like: counts, lengths, the funnel, for the terminal and for the card.
+
+    stats = summarise(settings, "qa", prepare(settings, "qa"))
+    stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+from airgen.corpus.settings import CorpusSettings, Task
+from airgen.records import Dropped, Passage
+
+__all__ = ["Lengths", "Statistics", "bins", "printable", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths in tokens: quantiles, mean and sum."""
+
+    total: int = 0
+    mean: float = 0.0
+    least: int = 0
+    median: int = 0
+    p90: int = 0
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A corpus in numbers. `funnel` holds (cleaner, reason, count), the most frequent first."""
+
+    name: str
+    task: str
+    language: str
+    domain: str
+    licence: str
+    source: str
+    read: int
+    passages: int
+    tokens: Lengths
+    funnel: list[tuple[str, str, int]]
+    histogram: list[tuple[int, int, int]]
+    languages: list[tuple[str, int]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, object]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def summarise(settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False) -> Statistics:
+    """Count rows as they stream by. With `identify_languages`, tell the language of every passage (MissingExtra)."""
+    sizes: Counter[int] = Counter()
+    funnel: Counter[tuple[str, str]] = Counter()
+    languages: Counter[str] = Counter()
+    for row in rows:
+        if isinstance(row, Dropped):
+            funnel[row.cleaner, row.reason] += 1
+            continue
+        sizes[row.tokens] += 1
+        if identify_languages:
+            from airgen.corpus.cleaning.language import identify
+
+            languages[identify(row.text)[0]] += 1
+    passages = sum(sizes.values())
+    return Statistics(
+        settings.name, task, settings.language, settings.domain, settings.licence, settings.source,
+        passages + sum(count for (cleaner, _), count in funnel.items() if cleaner != "apparatus"),
+        passages, _lengths(sizes),
+        sorted(((cleaner, reason, count) for (cleaner, reason), count in funnel.items()), key=lambda row: (-row[2], row)),
+        bins(sizes),
+        sorted(languages.items(), key=lambda row: (-row[1], row)),
+    )  # fmt: skip
+
+
+def _lengths(sizes: Counter[int]) -> Lengths:
+    count = sum(sizes.values())
+    if not count:
+        return Lengths()
+    total = sum(size * times for size, times in sizes.items())
+    ordered = sorted(sizes.items())
+
+    def quantile(share: float) -> int:
+        """The smallest length that at least this share of the passages does not exceed."""
+        seen = 0
+        for size, times in ordered:
+            seen += times
+            if seen >= share * count:
+                return size
+        return ordered[-1][0]
+
+    return Lengths(total, total / count, ordered[0][0], quantile(0.5), quantile(0.9), ordered[-1][0])
+
+
+def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
+    """(from, to, count) in equal steps of a round width, both ends inclusive; at most `most` bins."""
+    if not sizes:
+        return []
+    top = max(sizes)
+    width = next(step * 10**power for power in range(12) for step in (1, 2, 5) if step * 10**power * most > top)
+    counts = Counter({size // width: 0 for size in sizes})
+    for size, times in sizes.items():
+        counts[size // width] += times
+    return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
+
+
+def printable(text: str, size: int = 0) -> str:
+    """Text from outside on one terminal line: no control characters, no escape sequences; cut to `size`."""
+    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+    return line[: size - 1] + "…" if size and len(line) > size else line
