@@ -15,12 +15,12 @@ __all__ = ["building"]
 
 
 @contextmanager
-def building(out: Path, marker: str = "manifest.json") -> Iterator[Path]:
+def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) -> Iterator[Path]:
     """Yields an empty directory to fill; when the block ends without an error it becomes `out`.
 
     An older `out` is replaced only if it is empty or holds `marker`, the file that is written last. After an
     error nothing of the new directory stays and the older one is untouched. Raises DatasetError where `out`
-    holds something else, or the disk refuses.
+    holds something else, or the disk refuses. `durable=False` spares the flush to disk, for copies.
     """
     _check_replaceable(out, marker)
     partial = out.parent / f".{out.name}.partial-{os.getpid()}"
@@ -31,7 +31,8 @@ def building(out: Path, marker: str = "manifest.json") -> Iterator[Path]:
         yield partial
         if not (partial / marker).is_file():
             raise DatasetError(f"{out}: was not finished, {marker} is missing")
-        fsync_tree(partial)
+        if durable:
+            fsync_tree(partial)
         _swap(partial, out)
     except OSError as error:
         raise DatasetError(f"{out}: cannot be written: {error.strerror or error}") from error

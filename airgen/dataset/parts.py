@@ -50,7 +50,7 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
         if not name.startswith("private/") and name not in _DERIVED and not is_labels_of(name, withhold)
     }
     notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
-    with building(out) as directory:
+    with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
         public = dataclasses.replace(
             manifest,
@@ -73,7 +73,7 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
         for name, entry in manifest.files.items()
         if name.startswith("private/") or is_labels_of(name, withhold)
     }
-    with building(out) as directory:
+    with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
         info = manifest.info
         card = (

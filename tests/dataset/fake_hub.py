@@ -127,6 +127,7 @@ ROUTES = [
 class _Handler(BaseHTTPRequestHandler):
     hub: FakeHub
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # one packet an answer
 
     def log_message(self, *_: object) -> None:
         pass
@@ -187,6 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(key, text)
         self.end_headers()
         self.wfile.write(data)
+        self.wfile.flush()
 
     def _authorise(self, name: str) -> None:
         if name in ("validate", "large"):
