@@ -1,0 +1,250 @@
+"""Suites: many datasets under one name and version, as AIR-Bench's 24.04 and 24.05 (paper section 3.1, appendix B.1).
+
+    suites/NAME/26.11/{task}_{domain}_{language}/{dataset}/      finished datasets
+    suites/NAME/26.11/suite.json, statistics.md, statistics.csv  last: then the version is finished and never changes
+
+A version is built from pipelines, one after the other, under one budget; what is already there is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from airgen.dataset.derive import derive
+from airgen.dataset.files import write_text
+from airgen.dataset.manifest import Manifest, load_manifest
+from airgen.dataset.split import long_doc_splits
+from airgen.dataset.statistics import csv_table, markdown_table, table_rows
+from airgen.dataset.verify import verify
+from airgen.errors import BudgetSpent, DatasetError
+from airgen.yamls import load_yaml
+
+__all__ = ["Built", "Member", "Outcome", "RunPipeline", "Suite", "build", "datasets_of", "load_suite", "versions"]
+
+SUITE = "suite.json"
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
+
+
+class Member(BaseModel):
+    """One pipeline of a suite; `split` and `max_passages` overrule the suite's rule."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    split: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$")
+    max_passages: int | None = Field(None, ge=1)
+
+
+class Suite(BaseModel):
+    """`SUITE.yaml`. `max_passages` trims larger corpora; `budget_usd` is for all pipelines together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=f"^{_NAME}$")
+    version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")
+    description: str = ""
+    max_passages: int | None = Field(None, ge=1)
+    budget_usd: float | None = Field(None, ge=0)
+    pipelines: list[Member] = Field(min_length=1)
+
+    @field_validator("pipelines", mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        """A bare path stands for a member without options."""
+        return (
+            [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What running a pipeline gave: the dataset's directory, and US dollars that the job has cost in all its runs."""
+
+    dataset: Path
+    spent_usd: float
+
+
+class RunPipeline(Protocol):
+    """Runs or resumes one pipeline within a budget (US dollars for all its runs; None: no limit)."""
+
+    def __call__(self, path: Path, budget_usd: float | None) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A finished version: its directory, the manifests by `{task}_{domain}_{language}/{name}`, and what it cost."""
+
+    directory: Path
+    datasets: Mapping[str, Manifest]
+    spent_usd: float
+
+
+def load_suite(path: Path) -> Suite:
+    """Read SUITE.yaml; paths of pipelines are relative to it. Raises SettingsError with every problem."""
+    suite = load_yaml(path, Suite)
+    members = [member.model_copy(update={"path": path.parent / member.path}) for member in suite.pipelines]
+    return suite.model_copy(update={"pipelines": members})
+
+
+def build(
+    suite: Suite,
+    root: Path,
+    run: RunPipeline,
+    *,
+    budget_usd: float | None = None,
+    count_tokens: Callable[[str], int] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Built:
+    """Build a version below `root`, or go on building it.
+
+    Raises DatasetError where the version is finished, two pipelines make the same dataset, a dataset of the
+    version before is missing or is wrong by `verify`; BudgetSpent (resumable) when the money is spent.
+    """
+    home = root / suite.name / suite.version
+    if (home / SUITE).is_file():
+        raise DatasetError(f"{home} is finished, and finished versions do not change: raise the version")
+    newer = [version for version in versions(root, suite.name) if _order(version) > _order(suite.version)]
+    if newer:
+        raise DatasetError(
+            f"version {suite.version} would come after {newer[-1]}, which is finished: raise the version"
+        )
+    limit = budget_usd if budget_usd is not None else suite.budget_usd
+    outcomes, spent = _run_all(suite, run, limit, say)
+    manifests = [load_manifest(outcome.dataset) for outcome in outcomes]
+    keys = [dataset_key(manifest) for manifest in manifests]
+    for position, key in enumerate(keys):
+        if key in keys[:position]:
+            first, second = suite.pipelines[keys.index(key)].path, suite.pipelines[position].path
+            raise DatasetError(f"{first} and {second} make the same dataset {key}: name one of them differently")
+    earlier = _earlier(root, suite)
+    lost = sorted(set(earlier) - set(keys))
+    if lost:
+        raise DatasetError(f"version {suite.version} lacks {lost[0]}, which the version before has: add its pipeline")
+    splits = _splits(suite, manifests, earlier)
+    datasets = {}
+    for member, outcome, manifest, key in zip(suite.pipelines, outcomes, manifests, keys, strict=True):
+        size = member.max_passages or suite.max_passages
+        datasets[key] = _take(outcome.dataset, home / key, manifest, suite.version, size, splits.get(key), count_tokens)
+        say(f"{key}: {datasets[key].statistics.passages:,} passages")
+    _finish(home, suite, datasets, spent)
+    return Built(home, datasets, spent)
+
+
+def _run_all(
+    suite: Suite, run: RunPipeline, limit: float | None, say: Callable[[str], None]
+) -> tuple[list[Outcome], float]:
+    outcomes: list[Outcome] = []
+    spent = 0.0
+    for number, member in enumerate(suite.pipelines, 1):
+        left = None if limit is None else limit - spent
+        if left is not None and left < 0:
+            raise BudgetSpent(
+                f"the suite's budget of ${limit:.2f} is spent after {number - 1} pipelines: raise it to go on"
+            )
+        say(f"{number} of {len(suite.pipelines)}: {member.path}")
+        outcome = run(member.path, left)
+        spent += outcome.spent_usd
+        outcomes.append(outcome)
+    return outcomes, spent
+
+
+def dataset_key(manifest: Manifest) -> str:
+    """Where a dataset stands in a suite."""
+    info = manifest.info
+    return f"{info.task}_{info.domain}_{info.language}/{info.name}"
+
+
+def _splits(suite: Suite, manifests: list[Manifest], earlier: Mapping[str, Manifest]) -> dict[str, str]:
+    """The one split of each Long-Doc dataset: as before, as the YAML says, or one dev per domain."""
+    decided = {}
+    for manifest in earlier.values():
+        splits = list(manifest.statistics.splits)
+        if manifest.info.task == "long-doc" and len(splits) == 1:
+            decided[manifest.info.domain, dataset_key(manifest)] = splits[0]
+    for member, manifest in zip(suite.pipelines, manifests, strict=True):
+        pair = (manifest.info.domain, dataset_key(manifest))
+        if member.split is not None:
+            if decided.get(pair, member.split) != member.split:
+                raise DatasetError(
+                    f"{pair[1]} was {decided[pair]!r} in an earlier version: a query never changes split"
+                )
+            decided[pair] = member.split
+    long_docs = [(m.info.domain, dataset_key(m)) for m in manifests if m.info.task == "long-doc"]
+    chosen = {key: split for (_, key), split in long_doc_splits(long_docs, decided).items()}
+    return chosen | {key: split for (_, key), split in decided.items()}
+
+
+def _take(
+    source: Path,
+    target: Path,
+    manifest: Manifest,
+    version: str,
+    size: int | None,
+    split: str | None,
+    count_tokens: Callable[[str], int] | None,
+) -> Manifest:
+    """The dataset as the suite has it, unless it is there already."""
+    passages = min(size or manifest.statistics.passages, manifest.statistics.passages)
+    if (target / "manifest.json").is_file():
+        present = load_manifest(target)
+        same_split = split is None or list(present.statistics.splits) == [split]
+        same_size = present.statistics.passages == passages
+        if present.notes.get("made from") == manifest.digest and same_split and same_size:
+            return present
+    taken = derive(source, target, max_passages=size, split=split, version=version, count_tokens=count_tokens)
+    problems = [problem for problem in verify(target) if problem.severity == "error"]
+    if problems:
+        raise DatasetError(f"{target} is not whole: {problems[0]}")
+    return taken
+
+
+def _finish(home: Path, suite: Suite, datasets: Mapping[str, Manifest], spent: float) -> None:
+    rows = table_rows(datasets.values())
+    title = f"# {suite.name} {suite.version}\n\n" + (f"{suite.description}\n\n" if suite.description else "")
+    write_text(home / "statistics.md", title + markdown_table(rows))
+    write_text(home / "statistics.csv", csv_table(rows))
+    value = {
+        "name": suite.name,
+        "version": suite.version,
+        "description": suite.description,
+        "datasets": {key: manifest.digest for key, manifest in sorted(datasets.items())},
+    }
+    partial = home / f".{SUITE}.partial"
+    write_text(partial, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    partial.rename(home / SUITE)
+
+
+def versions(root: Path, name: str) -> list[str]:
+    """The finished versions of a suite, oldest first."""
+    found = [path.parent.name for path in (root / name).glob(f"*/{SUITE}")]
+    return sorted(found, key=_order)
+
+
+def _order(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdigit()]
+
+
+def _earlier(root: Path, suite: Suite) -> Mapping[str, Manifest]:
+    known = versions(root, suite.name)
+    return datasets_of(root / suite.name / known[-1]) if known else {}
+
+
+def datasets_of(home: Path) -> dict[str, Manifest]:
+    """The manifests of a finished version. Raises DatasetError where it is unfinished or was changed."""
+    try:
+        named = json.loads((home / SUITE).read_text(encoding="utf-8"))["datasets"]
+    except FileNotFoundError:
+        raise DatasetError(f"{home} is not a finished version of a suite: it has no {SUITE}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{home / SUITE} cannot be read: {error}") from error
+    manifests = {key: load_manifest(home / key) for key in named}
+    for key, manifest in manifests.items():
+        if manifest.digest != named[key]:
+            raise DatasetError(f"{home / key} is not the dataset that {SUITE} names: it was changed after the fact")
+    return manifests
