@@ -51,8 +51,10 @@ REGISTRY: dict[str, dict[str, str]] = {
         "splade": "airgen.retrievers.sparse:SparseReranker",
     },
     "retriever": {
+        "bm25": "airgen.retrievers.bm25:BM25",
         "dense": "airgen.retrievers.dense:Dense",
         "late": "airgen.retrievers.late:LateInteraction",
+        "query-likelihood": "airgen.retrievers.bm25:QueryLikelihood",
         "rerank": "airgen.retrievers.rerank:RerankedRetriever",
         "sparse": "airgen.retrievers.sparse:Sparse",
     },

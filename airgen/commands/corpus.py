@@ -18,8 +18,16 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Corpora: list, fetch, stats, sample, dropped.")
 
-Name = Annotated[str, typer.Argument(metavar="CORPUS", help="A name from `airgen corpus list`, or a YAML file; NAME#ID is one long document.")]
-TaskOption = Annotated[str | None, typer.Option("--task", metavar="qa|long-doc", help="As a pipeline would; the corpus's own if not given.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="CORPUS", help="A name from `airgen corpus list`, or a YAML file; NAME#ID is one long document."
+    ),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option("--task", metavar="qa|long-doc", help="As a pipeline would; the corpus's own if not given."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -30,19 +38,28 @@ def _load(name: str, task: str | None) -> tuple[CorpusSettings, Task]:
     settings = load_corpus_settings(name)
     if task is None:
         return settings, settings.task
-    if task == "qa" or task == "long-doc":
-        return settings, task
-    raise UsageError(f"--task {task}: qa or long-doc")
+    match task:
+        case "qa" | "long-doc":
+            return settings, task
+        case _:
+            raise UsageError(f"--task {task}: qa or long-doc")
 
 
 @contextmanager
-def _rows(settings: CorpusSettings, task: Task, limit: int | None = None, seed: int | None = None) -> Iterator[Iterator[Passage | Dropped]]:
+def _rows(
+    settings: CorpusSettings, task: Task, limit: int | None = None, seed: int | None = None
+) -> Iterator[Iterator[Passage | Dropped]]:
     """The prepared rows, with a count of documents on the terminal."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from airgen.corpus import prepare
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} documents"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f} documents"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, transient=True, console=_console(stderr=True)) as bar:
         job = bar.add_task(f"reading {settings.name}", total=None)
         step: Callable[[int], object] = lambda count: bar.advance(job, count)  # noqa: E731
@@ -66,10 +83,25 @@ def list_(as_json: Json = False) -> None:
     from airgen.corpus import load_corpus_settings
     from airgen.corpus.fetch import is_fetched
     from airgen.corpus.settings import manifest_names
+    from airgen.errors import SettingsError
 
     found = []
     for name in manifest_names():
-        settings = load_corpus_settings(name)
+        try:
+            settings = load_corpus_settings(name)
+        except SettingsError as error:  # one broken file must not hide the others
+            found.append(
+                {
+                    "name": name,
+                    "task": "",
+                    "language": "",
+                    "domain": "",
+                    "licence": "",
+                    "from": "",
+                    "state": f"broken: {error}",
+                }
+            )
+            continue
         kind = settings.fetch.kind if settings.fetch else "local"
         state = "network" if kind == "hub" else "here" if is_fetched(settings) else "to fetch"
         found.append({"name": name, "task": settings.task, "language": settings.language, "domain": settings.domain,
@@ -81,7 +113,7 @@ def list_(as_json: Json = False) -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in ("name", "task", "language", "domain", "licence", "from", "state"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=24 if column == "licence" else None)
     for row in found:
         table.add_row(*row.values())
     _console().print(table)
@@ -165,7 +197,8 @@ def sample(
         if as_json:
             typer.echo(json.dumps(asdict(row), ensure_ascii=False))
             continue
-        typer.echo(f"── {printable(row.id)}  {printable(row.title)}  ({row.tokens} tokens; {printable(row.source)} {printable(row.position)})")
+        place = printable(f"{row.source} {row.position}")
+        typer.echo(f"── {printable(row.id)}  {printable(row.title)}  ({row.tokens} tokens; {place})")
         typer.echo("\n".join(printable(line) for line in row.text.split("\n")) + "\n")
 
 
@@ -206,6 +239,7 @@ def dropped(
             typer.echo(json.dumps(asdict(row), ensure_ascii=False))
         else:
             detail = f" ({printable(row.detail, 80)})" if row.detail else ""
-            typer.echo(f"{printable(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}\n    {printable(row.text, 140)}")
+            typer.echo(f"{printable(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}")
+            typer.echo(f"    {printable(row.text, 140)}")
     if not as_json:
         typer.echo(f"{total:,} dropped" + (f", {len(shown)} shown" if total > len(shown) else ""))

@@ -17,26 +17,37 @@ __all__ = ["find_apparatus", "remove_apparatus"]
 
 # Headings in AIR-Bench's languages, in lower case.
 _TERMS = {
-    "contents": "contents|table of contents|list of figures|list of tables|list of illustrations|目录|目錄|目次|もくじ|índice|índice general"
-    "|contenido|tabla de contenidos|sumario|table des matières|sommaire|inhalt|inhaltsverzeichnis|содержание|оглавление|차례|목차"
-    "|المحتويات|فهرس المحتويات|فهرست|فهرست مطالب|daftar isi|विषय सूची|विषय-सूची|अनुक्रमणिका|সূচিপত্র|সূচীপত্র",
-    "references": "references|reference list|bibliography|works cited|literature cited|literature|cited literature|参考文献|參考文獻|引用文献"
-    "|referencias|referencias bibliográficas|bibliografía|références|références bibliographiques|bibliographie|literatur"
-    "|literaturverzeichnis|quellen|quellenverzeichnis|литература|список литературы|библиография|참고문헌|참고 문헌|المراجع|المصادر"
-    "|منابع|مراجع|کتابنامه|daftar pustaka|referensi|संदर्भ|सन्दर्भ|ग्रन्थसूची|তথ্যসূত্র|গ্রন্থপঞ্জি",
-    "index": "index|general index|subject index|index of names|索引|índice alfabético|índice analítico|stichwortverzeichnis|sachregister"
-    "|register|предметный указатель|алфавитный указатель|찾아보기|색인|نمایه|indeks",
-    "stop": "appendix|appendices|annex|annexes|supplement|glossary|about the author|notes|acknowledgements|acknowledgments|附录|附錄|付録"
-    "|apéndice|anexo|annexe|anhang|приложение|부록|الملاحق|پیوست|lampiran|परिशिष्ट|পরিশিষ্ট",
-    "body": "abstract|summary|introduction|preface|foreword|prologue|chapter 1|chapter i|摘要|前言|引言|序|はじめに|resumen|introducción|prefacio"
-    "|résumé|avant-propos|préface|zusammenfassung|einleitung|vorwort|einführung|аннотация|введение|предисловие|서론|머리말|요약"
-    "|مقدمة|ملخص|چکیده|مقدمه|abstrak|pendahuluan|kata pengantar|सारांश|प्रस्तावना|भूमिका|ভূমিকা|সারাংশ",
+    "contents": "contents|table of contents|list of figures|list of tables|list of illustrations|目录|目錄|目次|"
+    "もくじ|índice|índice general|contenido|tabla de contenidos|sumario|table des matières|sommaire|"
+    "inhalt|inhaltsverzeichnis|содержание|оглавление|차례|목차|المحتويات|فهرس المحتويات|فهرست|"
+    "فهرست مطالب|daftar isi|विषय सूची|विषय-सूची|अनुक्रमणिका|সূচিপত্র|সূচীপত্র",
+    "references": "references|reference list|bibliography|works cited|literature cited|literature|cited literature|"
+    "参考文献|參考文獻|引用文献|referencias|referencias bibliográficas|bibliografía|références|"
+    "références bibliographiques|bibliographie|literatur|literaturverzeichnis|quellen|"
+    "quellenverzeichnis|литература|список литературы|библиография|참고문헌|참고 문헌|المراجع|المصادر|"
+    "منابع|مراجع|کتابنامه|daftar pustaka|referensi|संदर्भ|सन्दर्भ|ग्रन्थसूची|তথ্যসূত্র|গ্রন্থপঞ্জি",
+    "index": "index|general index|subject index|index of names|索引|índice alfabético|índice analítico|"
+    "stichwortverzeichnis|sachregister|register|предметный указатель|алфавитный указатель|찾아보기|"
+    "색인|نمایه|indeks",
+    "stop": "appendix|appendices|annex|annexes|supplement|glossary|about the author|notes|acknowledgements|"
+    "acknowledgments|附录|附錄|付録|apéndice|anexo|annexe|anhang|приложение|부록|الملاحق|پیوست|"
+    "lampiran|परिशिष्ट|পরিশিষ্ট",
+    "body": "abstract|summary|introduction|preface|foreword|prologue|chapter 1|chapter i|摘要|前言|引言|序|"
+    "はじめに|resumen|introducción|prefacio|résumé|avant-propos|préface|zusammenfassung|einleitung|"
+    "vorwort|einführung|аннотация|введение|предисловие|서론|머리말|요약|مقدمة|ملخص|چکیده|مقدمه|"
+    "abstrak|pendahuluan|kata pengantar|सारांश|प्रस्तावना|भूमिका|ভূমিকা|সারাংশ",
 }
 _HEADINGS = {term: kind for kind, terms in _TERMS.items() for term in terms.split("|")}
-_NUMBER = re.compile(r"^(?:#{1,6}\s*)?(?:(?:\d{1,2}|[ivxlc]{1,6}|[a-z])(?:\.\d{1,2})*[.)]?\s+)?(.*?)[\s.:：]*$", re.IGNORECASE)
-_ENTRY = re.compile(r"(?:\.\s?){3,}\s*[\divxlc]{0,5}$|…\s*\d*$|\s{2,}\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"^(?:#{1,6}\s*)?(?:(?:\d{1,2}|[ivxlc]{1,6}|[a-z])(?:\.\d{1,2})*[.)]?\s+)?(.*?)[\s.:：]*$", re.IGNORECASE
+)
+_ENTRY = re.compile(
+    r"(?:\.\s?){3,}\s*[\divxlc]{0,5}$|…\s*\d*$|\s{2,}\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$",
+    re.IGNORECASE,
+)
 _CITATION = re.compile(
-    r"(?<!\d)(?:1[89]|20)\d\d[a-z]?(?!\d)|^\s*\[\w{1,12}\]|^\s*\d{1,3}\.\s|\bdoi\b|https?://|\bet al\b|\bpp?\.\s?\d|\bvol\.|\barXiv\b|\bISBN\b",
+    r"(?<!\d)(?:1[89]|20)\d\d[a-z]?(?!\d)|^\s*\[\w{1,12}\]|^\s*\d{1,3}\.\s"
+    r"|\bdoi\b|https?://|\bet al\b|\bpp?\.\s?\d|\bvol\.|\barXiv\b|\bISBN\b",
     re.IGNORECASE,
 )
 _STOPS = (".", "!", "?", "。", "！", "？", "؟", "।", "॥", "۔", ":", ";", "”", '"', "»", ")")
@@ -139,14 +150,18 @@ def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _contents_end(lines: list[_Line], at: int, size: int) -> int:
-    """The line after the contents that begin at `at`: where its first entry comes again as a heading, or prose begins."""
+    """The line after the contents that begin at `at`: where its first entry comes again, or prose begins."""
     entries = [index for index in range(at + 1, min(at + 60, len(lines))) if len(_key(lines[index].text)) >= 4][:3]
     for entry in entries[:2]:
         wanted = _key(lines[entry].text)
         for index in range(entry + 3, len(lines)):
             if lines[index].start > lines[at].start + 0.2 * size + 4000:
                 break
-            if len(lines[index].text) < 100 and _key(lines[index].text) == wanted and not _ENTRY.search(lines[index].text):
+            if (
+                len(lines[index].text) < 100
+                and _key(lines[index].text) == wanted
+                and not _ENTRY.search(lines[index].text)
+            ):
                 return index
     end = at + 1
     for index in range(at + 1, len(lines)):
@@ -158,7 +173,11 @@ def _contents_end(lines: list[_Line], at: int, size: int) -> int:
         else:
             break
     # The last short line may be the heading of what follows.
-    while end > at + 2 and not _ENTRY.search(lines[end - 1].text) and _ENTRY.search("\n".join(line.text for line in lines[at + 1 : end])):
+    while (
+        end > at + 2
+        and not _ENTRY.search(lines[end - 1].text)
+        and _ENTRY.search("\n".join(line.text for line in lines[at + 1 : end]))
+    ):
         end -= 1
     return end
 
@@ -171,7 +190,9 @@ def _references(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]
         end = at + 1
         while end < len(lines):
             row = lines[end]
-            if row.kind in ("stop", "index", "body") or re.match(r"^(?:#{1,6}\s*)?(?:appendix|annex)\b", row.text, re.IGNORECASE):
+            if row.kind in ("stop", "index", "body") or re.match(
+                r"^(?:#{1,6}\s*)?(?:appendix|annex)\b", row.text, re.IGNORECASE
+            ):
                 break
             if level and (deeper := len(row.text) - len(row.text.lstrip("#"))) and deeper <= level:
                 break
@@ -194,7 +215,7 @@ def _index(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tuple[int, int, str]]:
-    """Everything before the first paragraph of prose, or before the heading of the abstract, preface or introduction."""
+    """Everything before the first paragraph of prose, or before the abstract, preface or introduction."""
     limit = min(0.05 * size, 8000)
     spaceless = language in ("zh", "ja", "th")
     words, begin = 0, 0

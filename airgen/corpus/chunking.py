@@ -44,7 +44,9 @@ def chunks(
     try:
         found = splitter(text)
     except ValueError as error:  # one character of more tokens than chunk_size
-        raise CorpusError(f"chunk_size {size} is smaller than one character of the text; raise long_doc.chunk_size") from error
+        raise CorpusError(
+            f"chunk_size {size} is smaller than one character of the text; raise long_doc.chunk_size"
+        ) from error
     sizes = counter.count(found)
     return [Chunk(start, end, tokens) for (start, end), tokens in zip(align(text, found), sizes, strict=True)]
 
@@ -97,7 +99,7 @@ def align(text: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _places(text: str, piece: str, least: int, most: int) -> list[int]:
-    """Where `piece` occurs with a start in [least, most], the last (and so the most likely to be tried first) earliest."""
+    """Where `piece` occurs with a start in [least, most], the last first: `align` takes from the end."""
     found, at = [], text.find(piece, least, most + len(piece))
     while at != -1 and at <= most:
         found.append(at)

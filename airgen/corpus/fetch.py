@@ -83,7 +83,7 @@ def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str],
             shutil.rmtree(folder)
         # Another process may have fetched the same meanwhile: the first to rename wins, both are complete.
         try:
-            os.replace(work / "files", folder)
+            (work / "files").replace(folder)
         except OSError:
             if not (folder / _MARK).is_file():
                 raise
@@ -149,7 +149,11 @@ def _apt(source: FetchSettings, folder: Path) -> Path:
     wanted = f"{source.package}={source.version}" if source.version else source.package
     with suppress(PermissionError):
         os.chmod(folder, 0o777)  # apt fetches as its own user, where it runs as root  # noqa: PTH101
-    _run(["apt-get", "download", "-q", wanted], folder, f"apt-get download {wanted} (on Debian or Ubuntu, after apt-get update)")
+    _run(
+        ["apt-get", "download", "-q", wanted],
+        folder,
+        f"apt-get download {wanted} (on Debian or Ubuntu, after apt-get update)",
+    )
     return _only(folder, f"apt-get download {wanted}")
 
 

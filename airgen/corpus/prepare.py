@@ -54,7 +54,9 @@ def prepare(
     return _numbered(settings, rows)
 
 
-def _counted(rows: Iterable[Document | Dropped], progress: Callable[[int], object] | None) -> Iterator[Document | Dropped]:
+def _counted(
+    rows: Iterable[Document | Dropped], progress: Callable[[int], object] | None
+) -> Iterator[Document | Dropped]:
     for row in rows:
         if progress is not None:
             progress(1)
@@ -68,7 +70,9 @@ def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterato
             yield from _clean(settings, line, batch)
 
 
-def _clean(settings: CorpusSettings, line: Sequence[Step], batch: list[Document | Dropped]) -> Iterator[Passage | Dropped]:
+def _clean(
+    settings: CorpusSettings, line: Sequence[Step], batch: list[Document | Dropped]
+) -> Iterator[Passage | Dropped]:
     out: list[Passage | Dropped | None] = [row if isinstance(row, Dropped) else None for row in batch]
     alive = [(place, Item(row)) for place, row in enumerate(batch) if isinstance(row, Document)]
     for step in line:
@@ -160,5 +164,7 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
             yield replace(row, key=content_key([settings.name, dropped, row.cleaner, row.id, row.source, row.position]))
             dropped += 1
     if not passages:
-        words = f": all {dropped} documents were dropped, see `airgen corpus dropped {settings.name}`" if dropped else ""
+        words = (
+            f": all {dropped} documents were dropped, see `airgen corpus dropped {settings.name}`" if dropped else ""
+        )
         raise CorpusError(f"corpus {settings.name!r} has no passages{words}")

@@ -34,7 +34,7 @@ class ReaderSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_bytes: int = Field(MAX_BYTES, ge=1)
+    max_bytes: int = Field(default=MAX_BYTES, ge=1)
 
 
 class Fields(BaseModel):
@@ -77,9 +77,11 @@ def stable_id(*parts: str) -> str:
     return text_key("\x1f".join(parts))[:16]
 
 
-def drop(reason: str, *, id: str = "", detail: str = "", source: str = "", position: str = "", text: str = "") -> Dropped:  # noqa: A002
+def drop(
+    reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
+) -> Dropped:
     """A row that a reader refuses. `prepare` gives it its key."""
-    return Dropped("", id, "reader", reason, detail, source, position, text[:200])
+    return Dropped("", identity, "reader", reason, detail, source, position, text[:200])
 
 
 def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterator[Path | Dropped]:
@@ -157,26 +159,29 @@ def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column; `a.b` is b of a. None where it is missing."""
+    """The value of a column; `a.b` is b of a, for a list of objects the list of their b's. None where it is missing."""
     if name in row:
         return row[name]
     value: Any = row
     for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, list):
+            value = [item.get(part) for item in value if isinstance(item, Mapping)]
+        else:
+            value = value.get(part) if isinstance(value, Mapping) else None
     return value
 
 
-def to_document(
-    row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str
-) -> Document | Dropped:
+def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str) -> Document | Dropped:
     """A row of columns as a document, or Dropped where the text is missing or of a wrong type."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = column(row, name)
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            value = "\n\n".join(value)
+            value = "\n".join(value)
         if value is not None and not isinstance(value, str):
-            return drop("text is not a string", detail=f"{name}: {type(value).__name__}", source=source, position=position)
+            return drop(
+                "text is not a string", detail=f"{name}: {type(value).__name__}", source=source, position=position
+            )
         if value:
             texts.append(value)
     if not texts:

@@ -21,7 +21,7 @@ __all__ = ["Block", "Section", "sections", "slug"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph (level 0), or a heading (level 1 is the highest). `joins`: it stays with the paragraph that follows."""
+    """A paragraph (level 0), or a heading (level 1 is the highest). `joins`: it stays with what follows."""
 
     text: str
     level: int = 0
@@ -85,9 +85,7 @@ def _pack(paragraphs: list[Block], min_words: int, max_words: int, language: str
     packed: list[tuple[str, int]] = []
     for text in joined:
         size = count_words(text, language)
-        if packed and packed[-1][1] + size <= max_words:
-            packed[-1] = (f"{packed[-1][0]}\n\n{text}", packed[-1][1] + size)
-        elif packed and packed[-1][1] < min_words and size < max_words:
+        if packed and (packed[-1][1] + size <= max_words or (packed[-1][1] < min_words and size < max_words)):
             packed[-1] = (f"{packed[-1][0]}\n\n{text}", packed[-1][1] + size)
         else:
             packed.append((text, size))

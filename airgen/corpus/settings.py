@@ -79,10 +79,10 @@ class NearDuplicateSettings(_Strict):
     bands x rows: permutations; the chance that a pair of similarity s is looked at is 1 - (1 - s^rows)^bands.
     """
 
-    threshold: float = Field(0.8, gt=0, le=1)
-    ngram: int = Field(5, ge=1, le=50)
-    bands: int = Field(14, ge=1, le=256)
-    rows: int = Field(8, ge=1, le=64)
+    threshold: float = Field(default=0.8, gt=0, le=1)
+    ngram: int = Field(default=5, ge=1, le=50)
+    bands: int = Field(default=14, ge=1, le=256)
+    rows: int = Field(default=8, ge=1, le=64)
 
 
 class CleanSettings(_Strict):
@@ -96,14 +96,14 @@ class CleanSettings(_Strict):
     offensive_share: drop from this share of offensive words on; null for off.
     """
 
-    min_tokens: int = Field(20, ge=0)
-    max_tokens: int | None = Field(8192, ge=1)
+    min_tokens: int = Field(default=20, ge=0)
+    max_tokens: int | None = Field(default=8192, ge=1)
     language: Literal["drop", "off"] = "drop"
-    language_confidence: float = Field(0.5, ge=0, le=1)
+    language_confidence: float = Field(default=0.5, ge=0, le=1)
     boilerplate: Literal["drop", "off"] = "drop"
     personal_data: Literal["mask", "drop", "off"] = "mask"
     names: Literal["titles", "ner", "off"] = "off"
-    offensive_share: float | None = Field(0.02, gt=0, le=1)
+    offensive_share: float | None = Field(default=0.02, gt=0, le=1)
     exact_duplicates: Literal["drop", "off"] = "drop"
     near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
 
@@ -134,11 +134,14 @@ class LongDocSettings(_Strict):
 
     document: str = ""
     merge: bool = False
-    remove: list[Literal["front-matter", "contents", "references", "index"]] = Field(
-        default_factory=lambda: ["front-matter", "contents", "references", "index"]
+    remove: tuple[Literal["front-matter", "contents", "references", "index"], ...] = (
+        "front-matter",
+        "contents",
+        "references",
+        "index",
     )
-    chunk_size: int = Field(200, ge=8)
-    chunk_overlap: int = Field(50, ge=0)
+    chunk_size: int = Field(default=200, ge=8)
+    chunk_overlap: int = Field(default=50, ge=0)
 
     @model_validator(mode="after")
     def _smaller(self) -> LongDocSettings:

@@ -1,7 +1,7 @@
 """What a prepared corpus is like: counts, lengths, the funnel, for the terminal and for the card.
 
-    stats = summarise(settings, "qa", prepare(settings, "qa"))
-    stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
+stats = summarise(settings, "qa", prepare(settings, "qa"))
+stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Statistics:
         return asdict(self)
 
 
-def summarise(settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False) -> Statistics:
+def summarise(
+    settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
+) -> Statistics:
     """Count rows as they stream by. With `identify_languages`, tell the language of every passage (MissingExtra)."""
     sizes: Counter[int] = Counter()
     funnel: Counter[tuple[str, str]] = Counter()
@@ -69,7 +71,7 @@ def summarise(settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dro
         settings.name, task, settings.language, settings.domain, settings.licence, settings.source,
         passages + sum(count for (cleaner, _), count in funnel.items() if cleaner != "apparatus"),
         passages, _lengths(sizes),
-        sorted(((cleaner, reason, count) for (cleaner, reason), count in funnel.items()), key=lambda row: (-row[2], row)),
+        sorted(((*step, count) for step, count in funnel.items()), key=lambda row: (-row[2], row)),
         bins(sizes),
         sorted(languages.items(), key=lambda row: (-row[1], row)),
     )  # fmt: skip

@@ -18,8 +18,10 @@ _LETTER = re.compile(r"[^\W\d_]")
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")
 _LINK = re.compile(r"https?://\S+|www\.\S+|\S+\.(?:html?|php|aspx)\b")
 _PHRASES = re.compile(
-    r"\b(?:cookies? (?:policy|settings|notice)|uses? cookies|accept (?:all )?cookies|enable javascript|javascript is (?:disabled|required)"
-    r"|all rights reserved|terms of (?:use|service)|privacy policy|skip to (?:main )?content|sign (?:in|up)|log ?in|subscribe|newsletter"
+    r"\b(?:cookies? (?:policy|settings|notice)|uses? cookies|accept (?:all )?cookies|enable javascript"
+    r"|javascript is (?:disabled|required)"
+    r"|all rights reserved|terms of (?:use|service)|privacy policy|skip to (?:main )?content"
+    r"|sign (?:in|up)|log ?in|subscribe|newsletter"
     r"|lorem ipsum|click here|read more|previous page|next page|back to top|table of contents|share (?:on|this))\b",
     re.IGNORECASE,
 )
@@ -36,7 +38,9 @@ def judge_text(text: str) -> Verdict:
     if len(lines) >= 5:
         short = sum(len(line) < 40 and not _SENTENCE_END.search(line) for line in lines)
         if short >= 0.8 * len(lines):
-            return Verdict(False, "list of links or headings", f"{short} of {len(lines)} lines are short and end without a stop")
+            return Verdict(
+                False, "list of links or headings", f"{short} of {len(lines)} lines are short and end without a stop"
+            )
         counts = Counter(lines)
         repeated = sum(count - 1 for count in counts.values())
         if repeated >= 0.3 * len(lines):

@@ -73,7 +73,9 @@ class DuplicateIds:
         """Verdicts for a batch."""
         ids = [item.document.id for item in items]
         earlier = self._seen.first([_hash(identity) for identity in ids], ids)
-        return [KEEP if found is None else Verdict(False, "duplicate id", f"{found!r} came before") for found in earlier]
+        return [
+            KEEP if found is None else Verdict(False, "duplicate id", f"{found!r} came before") for found in earlier
+        ]
 
 
 class ExactDuplicates:
@@ -116,7 +118,9 @@ class NearDuplicates:
         verdicts: list[Verdict] = []
         place_of: dict[int, int] = {}  # row of this batch that stays -> its place
         for number, item in enumerate(items):
-            verdict = self._judge(number, small, earlier[number], [row for row in rivals.get(number, ()) if row in place_of], items)
+            verdict = self._judge(
+                number, small, earlier[number], [row for row in rivals.get(number, ()) if row in place_of], items
+            )
             verdicts.append(verdict)
             if verdict.keep:
                 place_of[number] = self._log.append(item.document.id, small[number].tobytes())
@@ -133,7 +137,8 @@ class NearDuplicates:
         """For each row the distinct places of earlier batches that share a band."""
         found = self._table.find(keys.ravel()).reshape(len(keys), -1)
         empty = np.empty(0, np.int64)
-        return [np.unique(row[row >= 0]) if hit else empty for row, hit in zip(found, (found >= 0).any(axis=1), strict=True)]
+        hits: NDArray[np.bool_] = np.any(found >= 0, axis=1)
+        return [np.unique(row[row >= 0]) if hit else empty for row, hit in zip(found, hits.tolist(), strict=True)]
 
     @staticmethod
     def _rivals(keys: NDArray[np.uint64]) -> dict[int, list[int]]:
@@ -151,7 +156,12 @@ class NearDuplicates:
         return {row: sorted(others - {row}) for row, others in found.items()}
 
     def _judge(
-        self, number: int, small: NDArray[np.uint8], earlier: NDArray[np.int64], rivals: list[int], items: Sequence[Item]
+        self,
+        number: int,
+        small: NDArray[np.uint8],
+        earlier: NDArray[np.int64],
+        rivals: list[int],
+        items: Sequence[Item],
     ) -> Verdict:
         """Compare with all candidates; the most similar one is named, the earliest of equals."""
         best, who = 0.0, ""

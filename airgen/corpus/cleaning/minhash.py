@@ -41,7 +41,8 @@ def _classes() -> NDArray[np.uint8]:
         table[low:high] = [unicodedata.category(chr(code))[0] in "LMN" for code in range(low, high)]
     table[0x0E00:0x1000] *= 2  # Thai, Lao, Tibetan; then South-East Asia, kana, ideographs
     for low, high in ((0x1000, 0x10A0), (0x1780, 0x1800), (0x3005, 0x3008), (0x3031, 0x3036), (0x3041, 0x3100),
-                      (0x3105, 0x3130), (0x31F0, 0x3200), (0x3400, 0xA000), (0xF900, 0xFB00), (0x20000, 0x32000)):  # fmt: skip
+                      (0x3105, 0x3130), (0x31F0, 0x3200), (0x3400, 0xA000), (0xF900, 0xFB00),
+                      (0x20000, 0x32000)):  # fmt: skip
         table[low:high] = 2
     return table
 
@@ -99,7 +100,9 @@ def signatures(found: Shingles, permutations: int, seed: int = 3) -> NDArray[np.
     min-wise independence on hashed input (the tests compare with exact Jaccard similarity).
     """
     weights = _weights(2 * permutations, seed)
-    multiply, flip = ((part >> np.uint64(32)).astype(np.uint32) for part in (weights[:permutations], weights[permutations:]))
+    multiply, flip = (
+        (part >> np.uint64(32)).astype(np.uint32) for part in (weights[:permutations], weights[permutations:])
+    )
     out = np.empty((permutations, len(found.starts)), np.uint32)
     buffer = np.empty_like(found.hashes)
     for row, (factor, mask) in enumerate(zip(multiply | np.uint32(1), flip, strict=True)):

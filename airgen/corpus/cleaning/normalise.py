@@ -18,7 +18,7 @@ from airgen.corpus.cleaning.base import Item
 __all__ = ["Normalise", "normalise", "normalise_line"]
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\-_])")
-# Controls except \n and \t; soft hyphen, zero-width space, bidi overrides and isolates, byte order mark, non-characters.
+# Controls except \n and \t; soft hyphen, zero-width space, bidi controls, byte order mark, non-characters.
 _UNWANTED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
@@ -33,7 +33,13 @@ def normalise(text: str) -> str:
     """Line breaks as \\n, at most one blank line in a row, runs of spaces as one except at the start of a line."""
     if text.isascii() and not _DIRTY.search(text):  # most English documents: nothing to do
         return text
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n\n").replace("\x0c", "\n")
+    text = (
+        text.replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace("\u2028", "\n")
+        .replace("\u2029", "\n\n")
+        .replace("\x0c", "\n")
+    )
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     text = _UNWANTED.sub("", text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airgen.corpus.reading import Fields, Place, ReaderSettings, files
 from airgen.corpus.readers.records import JsonLinesReader
+from airgen.corpus.reading import Fields, Place, ReaderSettings, files
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 
@@ -31,7 +31,11 @@ class BeirReader:
         found = [path for path in files(self.place, self.settings.path, _NAMES) if not isinstance(path, Dropped)]
         wanted = [path for path in found if path.name in _NAMES]
         if len(wanted) != 1:
-            raise CorpusError(f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, one is needed")
+            raise CorpusError(
+                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, one is needed"
+            )
         exact = self.place.__class__(wanted[0].parent, self.place.source, self.place.licence, self.place.language)
-        inner = JsonLinesReader.Settings(path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes)
+        inner = JsonLinesReader.Settings(
+            path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes
+        )
         yield from JsonLinesReader(inner, exact).read()

@@ -1,4 +1,4 @@
-"""EPUB books: `reader: {kind: epub, path: books, split: sections}`; chapters in reading order, notes and covers left out."""
+"""EPUB books: `reader: {kind: epub, path: books, split: sections}`; chapters in reading order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from airgen.corpus.reading import drop
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
+from airgen.corpus.reading import drop
 from airgen.records import Document, Dropped
 
 __all__ = ["EpubReader"]
@@ -29,7 +29,7 @@ class EpubReader(FileReader):
     class Settings(SectionSettings):
         """`split`: file, chapters or sections."""
 
-        split: Literal["file", "chapters", "sections"] = "file"  # type: ignore[assignment]
+        splits: ClassVar[tuple[str, ...]] = ("file", "chapters", "sections")
         max_bytes: int = 256 * 1024 * 1024
 
     suffixes = (".epub",)
@@ -40,21 +40,29 @@ class EpubReader(FileReader):
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
                 title, chapters = _spine(book)
                 pages = [(part, html_blocks(_member(book, part).decode("utf-8-sig", "replace"))) for part in chapters]
-        except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError, OSError) as error:
-            yield drop("damaged EPUB", id=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+        except (
+            zipfile.BadZipFile,
+            ElementTree.ParseError,
+            KeyError,
+            ValueError,
+            EOFError,
+            RuntimeError,
+            OSError,
+        ) as error:
+            yield drop("damaged EPUB", identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
             return
         pages = [(part, found) for part, found in pages if found[1]]
         if not pages:
-            yield drop("no text in the book", id=name, source=name)
+            yield drop("no text in the book", identity=name, source=name)
             return
         identity = name.removesuffix(".epub")
         if self.settings.split == "chapters":
             for number, (_, (heading, blocks)) in enumerate(pages, 1):
                 text = "\n\n".join(block.text for block in blocks)
-                yield Document(
-                    f"{identity}#{number}", text, f"{title} > {heading}" if heading else title, name, f"chapter {number}",
-                    self.place.licence, self.place.language,
-                )  # fmt: skip
+                where = {"source": name, "position": f"chapter {number}"}
+                heading = f"{title} > {heading}" if heading else title
+                rights = {"licence": self.place.licence, "language": self.place.language}
+                yield Document(f"{identity}#{number}", text, heading, **where, **rights)
             return
         blocks = [block for _, (_, found) in pages for block in found]
         yield from documents_of(blocks, title, name, self.settings, self.place, identity)

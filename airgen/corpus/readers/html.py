@@ -1,13 +1,13 @@
-"""Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [".headerlink"], split: sections}`."""
+"""Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from airgen.corpus.reading import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
+from airgen.corpus.reading import drop
 from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
@@ -19,10 +19,11 @@ REMOVE = (
     "script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "button", "iframe", "svg",
     "[hidden]", "[aria-hidden=true]", "[role=navigation]", "[role=banner]", "[role=contentinfo]", "[role=search]",
 )  # fmt: skip
-_BLOCKS = frozenset(
-    "address article blockquote body caption center dd details div dl dt fieldset figcaption figure h1 h2 h3 h4 h5 h6 hr"
-    " html li main ol p pre section summary table tbody td tfoot th thead tr ul".split()
-)
+_BLOCKS = frozenset((
+    "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "html", "li", "main", "ol", "p",
+    "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
+))  # fmt: skip
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{3,20})", re.IGNORECASE)
 
 
@@ -33,7 +34,7 @@ class HtmlReader(FileReader):
         """`content`: a CSS selector of what holds the text; `remove`: selectors of what to leave out of it."""
 
         content: str = ""
-        remove: list[str] = []
+        remove: tuple[str, ...] = ()
 
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
@@ -46,14 +47,18 @@ class HtmlReader(FileReader):
             return
         title, blocks = html_blocks(text, self.settings.content, self.settings.remove)
         if not blocks:
-            yield drop("no text in the page", id=name, source=name)
+            yield drop("no text in the page", identity=name, source=name)
             return
         yield from documents_of(blocks, title, name, self.settings, self.place)
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
         """As declared in a meta element, where there is one."""
         declared = _CHARSET.search(raw[:2048])
-        if declared and declared[1].lower() not in (b"utf-8", b"utf8") and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        if (
+            declared
+            and declared[1].lower() not in (b"utf-8", b"utf8")
+            and not raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+        ):
             try:
                 return raw.decode(declared[1].decode("ascii"))
             except (UnicodeDecodeError, LookupError):
@@ -61,7 +66,7 @@ class HtmlReader(FileReader):
         return super().decode(raw, name)
 
 
-def html_blocks(html: str, content: str = "", remove: list[str] | None = None) -> tuple[str, list[Block]]:
+def html_blocks(html: str, content: str = "", remove: Sequence[str] = ()) -> tuple[str, list[Block]]:
     """Title and blocks of a page. Raises MissingExtra without selectolax."""
     lexbor = load_extra("selectolax.lexbor", "reader 'html'")
     tree = lexbor.LexborHTMLParser(html)
@@ -71,7 +76,7 @@ def html_blocks(html: str, content: str = "", remove: list[str] | None = None) -
     roots = roots or tree.css("main") or ([tree.body] if tree.body is not None else [])
     found: list[Block] = []
     for root in roots:
-        for node in root.css(", ".join([*REMOVE, *(remove or [])])):
+        for node in root.css(", ".join([*REMOVE, *remove])):
             if node.tag not in ("body", "html"):
                 node.decompose()
         _Walk(found).walk(root)

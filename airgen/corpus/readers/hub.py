@@ -37,7 +37,7 @@ class DatasetsReader:
                 continue
             found = to_document(row, self.settings.fields, self.place, source, f"row {number}")
             if isinstance(found, Document) and len(found.text) > self.settings.max_bytes:
-                found = drop("too large", id=found.id, source=source, position=f"row {number}", text=found.text)
+                found = drop("too large", identity=found.id, source=source, position=f"row {number}", text=found.text)
             yield found
 
     def _rows(self) -> Iterator[Any]:
@@ -51,7 +51,11 @@ class DatasetsReader:
             else:
                 name = str(local) if local.is_dir() else self.settings.path
                 found = datasets.load_dataset(
-                    name, self.settings.config, split=self.settings.split, revision=self.settings.revision, streaming=True
+                    name,
+                    self.settings.config,
+                    split=self.settings.split,
+                    revision=self.settings.revision,
+                    streaming=True,
                 )
             yield from found
         except (OSError, ValueError, KeyError, RuntimeError) as error:  # the Hub's errors are OSErrors

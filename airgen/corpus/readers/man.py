@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from airgen.corpus.readers.texts import FileReader, documents_of
 from airgen.corpus.reading import drop
-from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
 from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 
@@ -32,18 +32,31 @@ _ESCAPES = re.compile(
     re.DOTALL,
 )
 _ONE = {"e": "\\", "-": "-", " ": " ", "0": " ", "~": " ", "'": "'", "`": "`", "(": "(", "\\": "\\", ".": "."}
-_STRINGS = {"lq": "“", "rq": "”", "Aq": "'", "R": "®", "Tm": "™", "L\"": "“", "R\"": "”"}
+_STRINGS = {"lq": "“", "rq": "”", "Aq": "'", "R": "®", "Tm": "™", 'L"': "“", 'R"': "”"}
 _ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|(\S+)')
 _HEADS = {"SH": 1, "Sh": 1, "SS": 2, "Ss": 2}
-_BREAKS = frozenset("PP LP P Pp sp IP HP RS RE br Bl El nf fi EX EE Bd Ed TQ in ti It".split())
-_FONTS = frozenset("B I BR RB BI IB IR RI SM SB Nm Fl Ar Pa Xr Cm Ic Va Fa Fn Sy Em Li Dq Sq Ql Ev Er Op Dv".split())
-_SKIPPED = frozenset("de ig am TH Dd Os ds nr ft ad hy na nh ne ll lf so if ie el".split())
+_BREAKS = frozenset((
+    "PP", "LP", "P", "Pp", "sp", "IP", "HP", "RS", "RE", "br", "Bl", "El", "nf", "fi", "EX", "EE", "Bd", "Ed",
+    "TQ", "in", "ti", "It",
+))  # fmt: skip
+_FONTS = frozenset((
+    "B", "I", "BR", "RB", "BI", "IB", "IR", "RI", "SM", "SB", "Nm", "Fl", "Ar", "Pa", "Xr", "Cm", "Ic", "Va", "Fa",
+    "Fn", "Sy", "Em", "Li", "Dq", "Sq", "Ql", "Ev", "Er", "Op", "Dv",
+))  # fmt: skip
+_SKIPPED = frozenset((
+    "de", "ig", "am", "TH", "Dd", "Os", "ds", "nr", "ft", "ad", "hy", "na", "nh", "ne", "ll", "lf", "so", "if",
+    "ie", "el",
+))  # fmt: skip
 
 
 class ManReader(FileReader):
     """Manual pages; by default a document is a section of a page, titled by page and headings."""
 
-    suffixes = tuple(f".{number}{extra}" for number in "12345678" for extra in ("", ".gz", "p.gz", "pm.gz", "x.gz", "posix.gz", "ssl.gz", "type.gz"))
+    suffixes = tuple(
+        f".{number}{extra}"
+        for number in "12345678"
+        for extra in ("", ".gz", "p.gz", "pm.gz", "x.gz", "posix.gz", "ssl.gz", "type.gz")
+    )
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """A page that only points to another (`.so`) is dropped."""
@@ -52,11 +65,11 @@ class ManReader(FileReader):
             yield text
             return
         if re.match(r"(?:\.\\\".*\n)*\.so ", text):
-            yield drop("points to another page", id=name, source=name, text=text)
+            yield drop("points to another page", identity=name, source=name, text=text)
             return
         title, blocks = man_blocks(text)
         if not blocks:
-            yield drop("no text in the page", id=name, source=name, text=text)
+            yield drop("no text in the page", identity=name, source=name, text=text)
             return
         identity = re.sub(r"\.gz$", "", name)
         yield from documents_of(blocks, title, name, self.settings, self.place, identity)
@@ -84,7 +97,7 @@ def man_blocks(text: str) -> tuple[str, list[Block]]:
         if until:
             until = "" if line.strip() == until else until
             continue
-        if line.startswith(("'\\\"", ".\\\"", "\\\"")) or line in (".", "'"):
+        if line.startswith(("'\\\"", '.\\"', '\\"')) or line in (".", "'"):
             continue
         if not line.startswith((".", "'")):
             if not line.strip() and not verbatim:
@@ -103,7 +116,9 @@ def man_blocks(text: str) -> tuple[str, list[Block]]:
         if macro in ("TH", "Dt") and arguments:
             title = f"{arguments[0].lower()}({arguments[1]})" if len(arguments) > 1 else arguments[0].lower()
         elif macro in ("de", "ig", "am", "de1"):
-            until = "." + (arguments[1] if len(arguments) > 1 else ("" if macro != "ig" else arguments[0] if arguments else ""))
+            until = "." + (
+                arguments[1] if len(arguments) > 1 else ("" if macro != "ig" else arguments[0] if arguments else "")
+            )
         elif macro in ("TS", "EQ", "PS"):
             close()
             until = {"TS": ".TE", "EQ": ".EN", "PS": ".PE"}[macro]

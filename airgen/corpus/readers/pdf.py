@@ -7,10 +7,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar
 
-from airgen.corpus.reading import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.corpus.reading import drop
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
@@ -26,7 +26,7 @@ class PdfReader(FileReader):
     class Settings(SectionSettings):
         """`split`: file or pages. `max_bytes` is of the file."""
 
-        split: Literal["file", "pages"] = "file"  # type: ignore[assignment]
+        splits: ClassVar[tuple[str, ...]] = ("file", "pages")
         max_bytes: int = 256 * 1024 * 1024
 
     suffixes = (".pdf",)
@@ -38,17 +38,17 @@ class PdfReader(FileReader):
         try:
             book = pypdf.PdfReader(io.BytesIO(raw))
             if book.is_encrypted and not book.decrypt(""):
-                yield drop("password needed", id=name, source=name)
+                yield drop("password needed", identity=name, source=name)
                 return
             title = str((book.metadata or {}).get("/Title") or "")
             pages = [page.extract_text() or "" for page in book.pages]
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
                 ZeroDivisionError, OverflowError, NotImplementedError, AssertionError) as error:  # fmt: skip
             needs = "needs the package cryptography" if "cryptography" in str(error) else "damaged PDF"
-            yield drop(needs, id=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+            yield drop(needs, identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
             return
         if not any(page.strip() for page in pages):
-            yield drop("no text in the PDF", id=name, detail=f"{len(pages)} pages, scanned?", source=name)
+            yield drop("no text in the PDF", identity=name, detail=f"{len(pages)} pages, scanned?", source=name)
             return
         common = {"source": name, "licence": self.place.licence, "language": self.place.language}
         identity = name.removesuffix(".pdf")

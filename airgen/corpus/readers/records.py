@@ -73,7 +73,7 @@ class JsonReader:
     """
 
     class Settings(ReaderSettings):
-        """`rows`: the dotted path of the list in the file; empty for the file itself. Keys of an object count as `key`."""
+        """`rows`: the dotted path of the list in the file; an object counts as rows with its keys as `key`."""
 
         path: str
         rows: str = ""
@@ -106,7 +106,10 @@ class JsonReader:
             raise CorpusError(f"{path}: not JSON: {error}") from error
         found = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
         if isinstance(found, dict):
-            found = [{"key": key, **row} if isinstance(row, dict) else {"key": key, "value": row} for key, row in found.items()]
+            found = [
+                {"key": key, **row} if isinstance(row, dict) else {"key": key, "value": row}
+                for key, row in found.items()
+            ]
         if not isinstance(found, list):
             raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
         return found

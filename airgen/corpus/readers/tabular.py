@@ -51,7 +51,9 @@ class ParquetReader:
         name = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
         with duckdb.connect(config={"threads": 1, "preserve_insertion_order": True}) as database:
             try:
-                known = {row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {self.table()}", [name]).fetchall()}
+                known = {
+                    row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {self.table()}", [name]).fetchall()
+                }
                 roots = {column.split(".")[0] if column not in known else column for column in texts}
                 if not roots & known:
                     raise CorpusError(
@@ -59,14 +61,16 @@ class ParquetReader:
                         "set reader.fields.text"
                     )
                 names = [column for column in (fields.id, fields.title) if column]
-                wanted = sorted({column if column in known else column.split(".")[0] for column in names} & known | roots & known)
+                wanted = sorted(
+                    {column if column in known else column.split(".")[0] for column in names} & known | roots & known
+                )
                 columns = ", ".join('"' + column.replace('"', '""') + '"' for column in wanted)
                 condition = f" WHERE {self.settings.where}" if self.settings.where else ""
                 database.execute(f"SELECT {columns} FROM {self.table()}{condition}", [name])
                 number = 0
                 while rows := database.fetchmany(_BATCH):
                     for values in rows:
-                        row = {key: value for key, value in zip(wanted, values, strict=True)}
+                        row = dict(zip(wanted, values, strict=True))
                         yield self._document(row, path.name, number)
                         number += 1
             except duckdb.Error as error:
@@ -76,7 +80,9 @@ class ParquetReader:
         position = f"row {number}"
         size = max((len(value) for value in row.values() if isinstance(value, str)), default=0)
         if size > self.settings.max_bytes:
-            return drop("too large", detail=f"more than {self.settings.max_bytes} characters", source=source, position=position)
+            return drop(
+                "too large", detail=f"more than {self.settings.max_bytes} characters", source=source, position=position
+            )
         return to_document(row, self.settings.fields, self.place, source, position)
 
 

@@ -1,11 +1,13 @@
-"""Folders of text and Markdown: `reader: {kind: text, path: notes}`, `reader: {kind: markdown, path: docs, split: sections}`."""
+"""Text and Markdown: `reader: {kind: text, path: notes}`, `{kind: markdown, path: docs, split: sections}`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
+
+from pydantic import field_validator
 
 from airgen.corpus.reading import Place, ReaderSettings, drop, files, opened
 from airgen.corpus.sections import Block, sections
@@ -15,16 +17,25 @@ __all__ = ["FileReader", "MarkdownReader", "SectionSettings", "TextReader", "doc
 
 
 class SectionSettings(ReaderSettings):
-    """A folder of files. `split`: a document is a whole file, or a section of one below its headings.
+    """A folder of files. `split`: a document is a whole file, or a section of one below its headings; a PDF may
+    also be split into pages, a book into chapters, which other formats do not have.
 
     The limits are in words: a section is filled up to max_words, a remainder below min_words joins its neighbour.
     """
 
     path: str
     encoding: str = "utf-8"
-    split: Literal["file", "sections"] = "file"
+    split: Literal["file", "pages", "chapters", "sections"] = "file"
     min_words: int = 45
     max_words: int = 190
+    splits: ClassVar[tuple[str, ...]] = ("file", "sections")
+
+    @field_validator("split")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in cls.splits:
+            raise ValueError(f"{value!r} is not one of {', '.join(cls.splits)} for this reader")
+        return value
 
 
 def documents_of(
@@ -37,8 +48,8 @@ def documents_of(
         text = "\n\n".join(block.text for block in blocks if block.text)
         yield Document(identity, text, title, **common)
         return
-    limits = {"min_words": settings.min_words, "max_words": settings.max_words}
-    for part in sections(blocks, title, language=place.language, **limits):
+    least, most = settings.min_words, settings.max_words
+    for part in sections(blocks, title, language=place.language, min_words=least, max_words=most):
         yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
 
 
@@ -63,9 +74,9 @@ class FileReader:
             with opened(path) as stream:
                 raw = stream.read(self.settings.max_bytes + 1)
             if len(raw) > self.settings.max_bytes:
-                yield drop("too large", id=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
+                yield drop("too large", identity=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
             elif not raw.strip():
-                yield drop("empty file", id=name, source=name)
+                yield drop("empty file", identity=name, source=name)
             else:
                 yield from self.parse(raw, name)
 
@@ -75,19 +86,20 @@ class FileReader:
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
         """The file's text. A byte order mark decides; then the declared encoding, strictly."""
-        for mark, encoding in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        encoding = self.settings.encoding
+        for mark, name_of_it in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
             if raw.startswith(mark):
-                raw = raw[len(mark) :]
+                raw, encoding = raw[len(mark) :], name_of_it
                 break
-        else:
-            encoding = self.settings.encoding
         try:
             return raw.decode(encoding)
         except UnicodeDecodeError as error:
             reason = "broken UTF-8" if encoding == "utf-8" else f"not {encoding}"
-            return drop(reason, id=name, detail=str(error)[:200], source=name, text=raw[:200].decode(encoding, "replace"))
+            return drop(
+                reason, identity=name, detail=str(error)[:200], source=name, text=raw[:200].decode(encoding, "replace")
+            )
         except LookupError:
-            return drop("unknown encoding", id=name, detail=encoding, source=name)
+            return drop("unknown encoding", identity=name, detail=encoding, source=name)
 
 
 class TextReader(FileReader):

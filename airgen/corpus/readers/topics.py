@@ -26,7 +26,7 @@ _DEFINITION = re.compile(r"^(?:(?:async )?(?:class|exception|coroutine|await) )?
 _LITERAL = re.compile(r"^\s*(?:>>>|\.\.\.|\$|#)|::=|^\s{3,}\S.*\s{3,}\S|^\+[-=+]+\+$|^\s*\|")
 _MARK_UP = [
     (re.compile(r"(?<![\w*])\*\*?(?=\S)([^*\n]+?)(?<=\S)\*\*?(?![\w*])"), r"\1"),  # emphasis
-    (re.compile(r"\[(?:PEP|RFC) ?\d+\]"), lambda match: match[0][1:-1]),
+    (re.compile(r"\[((?:PEP|RFC) ?\d+)\]"), r"\1"),
 ]
 
 
@@ -38,7 +38,7 @@ class TopicsReader:
 
         min_words: int = 45
         max_words: int = 170
-        skip: list[str] = []
+        skip: tuple[str, ...] = ()
 
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
@@ -48,11 +48,11 @@ class TopicsReader:
         version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         for name, text in _topics().items():
             if name in self.settings.skip:
-                yield drop("skipped topic", id=name, source=version, position=name, text=text)
+                yield drop("skipped topic", identity=name, source=version, position=name, text=text)
                 continue
             parts = blocks(text)
-            limits = {"min_words": self.settings.min_words, "max_words": self.settings.max_words}
-            for part in sections(parts, **limits):
+            least, most = self.settings.min_words, self.settings.max_words
+            for part in sections(parts, min_words=least, max_words=most):
                 where = {"licence": self.place.licence, "language": self.place.language}
                 yield Document(f"{name}/{part.anchor}", part.text, part.title, version, name, **where)
 
@@ -61,7 +61,9 @@ def _topics() -> dict[str, str]:
     """The dictionary in `pydoc_data/topics.py`, read as data."""
     spec = importlib.util.find_spec("pydoc_data.topics")
     if spec is None or spec.origin is None:
-        raise CorpusError("this Python was installed without pydoc_data.topics (on Debian: apt-get install libpython3-stdlib)")
+        raise CorpusError(
+            "this Python was installed without pydoc_data.topics (on Debian: apt-get install libpython3-stdlib)"
+        )
     for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             topics: dict[str, str] = ast.literal_eval(node.value)
@@ -103,7 +105,10 @@ def _paragraph(rows: list[str]) -> str:
 
 
 def _looks_like_code(rows: list[str]) -> bool:
-    marks = sum(bool(re.search(r"[=(){}\[\]]|^\s*(?:def|class|for|while|if|import|return|try|with|print)\b", row)) for row in rows)
+    marks = sum(
+        bool(re.search(r"[=(){}\[\]]|^\s*(?:def|class|for|while|if|import|return|try|with|print)\b", row))
+        for row in rows
+    )
     return marks * 2 > len(rows) and not rows[-1].rstrip().endswith(".")
 
 
