@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,9 @@ def answer(key: str, **values: object) -> Answer:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "work.duckdb")
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "work.duckdb") as opened:
+        yield opened
 
 
 def test_every_row_type_has_a_table_with_its_columns(store: Store) -> None:
@@ -152,16 +154,13 @@ async def main():
 
 asyncio.run(main())
 """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     last = -1
-    for line in process.stdout:
-        last = int(line)
-        if last >= 60:
-            process.send_signal(signal.SIGKILL)
-            break
-    for line in process.stdout:
-        last = int(line)
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = int(line)
+            if last == 60:
+                process.send_signal(signal.SIGKILL)
+    assert last >= 60
     with Store.open(path) as store:
         assert set(store.answers([f"k{i}" for i in range(last + 1)])) == {f"k{i}" for i in range(last + 1)}

@@ -30,6 +30,39 @@ Rule = Callable[[Request], str]
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
 _QUERY = re.compile(r"(?ims)<query\b[^>]*>\s*(.*?)\s*</query>|^\W*query\W*:\s*(.+?)$")
+_TABLE_8 = re.compile(r"Query:\n“‘\n(.*?)\n”’\nDocument:\n“‘\n(.*?)\n”’", re.DOTALL)
+_LENGTHS = (
+    ("at most 4 words", 4),
+    ("fewer than 10 words", 8),
+    ("between 10 and 20 words", 14),
+    ("at least 20 words", 24),
+)
+_FILLER = (
+    "what", "is", "meant", "here", "and", "how", "one", "would", "go", "about", "it", "in", "practice", "when",
+    "nobody", "else", "has", "an", "answer", "yet", "today",
+)  # fmt: skip
+    "what",
+    "is",
+    "meant",
+    "here",
+    "and",
+    "how",
+    "one",
+    "would",
+    "go",
+    "about",
+    "it",
+    "in",
+    "practice",
+    "when",
+    "nobody",
+    "else",
+    "has",
+    "an",
+    "answer",
+    "yet",
+    "today",
+]
 _COUNT = re.compile(r"\b(one|two|three|four|five|six|seven|\d{1,2})\b[^.\n]{0,40}\bdocuments?\b", re.IGNORECASE)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
@@ -100,6 +133,8 @@ class ScriptedBackend:
 def document(request: Request) -> str:
     """The document in the prompt: the first <document> (or <passage>, <text>) block, else the longest paragraph."""
     text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+    if found := _TABLE_8.search(text):
+        return found[2]
     if found := _BLOCK.search(text):
         return found[2]
     return max(text.split("\n\n"), key=len)
@@ -108,6 +143,8 @@ def document(request: Request) -> str:
 def last_block(request: Request) -> str:
     """What varies: the query in the prompt, or its last paragraph."""
     text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+    if table_8 := _TABLE_8.search(text):
+        return table_8[1]
     if found := list(_QUERY.finditer(text)):
         return found[-1][1] or found[-1][2]
     return text.rstrip().split("\n\n")[-1]
@@ -142,17 +179,29 @@ def _scenarios(request: Request) -> str:
     return json.dumps({"scenarios": [f"{place} about {topic}" for place in places]}, ensure_ascii=False)
 
 
+def _asked_length(request: Request) -> int:
+    """How many words the prompt asks for; 8 where it does not say."""
+    text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
+    return next((count for words, count in _LENGTHS if words in text), 8)
+
+
+def _fitted(words: Sequence[str], count: int) -> str:
+    """Exactly `count` words: the given ones, filled up with words that mean nothing."""
+    filler = [_FILLER[place % len(_FILLER)] for place in range(max(0, count - len(words)))]
+    return " ".join([*words[:count], *filler])
+
+
 def _query(request: Request) -> str:
-    random = rng("query", request.key)
-    words = _keywords(document(request), 5, random)
-    return json.dumps({"query": " ".join(["how does", *words, "work?"])}, ensure_ascii=False)
+    count = _asked_length(request)
+    words = _keywords(document(request), min(6, count), rng("query", request.key))
+    return json.dumps({"query": _fitted(words, count)}, ensure_ascii=False)
 
 
 def _rewrite(request: Request) -> str:
-    random = rng("rewrite", request.key)
-    words = [word for word in last_block(request).split() if word.lower() not in {"how", "does", "work?", "explain"}]
-    random.shuffle(words)
-    return json.dumps({"query": " ".join(["explain", *words])}, ensure_ascii=False)
+    words = last_block(request).split()
+    kept = words[: max(2, len(words) - 2)]
+    rng("rewrite", request.key).shuffle(kept)
+    return json.dumps({"query": _fitted(kept, _asked_length(request))}, ensure_ascii=False)
 
 
 def _hard_negatives(request: Request) -> str:
@@ -176,6 +225,8 @@ def _overlap(request: Request) -> float:
 
 
 def _judge(request: Request) -> str:
+    if request.params.get("logprobs"):
+        return _judge_yes_no(request)
     return str(min(3, int(_overlap(request) * 4)))
 
 

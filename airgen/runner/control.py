@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.errors import Stopped
 from airgen.keys import fingerprint, row_key
 from airgen.records import Decision, Judgment, Passage, Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker
@@ -16,11 +19,13 @@ from airgen.retrievers.dense import Dense
 from airgen.runner.generate import Accepted, drive
 from airgen.runner.progress import Display
 from airgen.stages.base import Refusal, Tools, skip
-from airgen.stages.control import Pair, decide, pairs_to_judge, prelabel_query, recall_rows
+from airgen.stages.control import Pair, decide, pairs_to_judge, prelabel_rows, recall_rows
 from airgen.stages.judge import judge_pair
 from airgen.store import Store
 
 __all__ = ["control"]
+
+PAIRS = 4000  # (query, document) pairs scored at a time: enough to share documents, little enough to resume from
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,13 @@ def make_pool(store: Store, accepted: Accepted) -> Pool:
 
 
 async def control(
-    store: Store, tools: Tools, accepted: Accepted, display: Display, embeddings: Path, workers: int
+    store: Store,
+    tools: Tools,
+    accepted: Accepted,
+    display: Display,
+    embeddings: Path,
+    workers: int,
+    stopping: threading.Event,
 ) -> None:
     """Append recall, prelabel, judgment and decision rows for the accepted queries."""
     settings = tools.pipeline.control
@@ -69,8 +80,11 @@ async def control(
     corpus = Corpus(pool.ids, pool.texts, pool.titles, tools.pipeline.language)
     plan = dict(store.query("SELECT stage, fingerprint FROM current_plan"))
     plan = {stage: fp for stage, fp in plan.items() if not stage.startswith("prelabel")}
-    recalls = _recall(store, tools, accepted, pool, corpus, display, embeddings, plan)
-    prelabels = _prelabel(store, tools, accepted, pool, corpus, recalls, display, plan)
+    # Set-wise work is numbers without waiting: in a thread, so that Ctrl-C is heard.
+    recalls = await asyncio.to_thread(_recall, store, tools, accepted, pool, corpus, display, embeddings, plan)
+    prelabels = await asyncio.to_thread(
+        _prelabel, store, tools, accepted, pool, corpus, recalls, display, plan, stopping
+    )
     pairs = await _judge(store, tools, accepted, pool, prelabels, display, workers)
     plan["decision"] = fingerprint(
         stage="decision", version=1, relevant_from=settings.judge.relevant_from,
@@ -121,8 +135,10 @@ def _prelabel(
     recalls: Mapping[str, Recall],
     display: Display,
     plan: dict[str, str],
+    stopping: threading.Event,
 ) -> dict[str, list[Prelabel]]:
     found: dict[str, list[Prelabel]] = {}
+    queries = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
     for place, model in enumerate(tools.pipeline.control.rerankers):
         reranker: Any = load_reranker(model)
         # A re-ranker that weighs words needs the corpus before it can say what its settings are.
@@ -132,18 +148,31 @@ def _prelabel(
         plan[f"prelabel:{place}"] = fp
         store.register({**plan})
         known = {row.parent: row for row in store.rows(Prelabel, where="t.fingerprint = ?", parameters=[fp])}
-        with display.stage(f"pre-label {place + 1}", len(accepted.lineages), note=str(reranker.name)) as bar:
-            for lineage in accepted.lineages:
-                final = lineage.final
-                row = known.get(final.key)
-                if row is None:
-                    recall = recalls[final.key]
-                    texts = {id_: pool.full_text(id_) for id_ in recall.ids}
-                    row = prelabel_query(reranker, recall, final.text, texts, reranker.name, place, fp)
-                    store.put([row])
-                found.setdefault(final.key, []).append(row)
-                bar.advance(note=str(reranker.name))
+        pending = [recalls[one.final.key] for one in accepted.lineages if one.final.key not in known]
+        done = len(accepted.lineages) - len(pending)
+        with display.stage(f"pre-label {place + 1}", len(accepted.lineages), done, str(reranker.name)) as bar:
+            for batch in _batches(pending, PAIRS):
+                if stopping.is_set():
+                    raise Stopped("stopped by the user: run the same command to go on")
+                rows = prelabel_rows(reranker, batch, queries, pool.full_text, place, fp)
+                store.put(rows)
+                known.update({row.parent: row for row in rows})
+                bar.advance(len(batch), str(reranker.name))
+        for one in accepted.lineages:
+            found.setdefault(one.final.key, []).append(known[one.final.key])
     return found
+
+
+def _batches(recalls: list[Recall], pairs: int) -> Iterator[list[Recall]]:
+    """Some queries at a time, with about `pairs` documents together."""
+    batch: list[Recall] = []
+    for recall in recalls:
+        batch.append(recall)
+        if sum(len(one.ids) for one in batch) >= pairs:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 async def _judge(

@@ -154,21 +154,24 @@ async def generate(store: Store, tools: Tools, display: Display, workers: int) -
             samples = draw_samples(store, tools.fingerprints["sample"], drawn, pipeline.generation.queries_per_passage)
             store.put(samples)
             lineages = load_lineages(store, samples)
-            pending = [lineage for lineage in lineages if not finished(lineage)]
-            so_far = select([one for one in lineages if finished(one)], target, relevant_from, pipeline.language)
-            bar.advance(len(so_far.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
-            if not pending:
+            if pending := [lineage for lineage in lineages if not finished(lineage)]:
+                accepted = select([one for one in lineages if finished(one)], target, relevant_from, pipeline.language)
+                bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
+
+                async def one(lineage: Lineage) -> None:
+                    end = await walk(lineage, CANDIDATES, tools, store)
+                    good = not rejection(end, relevant_from)
+                    bar.advance(int(good and bar.done < target), f"last: {end.final.text[:60]}" if end.query else None)
+
+                await drive(pending, one, workers)
+                lineages = load_lineages(store, samples)
+            accepted = select(lineages, target, relevant_from, pipeline.language)
+            found = len(accepted.lineages)
+            bar.advance(found - bar.done, f"{len(lineages)} samples tried")
+            if found >= target or len(samples) < drawn:
                 break
-
-            async def one(lineage: Lineage) -> None:
-                end = await walk(lineage, CANDIDATES, tools, store)
-                good = not rejection(end, relevant_from)
-                bar.advance(int(good and bar.done < target), f"last: {end.final.text[:60]}" if end.query else None)
-
-            await drive(pending, one, workers)
-            drawn = _more(store, tools, drawn, target)
-        accepted = so_far
-        bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages)} samples tried")
+            # How long a prefix to take next, by the share accepted so far.
+            drawn += max(1, math.ceil((target - found) / max(found / len(samples), 0.05)))
     spent = len(accepted.lineages) < target
     with display.stage("hard negatives", len(accepted.lineages)) as bar:
 
@@ -185,15 +188,3 @@ def accepted_so_far(store: Store, samples: Sequence[Sample], pipeline: Pipeline)
     """The selection over what is finished on the disk; unfinished samples are left out."""
     lineages = [lineage for lineage in load_lineages(store, samples) if finished(lineage)]
     return select(lineages, pipeline.target, pipeline.control.judge.relevant_from, pipeline.language)
-
-
-def _more(store: Store, tools: Tools, drawn: int, target: int) -> int:
-    """How long a prefix to take next: by the share accepted so far; the same where the target is reached."""
-    pipeline = tools.pipeline
-    samples = draw_samples(store, tools.fingerprints["sample"], drawn, pipeline.generation.queries_per_passage)
-    lineages = load_lineages(store, samples)
-    found = len(select(lineages, target, pipeline.control.judge.relevant_from, pipeline.language).lineages)
-    if found >= target or len(samples) < drawn:
-        return drawn
-    share = max(found / len(samples), 0.05)
-    return drawn + max(1, math.ceil((target - found) / share))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,11 +140,12 @@ class Job:
         engine = make_engine(self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed)
         workers = self.pipeline.llm.concurrency
         async with engine:
-            with _interruptible(engine):
+            with _interruptible(engine) as stopping:
                 tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, engine, self._meaning())
                 accepted = await generate(store, tools, display, workers)
                 if until is None or until == "judgment":
-                    await control(store, tools, accepted, display, self.directory / "embeddings", workers)
+                    embeddings = self.directory / "embeddings"
+                    await control(store, tools, accepted, display, embeddings, workers, stopping)
             usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
         return accepted, usage
 
@@ -173,12 +175,14 @@ _SPEED = {
 
 
 @contextlib.contextmanager
-def _interruptible(engine: Engine) -> Iterator[None]:
+def _interruptible(engine: Engine) -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM let the calls in flight finish; a second Ctrl-C is an ordinary one."""
     loop = asyncio.get_running_loop()
     known = (signal.SIGINT, signal.SIGTERM)
+    stopping = threading.Event()
 
     def stop() -> None:
+        stopping.set()
         for one in known:
             loop.remove_signal_handler(one)
         engine.stop("stopped by the user: run the same command to go on")
@@ -189,7 +193,7 @@ def _interruptible(engine: Engine) -> Iterator[None]:
     except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
         pass
     try:
-        yield
+        yield stopping
     finally:
         for one in known:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):

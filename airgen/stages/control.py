@@ -6,7 +6,7 @@ and a barrier stands before them. The corpus is all passages and all generated n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from airgen.records import Decision, Judgment, Prelabel, Recall
 from airgen.retrievers.base import Embedder, Hits, Reranker
 from airgen.settings import Thresholds
 
-__all__ = ["Pair", "decide", "pairs_to_judge", "prelabel_query", "recall_rows", "votes"]
+__all__ = ["Pair", "decide", "pairs_to_judge", "prelabel_rows", "recall_rows", "votes"]
 
 
 def recall_rows(
@@ -38,18 +38,32 @@ def recall_rows(
     return rows
 
 
-def prelabel_query(
-    reranker: Reranker, recall: Recall, query: str, texts: Mapping[str, str], name: str, ordinal: int, fingerprint: str
-) -> Prelabel:
-    """One re-ranker's scores of one query's recalled documents. Raises ModelError for NaN or too few scores."""
-    scores = reranker.score([(query, texts[id_]) for id_ in recall.ids])
-    if len(scores) != len(recall.ids):
-        raise ModelError(f"re-ranker {name}: {len(scores)} scores for {len(recall.ids)} documents")
+def prelabel_rows(
+    reranker: Reranker,
+    recalls: Sequence[Recall],
+    queries: Mapping[str, str],
+    texts: Callable[[str], str],
+    ordinal: int,
+    fingerprint: str,
+) -> list[Prelabel]:
+    """One re-ranker's scores of some queries' recalled documents: a row a query.
+
+    Queries come together because many share documents, which some re-rankers then read only once. `queries` are
+    texts by key, `texts` gives a document's text. Raises ModelError for too few scores, or one that is no number.
+    """
+    pairs = [(queries[recall.parent], texts(id_)) for recall in recalls for id_ in recall.ids]
+    scores = reranker.score(pairs)
+    if len(scores) != len(pairs):
+        raise ModelError(f"re-ranker {reranker.name}: {len(scores)} scores for {len(pairs)} documents")
     if not np.isfinite(scores).all():
-        raise ModelError(f"re-ranker {name}: a score that is not a number, for the query {query[:80]!r}")
-    key = row_key("prelabel", recall.parent, fingerprint, ordinal)
-    values = [round(float(score), 6) for score in scores]
-    return Prelabel(key, recall.parent, fingerprint, ordinal, name, list(recall.ids), values)
+        raise ModelError(f"re-ranker {reranker.name}: gave a score that is not a number")
+    rows, start = [], 0
+    for recall in recalls:
+        values = [round(float(score), 6) for score in scores[start : start + len(recall.ids)]]
+        start += len(recall.ids)
+        key = row_key("prelabel", recall.parent, fingerprint, ordinal)
+        rows.append(Prelabel(key, recall.parent, fingerprint, ordinal, reranker.name, list(recall.ids), values))
+    return rows
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
