@@ -11,7 +11,7 @@ from typing import Any
 
 from airgen.llms.base import Refused, Reply, Request, Retry
 
-__all__ = ["FORMATS", "chat_body", "chat_reply"]
+__all__ = ["FORMATS", "chat_body", "chat_reply", "closed"]
 
 FORMATS = ("json_schema", "json_object", "none")
 """How an answer's form can be asked for, the strictest first; a server that refuses one is given the next."""
@@ -27,17 +27,34 @@ def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = 
     if "max_tokens" in body and max_tokens != "max_tokens":
         body[max_tokens] = body.pop("max_tokens")
     if request.schema is not None and form == "json_schema":
+        schema = closed(request.schema)
         body["response_format"] = {
             "type": "json_schema",
-            "json_schema": {
-                "name": request.stage or "answer",
-                "schema": dict(request.schema),
-                "strict": _is_strict(request.schema),
-            },
+            "json_schema": {"name": request.stage or "answer", "schema": schema, "strict": _is_strict(schema)},
         }
     elif request.schema is not None and form == "json_object":
         body["response_format"] = {"type": "json_object"}
     return body
+
+
+def closed(schema: Any) -> Any:
+    """The schema with every object closed that does not say otherwise: a small model pads an open one with more."""
+    if isinstance(schema, list | tuple):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    inner = {
+        # the values of these are names to schemas, so that a property may itself be called "type"
+        name: {key: closed(item) for key, item in value.items()}
+        if name in ("properties", "$defs", "definitions", "patternProperties") and isinstance(value, Mapping)
+        else value
+        if name in ("enum", "const", "default", "examples")
+        else closed(value)
+        for name, value in schema.items()
+    }
+    if schema.get("type") == "object" and "properties" in schema:
+        inner.setdefault("additionalProperties", False)
+    return inner
 
 
 def _is_strict(schema: Any) -> bool:
