@@ -1,0 +1,34 @@
+"""Evaluation of retrieval systems on any dataset in BEIR's layout, with no pipeline behind it.
+
+from airgen.evaluation import evaluate, load_systems
+results = evaluate("scifact", load_systems("pipelines/systems-quickstart.yaml"), "results")
+"""
+
+from __future__ import annotations
+
+from airgen.evaluation.experiment import DEFAULT_MEASURES, evaluate
+from airgen.evaluation.measures import AIR_BENCH, Measure, Scores, parse_measure, parse_measures, score
+from airgen.evaluation.report import write_overview
+from airgen.evaluation.result import Result
+from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits, write_run
+from airgen.evaluation.systems import SystemSettings, load_systems
+
+__all__ = [
+    "AIR_BENCH",
+    "DEFAULT_MEASURES",
+    "Measure",
+    "Result",
+    "Run",
+    "Scores",
+    "SystemSettings",
+    "evaluate",
+    "load_systems",
+    "parse_measure",
+    "parse_measures",
+    "read_run",
+    "run_from_dict",
+    "run_from_hits",
+    "score",
+    "write_overview",
+    "write_run",
+]

@@ -1,0 +1,223 @@
+"""What is kept of one system on one dataset, and its forms: JSON, MTEB's JSON, per-query scores as Parquet."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airgen import __version__
+from airgen.errors import DatasetError
+from airgen.evaluation.breakdown import Group
+from airgen.evaluation.costs import Costs
+from airgen.evaluation.measures import Scores, parse_measure
+
+__all__ = [
+    "Paths",
+    "Result",
+    "as_matrix",
+    "library_versions",
+    "load_result",
+    "mteb_form",
+    "read_scores",
+    "write_json",
+    "write_result",
+    "write_scores",
+]
+
+_FORMAT = 1
+_LIBRARIES = (
+    "numpy",
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "FlagEmbedding",
+    "onnxruntime",
+    "numba",
+    "faiss",
+)
+_MTEB = {"nDCG": "ndcg", "AP": "map", "Recall": "recall", "P": "precision", "RR": "mrr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The files of a result: TREC run, this result as JSON, per-query scores, MTEB's form."""
+
+    run: Path
+    json: Path
+    scores: Path
+    mteb: Path
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> Paths:
+        """The paths of a system's files in a folder."""
+        return cls(
+            folder / f"{name}.run.gz", folder / f"{name}.json", folder / f"{name}.parquet", folder / f"{name}.mteb.json"
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """One system on one split of one dataset.
+
+    means: {measure: mean over the qrels' queries}. intervals: {measure: (low, high)}, 95 % bootstrap.
+    queries: how many the qrels have; missing: of them, those without a result (counted as zero); unjudged: queries
+    of the run left out; without_relevant: queries of the qrels without a relevant passage.
+    headline: the measure that ranks systems on this dataset. cached: nothing was run. notes: oddities, counted.
+    """
+
+    name: str
+    kind: str
+    dataset: str
+    split: str
+    headline: str
+    means: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
+    queries: int
+    missing: int
+    unjudged: int
+    without_relevant: int
+    costs: Costs
+    paths: Paths
+    settings: Mapping[str, Any]
+    description: Mapping[str, Any]
+    about: Mapping[str, Any]
+    rules: Mapping[str, Any]
+    versions: Mapping[str, str]
+    groups: tuple[Group, ...] = ()
+    negatives_above: Mapping[str, float] = field(default_factory=dict)
+    biases: Mapping[str, float] = field(default_factory=dict)
+    worst: tuple[Mapping[str, Any], ...] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+    key: str = ""
+    scores_key: str = ""
+    cached: bool = False
+
+    @property
+    def score(self) -> float:
+        """The mean of the headline measure."""
+        return self.means[self.headline]
+
+
+def write_result(result: Result) -> None:
+    """Write the result and MTEB's form of it, each at once or not at all."""
+    value = {"format": _FORMAT, **asdict(result)}
+    for name in ("paths", "cached"):  # where it lies is not part of what it says
+        del value[name]
+    write_json(result.paths.json, value)
+    write_json(result.paths.mteb, mteb_form(result))
+
+
+def load_result(paths: Paths) -> Result | None:
+    """A written result, marked as cached; None where there is none or another version wrote it."""
+    try:
+        value = json.loads(paths.json.read_text("utf-8"))
+        if value.pop("format") != _FORMAT:
+            return None
+        value["costs"] = Costs(**{**value["costs"], "includes": tuple(value["costs"]["includes"])})
+        value["groups"] = tuple(Group(**group) for group in value["groups"])
+        value["worst"] = tuple(value["worst"])
+        value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}
+        return Result(**value, paths=paths, cached=True)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # absent, torn or of another form: the system is run again
+
+
+def write_json(path: Path, value: object) -> None:
+    """JSON with sorted keys, through a temporary file, so that a reader never sees half of it."""
+    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, default=str)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
+    fresh.replace(path)
+
+
+def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
+    """Per-query scores as Parquet, one row a query and measure.
+
+    Columns: dataset, split, system (all from `result_of`), query, measure, score. DuckDB reads all systems at once:
+    SELECT system, measure, avg(score) FROM 'results/*/*/*.parquet' GROUP BY ALL.
+    """
+    import duckdb
+
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    queries = [key for _ in scores.measures for key in scores.query_ids]
+    measures = [str(measure) for measure in scores.measures for _ in scores.query_ids]
+    with duckdb.connect() as base:
+        base.execute(
+            "CREATE TABLE score AS SELECT ?::VARCHAR AS dataset, ?::VARCHAR AS split, ?::VARCHAR AS system, "
+            "unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS measure, unnest(?::DOUBLE[]) AS score",
+            [*(result_of[name] for name in ("dataset", "split", "system")), queries, measures, scores.values.ravel()],
+        )
+        target = str(fresh).replace("'", "''")
+        base.execute(f"COPY score TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+    fresh.replace(path)
+
+
+def read_scores(path: Path, measure: str) -> dict[str, float]:
+    """{query id: score} of one measure. Raises DatasetError for a file that is missing or damaged."""
+    import duckdb
+
+    try:
+        with duckdb.connect() as base:
+            rows = base.execute(
+                "SELECT query, score FROM read_parquet(?) WHERE measure = ? ORDER BY query", [str(path), measure]
+            ).fetchall()
+    except duckdb.Error as error:
+        raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
+    return dict(rows)
+
+
+def mteb_form(result: Result) -> dict[str, Any]:
+    """The result as MTEB keeps one: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score, hf_subset}]}}`."""
+    scores: dict[str, Any] = {}
+    for name, value in result.means.items():
+        measure = parse_measure(name)
+        if measure.name in _MTEB and measure.cutoff is not None and measure.relevant_from is None:
+            scores[f"{_MTEB[measure.name]}_at_{measure.cutoff}"] = round(value, 5)
+    language = str(result.about.get("language") or "und")
+    return {
+        "dataset_revision": result.about.get("digest"),
+        "task_name": result.dataset,
+        "mteb_version": None,
+        "scores": {
+            result.split: [
+                {**scores, "main_score": round(result.score, 5), "hf_subset": "default", "languages": [language]}
+            ]
+        },
+        "evaluation_time": None,
+        "kg_co2_emissions": None,
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """airgen, Python, and those libraries of the families that this process has loaded."""
+    found = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    for name in _loaded(_LIBRARIES):
+        version = getattr(sys.modules[name], "__version__", None)
+        found[name] = str(version) if version else _distribution_version(name)
+    return found
+
+
+def _loaded(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in sys.modules]
+
+
+def _distribution_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def as_matrix(results: Iterable[Result], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Per-query scores of several results of one dataset, float64 (results, queries), queries sorted by id."""
+    rows = [read_scores(result.paths.scores, measure) for result in results]
+    return np.array([[row[key] for key in sorted(row)] for row in rows])
