@@ -13,7 +13,7 @@ from airgen.retrievers._jit import jit
 
 __all__ = ["count_postings", "count_postings_numpy", "search_compiled", "search_numpy"]
 
-_BLOCK = 32  # scores a block: its maximum says whether the block can hold one of the k best
+_ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
 _BUCKETS = 2048  # of the histogram that bounds the k-th score from below
 
 
@@ -70,6 +70,62 @@ def count_postings_numpy(
 
 
 @jit
+def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.float32]) -> None:
+    """The maximum of each block; block b is every len(tops)-th score from b on, so that whole rows compare at once."""
+    bits, best = scores.view(np.int32), tops.view(np.int32)  # scores are not negative: their bits sort as they do
+    blocks = len(tops)
+    best[:] = bits[:blocks]
+    for row in range(1, _ROWS):
+        one = bits[row * blocks : (row + 1) * blocks]
+        for block in range(blocks):
+            best[block] = one[block] if one[block] > best[block] else best[block]
+
+
+@jit
+def _bound(tops: NDArray[np.float32], buckets: NDArray[np.int64], k: int) -> tuple[np.float32, np.float32]:
+    """(scale, least): k blocks hold a score with score * scale >= least, so the k-th best score is one."""
+    best = np.float32(0)
+    for top in tops:
+        best = max(best, top)
+    scale = np.float32(_BUCKETS) / best if best > 0 else np.float32(0)
+    if not np.isfinite(scale):  # the best score is denormal
+        return np.float32(0), np.float32(0)
+    buckets[:] = 0
+    for top in tops:
+        buckets[min(_BUCKETS, int(top * scale))] += 1
+    least, holding = _BUCKETS, buckets[_BUCKETS]
+    while holding < k and least > 0:
+        least -= 1
+        holding += buckets[least]
+    return scale, np.float32(least)
+
+
+@jit
+def _sort(
+    found: NDArray[np.int32], keys: NDArray[np.uint32], found_too: NDArray[np.int32], keys_too: NDArray[np.uint32]
+) -> NDArray[np.int32]:
+    """`found` by ascending `keys`: radix sort, 11 bits a turn. Stable, so equal keys keep their order."""
+    digits = np.empty(2048, np.int64)
+    for shift in (0, 11, 22):
+        digits[:] = 0
+        for key in keys:
+            digits[(key >> np.uint32(shift)) & np.uint32(2047)] += 1
+        before = 0
+        for digit in range(2048):
+            here = digits[digit]
+            digits[digit] = before
+            before += here
+        for one in range(len(keys)):
+            digit = (keys[one] >> np.uint32(shift)) & np.uint32(2047)
+            keys_too[digits[digit]] = keys[one]
+            found_too[digits[digit]] = found[one]
+            digits[digit] += 1
+        keys, keys_too = keys_too, keys
+        found, found_too = found_too, found
+    return found
+
+
+@jit
 def search_compiled(
     starts: NDArray[np.int64],
     positions: NDArray[np.int32],
@@ -83,74 +139,40 @@ def search_compiled(
 ) -> None:
     """Search queries `terms[bounds[i]:bounds[i + 1]]` with their weights; fills the two (n, k) outputs."""
     k = out_positions.shape[1]
-    blocks = (size + _BLOCK - 1) // _BLOCK
-    scores = np.zeros(blocks * _BLOCK, np.float32)
-    tops = np.zeros(blocks, np.float32)
-    buckets = np.zeros(_BUCKETS + 1, np.int64)
-    found = np.empty(size, np.int32)
-    keys = np.empty(size, np.uint32)
-    found_too = np.empty(size, np.int32)
-    keys_too = np.empty(size, np.uint32)
-    digits = np.zeros(2048, np.int64)
+    blocks = (size + _ROWS - 1) // _ROWS
+    scores = np.empty(blocks * _ROWS, np.float32)
+    tops = np.empty(blocks, np.float32)
+    buckets = np.empty(_BUCKETS + 1, np.int64)
+    able = np.empty(blocks, np.int32)  # blocks that can hold one of the k best
+    found, found_too = np.empty(size, np.int32), np.empty(size, np.int32)
+    keys, keys_too = np.empty(size, np.uint32), np.empty(size, np.uint32)
     for query in range(len(bounds) - 1):
         scores[:] = 0
         for place in range(bounds[query], bounds[query + 1]):
-            term, weight = terms[place], weights[place]
-            for posting in range(starts[term], starts[term + 1]):
-                scores[positions[posting]] += weight * impacts[posting]
-        # A lower bound of the k-th score: at least k blocks hold a score in a bucket from `least` on.
-        bits = scores.view(np.int32)  # scores are not negative, so their bits sort as they do
-        top_bits = tops.view(np.int32)
-        best = np.int32(0)
+            weight = weights[place]
+            for posting in range(starts[terms[place]], starts[terms[place] + 1]):
+                scores[np.uint32(positions[posting])] += weight * impacts[posting]
+        _block_tops(scores, tops)
+        scale, least = _bound(tops, buckets, k)
+        able_count = 0
         for block in range(blocks):
-            top = np.int32(0)
-            for one in range(block * _BLOCK, block * _BLOCK + _BLOCK):
-                top = max(top, bits[one])
-            top_bits[block] = top
-            best = max(best, top)
+            if tops[block] > 0 and tops[block] * scale >= least:
+                able[able_count] = block
+                able_count += 1
         count = 0
-        if best > 0:
-            top_score = np.float32(0)
-            for block in range(blocks):
-                top_score = max(top_score, tops[block])
-            scale = np.float32(_BUCKETS) / top_score
-            buckets[:] = 0
-            if not np.isfinite(scale):
-                scale = np.float32(0)
-            for block in range(blocks):
-                buckets[min(_BUCKETS, int(tops[block] * scale))] += 1
-            least, holding = _BUCKETS, buckets[_BUCKETS]
-            while holding < k and least > 0:
-                least -= 1
-                holding += buckets[least]
-            bound = np.float32(least)
-            for block in range(blocks):
-                if top_bits[block] > 0 and tops[block] * scale >= bound:
-                    for one in range(block * _BLOCK, min(size, block * _BLOCK + _BLOCK)):
-                        if bits[one] > 0 and scores[one] * scale >= bound:
-                            found[count] = one
-                            keys[count] = ~np.uint32(bits[one])  # ascending keys: descending scores
-                            count += 1
-        # Radix sort, three digits of 11 bits. It is stable, so equal scores stay in the order of position.
-        for shift in (0, 11, 22):
-            digits[:] = 0
-            for one in range(count):
-                digits[(keys[one] >> np.uint32(shift)) & np.uint32(2047)] += 1
-            before = 0
-            for digit in range(2048):
-                here = digits[digit]
-                digits[digit] = before
-                before += here
-            for one in range(count):
-                digit = (keys[one] >> np.uint32(shift)) & np.uint32(2047)
-                keys_too[digits[digit]] = keys[one]
-                found_too[digits[digit]] = found[one]
-                digits[digit] += 1
-            keys, keys_too = keys_too, keys
-            found, found_too = found_too, found
+        for row in range(_ROWS):  # rows outside, so that positions come in ascending order
+            for one in range(able_count):
+                position = row * blocks + able[one]
+                score = scores[position]
+                if score > 0 and score * scale >= least:
+                    found[count] = position
+                    count += 1
+        for one in range(count):
+            keys[one] = ~scores.view(np.uint32)[found[one]]  # ascending keys: descending scores
+        order = _sort(found[:count], keys[:count], found_too[:count], keys_too[:count])
         for one in range(min(k, count)):
-            out_positions[query, one] = found[one]
-            out_scores[query, one] = scores[found[one]]
+            out_positions[query, one] = order[one]
+            out_scores[query, one] = scores[order[one]]
 
 
 def search_numpy(

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.analysis import Analyser, Encoder, analyser
+from airgen.retrievers.analysis import Analyser, Encoder
+from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.lexical import Fields, LexicalRetriever
 from airgen.retrievers.weighting import BM25Weighting, DirichletWeighting
@@ -31,7 +33,7 @@ class BM25(LexicalRetriever):
         k1: float = 0.9,
         b: float = 0.4,
         fields: Fields = "flat",
-        analyser: Analyser | None = None,
+        analyser: Analyser | Mapping[str, Any] | None = None,
         title_weight: float = 1.0,
         text_weight: float = 1.0,
         lossy_lengths: bool = False,
@@ -50,7 +52,7 @@ class QueryLikelihood(LexicalRetriever):
         self,
         mu: float = 1000.0,
         fields: Fields = "flat",
-        analyser: Analyser | None = None,
+        analyser: Analyser | Mapping[str, Any] | None = None,
         threads: int | None = None,
         compiled: bool | None = None,
         name: str = "dirichlet",
@@ -65,11 +67,16 @@ class BM25Reranker:
     """
 
     def __init__(
-        self, k1: float = 0.9, b: float = 0.4, analyser: Analyser | None = None, name: str = "bm25-reranker"
+        self,
+        k1: float = 0.9,
+        b: float = 0.4,
+        analyser: Analyser | Mapping[str, Any] | None = None,
+        name: str = "bm25-reranker",
     ) -> None:
         self.name = name
         self.weighting = BM25Weighting(k1, b)
-        self._analyser = analyser
+        self._analyser = analyser if isinstance(analyser, Analyser) else None
+        self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
         self._idf: dict[str, float] = {}
         self._unseen = 0.0
         self._mean = 1.0
@@ -78,7 +85,7 @@ class BM25Reranker:
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Take document frequencies and mean length from a corpus (titles and texts as one)."""
         if self._analyser is None:
-            self._analyser = analyser(corpus.language)
+            self._analyser = make_analyser(corpus.language, **self._options)
         encoder = Encoder(self._analyser)
         terms, lengths = encoder.encode([corpus.full_text(position) for position in range(len(corpus))])
         passages = np.repeat(np.arange(len(lengths)), lengths)
@@ -117,5 +124,5 @@ class BM25Reranker:
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the scores."""
-        used = self._analyser or analyser("en")
+        used = self._analyser or make_analyser("en", **self._options)
         return {**self.weighting.describe(), "analyser": dict(used.describe()), "mean_length": self._mean}

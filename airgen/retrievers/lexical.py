@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.retrievers import _postings
 from airgen.retrievers._jit import numba_is_installed
-from airgen.retrievers.analysis import Analyser, Encoder, analyser
+from airgen.retrievers.analysis import Analyser, Encoder
+from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.inverted import InvertedIndex
 from airgen.retrievers.weighting import Field, Weighting
@@ -36,8 +37,8 @@ class LexicalRetriever:
     """Exact search by weighted terms.
 
     `fields`: "flat" indexes title and text as one; "multi" scores them apart and adds the scores, each times its
-    weight (`title_weight`, `text_weight`), as Anserini's multifield BEIR runs do with weights of 1. `analyser`
-    None takes the corpus language's. `threads` and `compiled` (None: all cores, numba if installed) change the
+    weight (`title_weight`, `text_weight`), as Anserini's multifield BEIR runs do with weights of 1. `analyser` is
+    one, or options for the one of the corpus's language, such as `{"stem": False}`. `threads` and `compiled` (None: all cores, numba if installed) change the
     speed only.
     """
 
@@ -45,7 +46,7 @@ class LexicalRetriever:
         self,
         weighting: Weighting,
         fields: Fields = "flat",
-        analyser: Analyser | None = None,
+        analyser: Analyser | Mapping[str, Any] | None = None,
         title_weight: float = 1.0,
         text_weight: float = 1.0,
         threads: int | None = None,
@@ -53,16 +54,17 @@ class LexicalRetriever:
         name: str = "lexical",
     ) -> None:
         if fields not in ("flat", "multi"):
-            raise ValueError(f"fields must be 'flat' or 'multi', not {fields!r}")
+            raise UsageError(f"fields must be 'flat' or 'multi', not {fields!r}")
         if min(title_weight, text_weight) < 0:
-            raise ValueError("a field's weight cannot be negative")
+            raise UsageError("a field's weight cannot be negative")
         self.name = name
         self.weighting = weighting
         self.fields: Fields = fields
         self.title_weight, self.text_weight = title_weight, text_weight
         self.threads = threads
         self.compiled = numba_is_installed() if compiled is None else compiled
-        self._analyser = analyser
+        self._analyser = analyser if isinstance(analyser, Analyser) else None
+        self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
         self._vocabulary: dict[str, int] = {}
         self._terms: list[str] = []
         self._index: InvertedIndex | None = None
@@ -70,7 +72,7 @@ class LexicalRetriever:
     @property
     def analyser(self) -> Analyser:
         """The analyser in use; of the corpus's language once a corpus was indexed."""
-        return self._analyser or analyser("en")
+        return self._analyser or make_analyser("en", **self._options)
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
@@ -80,7 +82,7 @@ class LexicalRetriever:
     def index(self, corpus: Corpus) -> None:
         """Analyse and index the corpus; replaces what was indexed before."""
         if self._analyser is None:
-            self._analyser = analyser(corpus.language)
+            self._analyser = make_analyser(corpus.language, **self._options)
         encoder = Encoder(self._analyser, self.compiled)
         if self.fields == "flat":
             texts = [[corpus.full_text(position) for position in range(len(corpus))]]
@@ -178,7 +180,7 @@ class LexicalRetriever:
         settings = _read(folder / _SETTINGS)
         described = settings.get("describe", {}) if isinstance(settings, dict) else {}
         if self._analyser is None and isinstance(described.get("analyser"), dict):
-            self._analyser = analyser(str(described["analyser"].get("language", "en")))
+            self._analyser = make_analyser(str(described["analyser"].get("language", "en")), **self._options)
         if not isinstance(settings, dict) or settings.get("format") != _FORMAT:
             raise DatasetError(f"{folder}: not an index of this version; index the corpus again")
         mine = json.loads(json.dumps(self.describe()))

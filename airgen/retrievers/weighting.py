@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.errors import UsageError
+
 __all__ = ["BM25Weighting", "DirichletWeighting", "Field", "Weighting", "lossy_lengths"]
 
 _CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
@@ -68,9 +70,9 @@ class BM25Weighting:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.k1) and self.k1 >= 0):
-            raise ValueError(f"k1 must be 0 or more, not {self.k1}")
+            raise UsageError(f"k1 must be 0 or more, not {self.k1}")
         if not 0 <= self.b <= 1:
-            raise ValueError(f"b must be from 0 to 1, not {self.b}")
+            raise UsageError(f"b must be from 0 to 1, not {self.b}")
 
     def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
         """Of terms that stand in so many of all passages; float64, same shape."""
@@ -79,10 +81,8 @@ class BM25Weighting:
 
     def norms(self, lengths: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
         """What is added to the frequency in the denominator, for each passage."""
-        if self.lossy:
-            lengths = lossy_lengths(lengths)
-        found: NDArray[np.float64] = self.k1 * (1 - self.b + self.b * lengths / mean)
-        return found
+        kept = (lossy_lengths(lengths) if self.lossy else lengths).astype(np.float64)
+        return self.k1 * (1 - self.b + self.b * kept / mean)
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
         """One a posting, float32."""
@@ -110,7 +110,7 @@ class DirichletWeighting:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mu) and self.mu > 0):
-            raise ValueError(f"mu must be more than 0, not {self.mu}")
+            raise UsageError(f"mu must be more than 0, not {self.mu}")
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
         """One a posting, float32."""
