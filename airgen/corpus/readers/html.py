@@ -102,7 +102,7 @@ class _Walk:
                 self.close(tag)
                 continue
             if tag == "-text":
-                self.held.append(node.text_content or "")
+                self.held.append(re.sub(r"\s+", " ", node.text_content or ""))
             elif tag == "br":
                 self.held.append("\n")
             elif tag == "pre":
@@ -129,6 +129,7 @@ class _Walk:
         self.held.clear()
         level = int(tag[1]) if tag in ("h1", "h2", "h3", "h4", "h5", "h6") else 0
         if not text:
+            self._row = self._row and tag != "tr"
             return
         if tag in ("td", "th") and self.found and not self.found[-1].level and self._row:
             self.found[-1] = Block(f"{self.found[-1].text} | {text}")

@@ -68,13 +68,19 @@ def join_pages(pages: list[str]) -> list[str]:
     rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
     edges: Counter[str] = Counter()
     for lines in rows:
-        edges.update({_key(line) for line in {*lines[:2], *lines[-2:]}})
+        depth = _depth(lines)
+        edges.update({_key(line) for line in {*lines[:depth], *lines[-depth:]}})
     often = {key for key, count in edges.items() if len(pages) >= 4 and count * 3 >= len(pages) and key}
     return [_HYPHEN.sub(r"\1\2", "\n".join(_trim(lines, often))) for lines in rows]
 
 
+def _depth(lines: list[str]) -> int:
+    """How many lines at each end can be head or foot: on a page of few lines most are text."""
+    return 2 if len(lines) >= 8 else 1
+
+
 def _trim(lines: list[str], running: set[str]) -> list[str]:
-    for _ in range(2):
+    for _ in range(_depth(lines)):
         for at in (0, -1):
             if lines and (_PAGE_NUMBER.match(lines[at]) or _key(lines[at]) in running):
                 lines = lines[1:] if at == 0 else lines[:-1]

@@ -1,0 +1,39 @@
+"""Small corpora made on the spot, so that every reader is tried on real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airgen.corpus.settings import CorpusSettings
+
+BARE = {
+    "language": "off",
+    "boilerplate": "off",
+    "personal_data": "off",
+    "offensive_share": None,
+    "near_duplicates": None,
+    "exact_duplicates": "off",
+    "min_tokens": 0,
+    "max_tokens": None,
+}
+
+
+def corpus(folder: Path, reader: dict[str, Any], **more: Any) -> CorpusSettings:
+    """Settings of a corpus in `folder`, with all cleaning off unless `clean` says otherwise."""
+    clean = {**BARE, **more.pop("clean", {})}
+    values = {"name": "made", "language": "en", "domain": "test", "licence": "CC0-1.0", "source": "made here"}
+    values |= {"tokenizer": "words", "reader": reader, "clean": clean, **more}
+    settings = CorpusSettings.model_validate(values)
+    settings._base = folder
+    return settings
+
+
+def prose(number: int, words: int = 60) -> str:
+    """A paragraph of made-up words: no two of these share a run of five words."""
+    syllables = ("ka", "lo", "mi", "ru", "te", "sha", "vor", "en", "pi", "dal")
+    made = []
+    for place in range(words):
+        value = number * 7919 + place * 104729
+        made.append("".join(syllables[value // 10**power % 10] for power in range(4)))
+    return " ".join(made) + "."

@@ -1,0 +1,320 @@
+"""Readers on real files of each format, and on everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import duckdb
+import pytest
+from airgen.corpus.readers.epub import EpubReader
+from airgen.corpus.readers.html import HtmlReader, html_blocks
+from airgen.corpus.readers.man import man_blocks
+from airgen.corpus.readers.pdf import PdfReader, join_pages
+from airgen.corpus.readers.records import JsonLinesReader, JsonReader
+from airgen.corpus.readers.tabular import CsvReader, ParquetReader
+from airgen.corpus.readers.texts import MarkdownReader, TextReader
+from airgen.corpus.reading import Place
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped
+
+
+def read(reader: type, folder: Path, **settings: object) -> list[Document | Dropped]:
+    return list(reader(reader.Settings.model_validate(settings), Place(folder, licence="CC0-1.0", language="en")).read())
+
+
+def reasons(rows: list[Document | Dropped]) -> list[str]:
+    return [row.reason for row in rows if isinstance(row, Dropped)]
+
+
+def texts(rows: list[Document | Dropped]) -> list[str]:
+    return [row.text for row in rows if isinstance(row, Document)]
+
+
+def test_json_lines_keep_ids_titles_positions_and_drop_what_is_no_document(tmp_path: Path) -> None:
+    lines = [
+        b'\xef\xbb\xbf{"_id": "a", "title": "T", "text": "first"}',  # a byte order mark
+        b"",
+        b'{"_id": 7, "text": "second"}',
+        b"[1, 2]",
+        b"{not json",
+        b'{"_id": "b", "text": "\xff\xfe broken"}',
+        b'{"_id": "c"}',
+        b'{"_id": "d", "text": 5}',
+        b'{"_id": "e", "text": "\\ud800 lone, and \\u0000 nul"}',
+        b'{"text": "no id"}',
+    ]
+    (tmp_path / "c.jsonl").write_bytes(b"\n".join(lines))
+    rows = read(JsonLinesReader, tmp_path, path="c.jsonl")
+    documents = [row for row in rows if isinstance(row, Document)]
+    assert [(row.id, row.text) for row in documents[:3]] == [("a", "first"), ("7", "second"), ("e", "\ud800 lone, and \0 nul")]
+    assert (documents[0].title, documents[0].position, documents[0].licence) == ("T", "line 1", "CC0-1.0")
+    assert documents[3].id == read(JsonLinesReader, tmp_path, path="c.jsonl")[-1].id and len(documents[3].id) == 16
+    assert reasons(rows) == ["not a JSON object", "not JSON", "broken UTF-8", "missing text", "text is not a string"]
+    assert [row.position for row in rows if isinstance(row, Dropped)] == [f"line {number}" for number in (4, 5, 6, 7, 8)]
+
+
+def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    with path.open("wb") as out:
+        out.write(b'{"_id": "a", "text": "before"}\n{"_id": "b", "text": "')
+        for _ in range(50):
+            out.write(b"x" * (1 << 20))
+        out.write(b'"}\n{"_id": "c", "text": "after"}')
+    rows = read(JsonLinesReader, tmp_path, path="c.jsonl", max_bytes=100_000)
+    assert texts(rows) == ["before", "after"]
+    assert reasons(rows) == ["too large"]
+
+
+def test_a_truncated_gzip_is_an_error_not_a_short_corpus(tmp_path: Path) -> None:
+    data = gzip.compress(b"\n".join(json.dumps({"_id": str(n), "text": f"text {n * n}"}).encode() for n in range(5000)))
+    (tmp_path / "c.jsonl.gz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(CorpusError, match="gzip ends early"):
+        read(JsonLinesReader, tmp_path, path="c.jsonl.gz")
+    (tmp_path / "c.jsonl.gz").write_bytes(data[:100] + b"\0" * 50 + data[150:])
+    with pytest.raises(CorpusError, match="damaged gzip"):
+        read(JsonLinesReader, tmp_path, path="c.jsonl.gz")
+    (tmp_path / "c.jsonl.gz").write_bytes(data)
+    assert len(texts(read(JsonLinesReader, tmp_path, path="c.jsonl.gz"))) == 5000
+
+
+def test_nothing_there_is_an_error_that_says_where(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusError, match="the folder is empty"):
+        read(TextReader, tmp_path, path="empty")
+    with pytest.raises(CorpusError, match="no such file"):
+        read(JsonLinesReader, tmp_path, path="missing.jsonl")
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (tmp_path / "secret.txt").write_text("not part of the corpus")
+    (inside / "a.txt").write_text("part of it")
+    (inside / "b.txt").symlink_to(tmp_path / "secret.txt")
+    rows = read(TextReader, tmp_path / "in", path=".")
+    assert texts(rows) == ["part of it"]
+    assert reasons(rows) == ["link out of the folder"]
+
+
+def test_nested_columns_and_several_texts() -> None:
+    from airgen.corpus.reading import Fields, to_document
+
+    fields = Fields(id="meta.id", title=None, text=["head", "body.lines"])
+    row = {"meta": {"id": 3}, "head": "H", "body": {"lines": ["one", "two"]}}
+    document = to_document(row, fields, Place(Path()), "s", "p")
+    assert isinstance(document, Document)
+    assert (document.id, document.text) == ("3", "H\n\none\ntwo")
+    verses = {"_id": "s1", "verses": [{"t": "a"}, {"t": "b"}, {"other": 1}]}
+    assert isinstance(to_document(verses, Fields(text="verses.t"), Place(Path()), "", ""), Dropped)
+    verses["verses"].pop()  # type: ignore[union-attr]
+    assert to_document(verses, Fields(text="verses.t"), Place(Path()), "", "").text == "a\nb"
+
+
+def test_json_of_a_list_or_of_named_objects(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"data": {"rows": [{"_id": "1", "text": "x"}, "odd"]}}))
+    rows = read(JsonReader, tmp_path, path="a.json", rows="data.rows")
+    assert texts(rows) == ["x"] and reasons(rows) == ["not a JSON object"]
+    (tmp_path / "b.json").write_text(json.dumps({"k1": {"text": "y"}, "k2": {"text": "z"}}))
+    rows = read(JsonReader, tmp_path, path="b.json", fields={"id": "key"})
+    assert [(row.id, row.text) for row in rows] == [("k1", "y"), ("k2", "z")]
+    with pytest.raises(CorpusError, match="set reader.rows"):
+        read(JsonReader, tmp_path, path="a.json", rows="data.none")
+
+
+def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> None:
+    duckdb.execute(
+        f"COPY (SELECT '00' || i AS id, 'T' || i AS title, 'text \"' || i || '\", x' AS body, i AS other FROM range(2500) t(i))"
+        f" TO '{tmp_path}/t.parquet' (FORMAT parquet)"
+    )
+    duckdb.execute(f"COPY (SELECT * FROM '{tmp_path}/t.parquet') TO '{tmp_path}/t.csv' (HEADER)")
+    fields = {"id": "id", "title": "title", "text": "body"}
+    parquet = read(ParquetReader, tmp_path, path="t.parquet", fields=fields)
+    table = read(CsvReader, tmp_path, path="t.csv", fields=fields)
+    assert [(row.id, row.title, row.text) for row in parquet] == [(row.id, row.title, row.text) for row in table]
+    assert (len(parquet), parquet[7].id, parquet[7].text) == (2500, "007", 'text "7", x')
+    assert [row.id for row in read(ParquetReader, tmp_path, path="t.parquet", fields=fields, where="other % 1000 = 3")] == [
+        "003", "001003", "002003"
+    ]  # fmt: skip
+    with pytest.raises(CorpusError, match="no column 'wrong'"):
+        read(ParquetReader, tmp_path, path="t.parquet", fields={"text": "wrong"})
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(CorpusError, match=r"bad\.parquet"):
+        read(ParquetReader, tmp_path, path="bad.parquet", fields=fields)
+
+
+def test_text_files_with_marks_and_wrong_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffwith a mark".encode())
+    (tmp_path / "b.txt").write_bytes("\ufeffsixteen bits".encode("utf-16-le"))
+    (tmp_path / "c.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "d.txt").write_bytes(b"  \n")
+    rows = read(TextReader, tmp_path, path=".")
+    assert texts(rows) == ["with a mark", "sixteen bits"]
+    assert reasons(rows) == ["broken UTF-8", "empty file"]
+    assert texts(read(TextReader, tmp_path, path="c.txt", encoding="latin-1")) == ["café"]
+
+
+def test_markdown_becomes_sections_below_their_headings(tmp_path: Path) -> None:
+    (tmp_path / "guide.md").write_text(
+        "# Guide\n\nIntro [link](http://x.y/z_(a)) and **bold** text.\n\n## Use\n\n```python\n# no heading\nx = 1\n```\n\nDone.\n\n"
+        "Underlined\n----------\n\nLast *words*.\n"
+    )
+    rows = read(MarkdownReader, tmp_path, path=".", split="sections", min_words=1)
+    assert [(row.id, row.title, row.text) for row in rows] == [
+        ("guide#guide", "Guide", "Intro link and bold text."),
+        ("guide#use", "Guide > Use", "# no heading\nx = 1\n\nDone."),
+        ("guide#underlined", "Guide > Underlined", "Last words."),
+    ]
+
+
+PAGE = """<html><head><title>Page</title><style>p {}</style></head><body><nav>Menu <a>Home</a></nav>
+<h1>Head</h1><p>One <b>two</b>
+three.<script>alert(1)</script></p><div class="toc">skip me</div><ul><li>first</li><li>second</li></ul>
+<table><tr><th>a</th><td>b</td></tr><tr><td>c</td><td>d</td></tr></table>
+<pre>x =  1
+  y</pre><dl><dt>term</dt><dd>meaning</dd></dl>stray &lt;tag&gt;<footer>imprint</footer></body></html>"""
+
+
+def test_html_keeps_text_and_drops_furniture() -> None:
+    title, blocks = html_blocks(PAGE, remove=[".toc"])
+    assert title == "Head"
+    assert [block.text for block in blocks] == [
+        "Head", "One two three.", "- first", "- second", "a | b", "c | d", "x =  1\n  y", "term", "meaning", "stray <tag>"
+    ]  # fmt: skip
+    assert blocks[0].level == 1 and blocks[7].joins
+
+
+def test_html_nested_deeper_than_pythons_stack() -> None:
+    _, blocks = html_blocks("<div>" * 5000 + "deep" + "</div>" * 5000)
+    assert [block.text for block in blocks] == ["deep"]
+
+
+def test_html_in_a_declared_encoding_and_without_text(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_bytes('<meta charset="koi8-r"><p>Привет, мир'.encode("koi8-r"))
+    (tmp_path / "b.html").write_text("<html><body><nav>only a menu</nav></body></html>")
+    rows = read(HtmlReader, tmp_path, path=".")
+    assert texts(rows) == ["Привет, мир"]
+    assert reasons(rows) == ["no text in the page"]
+
+
+def pdf(pages: list[list[str]], password: str = "") -> bytes:
+    """A PDF made of text lines, by hand: objects, cross-reference table, trailer."""
+    import pypdf
+
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b""]
+    kids = []
+    for lines in pages:
+        content = b"BT /F1 12 Tf 50 800 Td " + b" ".join(b"(%s) Tj 0 -20 Td" % line.encode() for line in lines) + b" ET"
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
+        font = b"<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 850] /Resources %s /Contents %d 0 R >>"
+        objects.append(page % (font, len(objects)))
+        kids.append(b"%d 0 R" % len(objects))
+    objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
+    out, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, table)
+    out += b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, start)
+    if not password:
+        return out
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(out))
+    writer.encrypt(password, algorithm="RC4-128")
+    locked = io.BytesIO()
+    writer.write(locked)
+    return locked.getvalue()
+
+
+def test_pdf_text_without_running_heads_and_broken_words(tmp_path: Path) -> None:
+    words = ["alpha", "beta", "gamma", "delta", "epsilon"]
+    pages = [["A Running Head", f"The {word} begins and is contin-", "ued here.", f"{n}"] for n, word in enumerate(words)]
+    (tmp_path / "book.pdf").write_bytes(pdf(pages))
+    (row,) = read(PdfReader, tmp_path, path=".")
+    assert isinstance(row, Document)
+    assert row.text == "\n".join(f"The {word} begins and is continued here." for word in words)
+    by_page = read(PdfReader, tmp_path, path=".", split="pages")
+    assert [row.id for row in by_page][:2] == ["book#page=1", "book#page=2"]
+
+
+def test_pdf_with_a_password_damaged_or_scanned_is_dropped_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf([["secret"]], password="x"))
+    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (tmp_path / "c.pdf").write_bytes(pdf([[]]))
+    assert reasons(read(PdfReader, tmp_path, path=".")) == ["password needed", "damaged PDF", "no text in the PDF"]
+
+
+def test_two_pages_have_no_running_head() -> None:
+    assert join_pages(["Title\nsame", "Title\nother"]) == ["Title\nsame", "Title\nother"]
+
+
+def epub(path: Path, entity: bool = False) -> None:
+    container = (
+        '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        '<rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
+    )
+    opf = (
+        '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>'
+        "<dc:title>The Book</dc:title></metadata><manifest>"
+        '<item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>'
+        '<item id="b" href="text/two%20b.xhtml" media-type="application/xhtml+xml"/>'
+        '<item id="a" href="text/one.xhtml" media-type="application/xhtml+xml"/></manifest>'
+        '<spine><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>'
+    )
+    if entity:
+        opf = '<!DOCTYPE p [<!ENTITY e SYSTEM "file:///etc/passwd">]>' + opf
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("META-INF/container.xml", container)
+        book.writestr("OEBPS/book.opf", opf)
+        book.writestr("OEBPS/nav.xhtml", "<p>Contents</p>")
+        book.writestr("OEBPS/text/one.xhtml", "<h1>One</h1><p>First.</p>")
+        book.writestr("OEBPS/text/two b.xhtml", "<h1>Two</h1><p>Second.</p>")
+
+
+def test_epub_in_reading_order(tmp_path: Path) -> None:
+    epub(tmp_path / "b.epub")
+    (whole,) = read(EpubReader, tmp_path, path=".")
+    assert (whole.id, whole.title, whole.text) == ("b", "The Book", "One\n\nFirst.\n\nTwo\n\nSecond.")
+    chapters = read(EpubReader, tmp_path, path=".", split="chapters")
+    assert [(row.id, row.title) for row in chapters] == [("b#1", "The Book > One"), ("b#2", "The Book > Two")]
+
+
+def test_epub_with_entities_or_damage_is_dropped(tmp_path: Path) -> None:
+    epub(tmp_path / "a.epub", entity=True)
+    (tmp_path / "b.epub").write_bytes(b"PK\x03\x04 half a book")
+    assert reasons(read(EpubReader, tmp_path, path=".")) == ["damaged EPUB", "damaged EPUB"]
+
+
+MAN = r""".\" a comment
+.TH LS 1 2022-01-01
+.SH NAME
+ls \- list directory \(lqcontents\(rq
+.SH DESCRIPTION
+Lists \fBall\fR files
+of the
+.BR ls (1)
+family.
+.PP
+.TP
+.B \-a
+show all
+.nf
+  ls \-a
+    x
+.fi
+"""
+
+
+def test_manual_pages_lose_their_marks() -> None:
+    title, blocks = man_blocks(MAN)
+    assert title == "ls(1)"
+    assert [(block.text, block.level) for block in blocks] == [
+        ("NAME", 1), ("ls - list directory “contents”", 0), ("DESCRIPTION", 1), ("Lists all files of the ls(1) family.", 0),
+        ("-a", 0), ("show all", 0), ("  ls -a\n    x", 0),
+    ]  # fmt: skip
+    assert blocks[4].joins
