@@ -130,13 +130,15 @@ def biases(
     corpus: Corpus,
     *,
     depth: int = 10,
+    split: dict[int, frozenset[str]] | None = None,
 ) -> dict[str, float]:
     """Length and lexical preference of the top `depth`, beside corpus and relevant passages.
 
     Lengths are median characters; overlap is the mean share of a query's distinct words that a passage holds.
+    `split` keeps the words of passages from one system to the next.
     """
     places = {key: place for place, key in enumerate(corpus.ids)}
-    split: dict[int, frozenset[str]] = {}
+    split = {} if split is None else split
 
     def overlap(query: frozenset[str], passages: Sequence[int]) -> list[float]:
         for place in passages:

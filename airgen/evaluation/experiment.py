@@ -84,6 +84,11 @@ class Task:
             self.language,
         )
 
+    @cached_property
+    def words(self) -> dict[int, frozenset[str]]:
+        """The words of the passages that were split into words so far."""
+        return {}
+
     @property
     def headline(self) -> str:
         """AIR-Bench's protocol: Recall@10 heads Long-Doc, nDCG@10 all else."""
@@ -207,7 +212,7 @@ def _score(
         versions=library_versions(),
         groups=tuple(by_attribute(scores, task.headline, attributes(task.queries, task.language))),
         negatives_above=negatives_above(judged_hits(run, labels)),
-        biases=biases(run, labels, task.queries, task.corpus),
+        biases=biases(run, labels, task.queries, task.corpus, split=task.words),
         worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
         notes=made.notes,
     )

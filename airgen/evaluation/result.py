@@ -132,8 +132,8 @@ def load_result(paths: Paths) -> Result | None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """JSON with sorted keys, through a temporary file, so that a reader never sees half of it."""
-    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, default=str)
+    """JSON through a temporary file, so that a reader never sees half of it."""
+    text = json.dumps(value, ensure_ascii=False, indent=1, default=str)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
     fresh.replace(path)

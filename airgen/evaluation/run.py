@@ -193,7 +193,7 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     tag = "".join(tag.split()) or "airgen"
     path = Path(path)
     # mtime=0: the same run must give the same bytes.
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, 0) if path.suffix == ".gz" else raw as stream:
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream:
         for query, hits in ranked.items():
             lines = (
                 gap.join((query, "Q0", passage, str(rank), f"{score:.9g}", tag)) + "\n"

@@ -55,7 +55,12 @@ def dataset_table(results: Sequence[Result], comparison: Comparison | None = Non
     headline = results[0].headline
     measures = [headline, *(name for name in results[0].means if name != headline)]
     letters = _letters(comparison) if comparison else {}
-    marks = {name: _marks([result.means[name] for result in results]) for name in measures}
+    # Holes and judged shares say how far to trust the others: they have no best.
+    plain = [""] * len(results)
+    marks = {
+        name: plain if name.startswith(("Hole", "Judged")) else _marks([result.means[name] for result in results])
+        for name in measures
+    }
     rows = []
     for place in sorted(range(len(results)), key=lambda at: -results[at].score):
         result = results[place]

@@ -1,0 +1,64 @@
+"""`airgen compare`: are two runs different?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="A.run B.run...", help="Two or more TREC run files.")],
+    qrels: Annotated[Path, typer.Option(help="Labels as TSV, TREC or JSONL.")],
+    metrics: Annotated[str, typer.Option(help="Measures separated by spaces.")] = "nDCG@10",
+    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Significance level, after Holm.")] = 0.05,
+    samples: Annotated[int, typer.Option(min=100, help="Random sign patterns of Fisher's test.")] = 10_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Compare runs with paired tests, and say how many queries it would take to see a difference.
+
+    Example: airgen compare bm25.run dense.run --qrels scifact/qrels/test.tsv --metrics "nDCG@10 Recall@100"
+    """
+    import json
+    from dataclasses import asdict
+
+    import numpy as np
+
+    from airgen.dataset.beir import read_qrels
+    from airgen.errors import UsageError
+    from airgen.evaluation import parse_measures, read_run, score
+    from airgen.evaluation.significance import compare as test
+    from airgen.evaluation.terminal import columns, pair_lines
+
+    if len(runs) < 2:
+        raise UsageError("two run files or more are compared, one was given")
+    names = [str(path) for path in runs]
+    if len(set(names)) < len(names):
+        raise UsageError("a run file is given twice")
+    labels, wanted = read_qrels(qrels).labels, parse_measures(metrics)
+    scored = [score(read_run(path), labels, wanted) for path in runs]
+    found = {
+        str(measure): test(names, np.stack([scores.of(measure) for scores in scored]), alpha=alpha, samples=samples)
+        for measure in wanted
+    }
+    if as_json:
+        missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
+        value = {"measures": {name: asdict(comparison) for name, comparison in found.items()}, "missing": missing}
+        typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+        return
+    rows = [["run", *found, "missing"]]
+    for name, scores in zip(names, scored, strict=True):
+        rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
+    typer.echo(columns(rows))
+    for measure, comparison in found.items():
+        for pair in comparison.pairs:
+            typer.echo(pair_lines(pair, measure))
+        groups = [group for group in comparison.groups if len(group) > 1]
+        if groups:
+            typer.echo(f"{measure}: cannot be told apart: " + "; ".join(", ".join(group) for group in groups))

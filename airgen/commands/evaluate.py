@@ -1,0 +1,91 @@
+"""`airgen evaluate`: systems on datasets in BEIR format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def evaluate(
+    datasets: Annotated[
+        list[Path], typer.Argument(metavar="DATASET...", help="Directories with corpus.jsonl, queries.jsonl, qrels/.")
+    ],
+    systems: Annotated[Path, typer.Option(help="A systems YAML, such as pipelines/systems-quickstart.yaml.")],
+    out: Annotated[Path, typer.Option(help="Where runs, scores and tables are kept.")] = Path("results"),
+    split: Annotated[str, typer.Option(help="Which qrels.")] = "test",
+    metrics: Annotated[str, typer.Option(help='As in "nDCG@10 R_cap@100"; `air-bench` for its whole protocol.')] = "",
+    top: Annotated[int, typer.Option(min=1, help="How many hits a query each system is asked for.")] = 1000,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this system (repeatable), and what it builds on.")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="The corpus's language where no manifest says it.")] = None,
+    ignore_identical_ids: Annotated[
+        bool, typer.Option("--ignore-identical-ids", help="Leave out hits with the query's own id (ArguAna, Quora).")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what was kept from before.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Run systems on datasets and compare them; what ran before is kept and costs nothing.
+
+    Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
+    """
+    import json
+    from dataclasses import asdict
+
+    from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, load_systems, write_overview
+    from airgen.evaluation import evaluate as run
+    from airgen.evaluation.report import compare_results
+    from airgen.evaluation.tables import overview_table
+    from airgen.evaluation.terminal import ranking
+
+    wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
+    chosen = _chosen(load_systems(systems), only)
+    results = []
+    for dataset in datasets:
+        of_dataset = run(
+            dataset,
+            chosen,
+            out,
+            split,
+            wanted,
+            top=top,
+            ignore_identical_ids=ignore_identical_ids,
+            language=language,
+            folder=systems.resolve().parent,
+            fresh=fresh,
+            progress=None if as_json else lambda line: typer.echo(line, err=True),
+        )
+        results += of_dataset
+        if not as_json:
+            typer.echo(ranking(of_dataset, compare_results(of_dataset)))
+    write_overview(out, results)
+    if as_json:
+        typer.echo(json.dumps([asdict(result) for result in results], ensure_ascii=False, indent=1, default=str))
+        return
+    if len(datasets) > 1:
+        typer.echo(overview_table(results))
+    typer.echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
+
+
+def _chosen(systems: list, only: list[str] | None) -> list:  # type: ignore[type-arg]
+    """The systems asked for with those they build on, in order."""
+    from airgen.errors import UsageError
+    from airgen.registry import closest
+
+    if not only:
+        return systems
+    by_name = {system.name: system for system in systems}
+    if unknown := next((name for name in only if name not in by_name), None):
+        raise UsageError(f"no system {unknown!r} in the file{closest(unknown, list(by_name))}")
+    wanted = set(only)
+    for system in reversed(systems):  # those that build on others come after them
+        if system.name in wanted:
+            wanted.update(system.uses)
+    return [system for system in systems if system.name in wanted]

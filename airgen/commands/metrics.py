@@ -1,0 +1,68 @@
+"""`airgen metrics`: measures of one run file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def metrics(
+    run: Annotated[Path, typer.Argument(help="A TREC run file, gzipped or not.")],
+    qrels: Annotated[Path, typer.Argument(help="Labels as TSV, TREC or JSONL.")],
+    measures: Annotated[
+        str, typer.Option("--metrics", help="Measures separated by spaces; `air-bench` for its whole protocol.")
+    ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
+    by_query: Annotated[bool, typer.Option("--by-query", help="Print every query's scores too.")] = False,
+    ignore_identical_ids: Annotated[
+        bool, typer.Option("--ignore-identical-ids", help="Leave out hits with the query's own id (ArguAna, Quora).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Score a run against labels, with trec_eval's numbers; queries without results count as zero.
+
+    Example: airgen metrics bm25.run scifact/qrels/test.tsv --metrics "nDCG@10 R_cap@100"
+    """
+    import json
+
+    from airgen.dataset.beir import read_qrels
+    from airgen.evaluation import AIR_BENCH, parse_measures, read_run, score
+    from airgen.evaluation.significance import bootstrap_interval
+    from airgen.evaluation.terminal import columns
+
+    wanted = AIR_BENCH if measures == "air-bench" else parse_measures(measures)
+    found = read_run(run)
+    scores = score(found, read_qrels(qrels).labels, wanted, ignore_identical_ids=ignore_identical_ids)
+    names, intervals = [str(measure) for measure in wanted], bootstrap_interval(scores.values).tolist()
+    counts = {
+        "queries": len(scores.query_ids),
+        "missing": scores.missing,
+        "not judged": scores.unjudged,
+        "without relevant": scores.without_relevant,
+        **{name.replace("_", " "): count for name, count in found.notes.items()},
+    }
+    each = {
+        key: dict(zip(names, column, strict=True))
+        for key, column in zip(scores.query_ids, scores.values.T.tolist(), strict=True)
+    }
+    if as_json:
+        value = {"means": scores.means(), "intervals": dict(zip(names, intervals, strict=True)), "counts": counts}
+        typer.echo(json.dumps({**value, "queries": each} if by_query else value, ensure_ascii=False, indent=1))
+        return
+    rows = [["measure", "mean", "95 %"]]
+    for (name, mean), (low, high) in zip(scores.means().items(), intervals, strict=True):
+        rows.append([name, f"{mean:.4f}", f"{low:.4f}-{high:.4f}"])
+    typer.echo(columns(rows))
+    if by_query:
+        typer.echo(
+            columns([["query", *names], *([key, *(f"{v:.4f}" for v in of.values())] for key, of in each.items())])
+        )
+    typer.echo(
+        ", ".join(f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing"))
+    )
