@@ -11,7 +11,7 @@ from pathlib import Path
 from airgen.dataset.files import fsync_tree
 from airgen.errors import DatasetError
 
-__all__ = ["building"]
+__all__ = ["building", "safe_name"]
 
 
 @contextmanager
@@ -86,3 +86,10 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def safe_name(name: str) -> str:
+    """A name that can be a part of a path: no separators, no `..`, not empty. Raises DatasetError."""
+    if not name or name in (".", "..") or any(char in name for char in "/\\\0:"):
+        raise DatasetError(f"{name!r} cannot be a part of a path")
+    return name

@@ -1,0 +1,358 @@
+"""Submissions and the leaderboard: numbers against pytrec_eval and by hand; strangers' zips against every trick."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import struct
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_maker import INFO, make_content
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from airgen.commands.score import measure
+from airgen.dataset.leaderboard import leaderboard, write_leaderboard
+from airgen.dataset.parts import labels_part
+from airgen.dataset.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
+from airgen.dataset.submission import NO_RERANKER, Limits, Results, pack, read_results_tree, read_submission
+from airgen.dataset.write import write_dataset
+from airgen.errors import DatasetError
+
+BASE = Results(
+    "my-model", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}}
+)
+ENTRY = "qa/science/en_weather-notes_test.json"
+
+
+def results(**changes: Any) -> Results:
+    return dataclasses.replace(BASE, **changes)
+
+
+def as_json(one: Results, **changes: Any) -> dict[str, Any]:
+    return {
+        "model_name": one.model,
+        "reranker_name": one.reranker,
+        "benchmark_version": one.version,
+        "task_type": one.task,
+        "domain": one.domain,
+        "language": one.language,
+        "dataset_name": one.dataset,
+        "split": one.split,
+        "search_results": one.hits,
+    } | changes
+
+
+def zip_of(path: Path, *entries: tuple[str, str | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            archive.writestr(name, data)
+    return path
+
+
+def test_packed_and_read_again(tmp_path: Path) -> None:
+    other = results(domain="law", hits={"q": {"d é": 0.25, "e": -1.0}})
+    pack([BASE, other], tmp_path / "a.zip")
+    pack([other, BASE], tmp_path / "b.zip")
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert read_submission(tmp_path / "a.zip") == [other, BASE]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_air_benchmarks_own_files_are_accepted(dataset: Path, tmp_path: Path) -> None:
+    evaluator = pytest.importorskip("air_benchmark.evaluation_utils.evaluator").Evaluator
+    hits = {"q-00": {"doc000": 2.0, "doc005": 1.0}, "q-01": {"doc001": 1.0}}
+    home = tmp_path / "found" / "my-model" / "NoReranker"
+    for split in ("dev", "test"):
+        evaluator.save_search_results(
+            model_name="my-model",
+            reranker_name="NoReranker",
+            search_results=hits,
+            output_path=str(home / "qa" / "science" / f"en_weather-notes_{split}.json"),
+            task_type="qa",
+            domain="science",
+            language="en",
+            dataset_name="weather-notes",
+            split=split,
+            benchmark_version="26.11",
+        )
+    # As its zip_results.py does: everything below {retriever}/{reranker}, but dev.
+    names = [path for path in sorted(home.rglob("*.json")) if not path.name.endswith("dev.json")]
+    path = zip_of(tmp_path / "z.zip", *((str(name.relative_to(home)), name.read_bytes()) for name in names))
+    (read,) = read_submission(path)
+    assert read == results(hits=hits)
+    assert read_results_tree(home) == [read]
+    scored = score_results([read], load_labels([dataset]), measure)
+    assert scored.datasets[0].missing == ("q-03", "q-04")
+
+
+def test_scores_are_trec_evals_with_missing_queries_as_zero(dataset: Path) -> None:
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    labels = load_labels([dataset])
+    hits = {
+        "q-00": {"doc002": 9.0, "doc000": 8.0, "doc001": 7.0},  # the negative first
+        "q-01": {"doc001": 1.0, "doc009": 0.5},
+        "q-03": {"doc011": 1.0},
+        "q-99": {"doc000": 1.0},  # no such query
+    }
+    (scored,) = score_results([results(hits=hits)], labels, measure).datasets
+    judge = pytrec_eval.RelevanceEvaluator(
+        dict(labels[0].qrels), {"ndcg_cut.10", "recall.10", "recip_rank", "map_cut.100"}
+    )
+    theirs = judge.evaluate(hits)
+    assert sorted(theirs) == ["q-00", "q-01", "q-03"]
+    for ours, name in (
+        ("nDCG@10", "ndcg_cut_10"),
+        ("Recall@10", "recall_10"),
+        ("AP@100", "map_cut_100"),
+        ("RR@10", "recip_rank"),
+    ):
+        total = sum(row[name] for row in theirs.values()) / 4  # q-04 has no results and counts as zero
+        assert scored.measures[ours] == pytest.approx(total, abs=1e-6)
+    assert (scored.queries, scored.missing, scored.missing_count, scored.unknown_queries) == (4, ("q-04",), 1, 1)
+    assert scored.unknown_documents == 0
+
+
+def test_labels_part_is_enough_and_documents_are_checked_where_they_are(dataset: Path, tmp_path: Path) -> None:
+    labels_part(dataset, tmp_path / "private", ["test"])
+    bad = results(hits={"q-00": {"doc000": 2.0, "doc777": 1.0}})
+    (whole,) = score_results([bad], load_labels([dataset]), measure).datasets
+    (part,) = score_results([bad], load_labels([tmp_path / "private"]), measure).datasets
+    assert part.measures == whole.measures
+    assert (whole.unknown_documents, part.unknown_documents) == (1, None)
+    with pytest.raises(DatasetError, match="no labels of 'dev'"):
+        load_labels([tmp_path / "private"], "dev")
+    with pytest.raises(DatasetError, match="are there twice"):
+        load_labels([dataset, tmp_path / "private"])
+
+
+def test_other_versions_and_datasets_are_refused_and_absent_ones_named(dataset: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "law", make_content(info=dataclasses.replace(INFO, domain="law")))
+    labels = load_labels([dataset, tmp_path / "law"])
+    assert score_results([BASE], labels, measure).absent == ("qa_law_en/weather-notes test",)
+    with pytest.raises(DatasetError, match=r"results are of version '24\.05', the labels of '26\.11'"):
+        score_results([results(version="24.05")], labels, measure)
+    with pytest.raises(DatasetError, match="no labels for qa_web_en/weather-notes test"):
+        score_results([results(domain="web")], labels, measure)
+
+
+def test_reranking_only_is_of_bm25s_top_100(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", make_content(n_documents=250))
+    labels = load_labels([tmp_path / "d"])
+    first = results(model="BM25", hits={"q-00": {f"doc{i:03d}": 1000.0 - i for i in range(200)}})
+    fine = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(100)}})
+    assert score_results([fine], labels, measure, first=[first]).system_class == "Reranking Only"
+    outside = results(model="BM25", reranker="r", hits={"q-00": {"doc100": 1.0}})
+    with pytest.raises(DatasetError, match="'doc100' of query 'q-00' is not in BM25's top 100"):
+        score_results([outside], labels, measure, first=[first])
+    many = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(101)}})
+    with pytest.raises(DatasetError, match="has 101 hits"):
+        score_results([many], labels, measure)
+    assert score_results([results(model="dense", reranker="r", hits=many.hits)], labels, measure).system_class == (
+        "Retrieval + Reranking"
+    )
+
+
+HUGE = json.dumps(as_json(BASE)).replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([(ENTRY, HUGE)], "unpacks to more than"),
+        ([(f"{i}.txt", "") for i in range(3000)], "3000 entries, at most 2000"),
+        ([("../../etc/x.json", "{}")], "points out of the zip"),
+        ([("/etc/x.json", "{}")], "points out of the zip"),
+        ([("qa\\..\\x.json", "{}")], "points out of the zip"),
+        ([("readme.txt", "x")], "holds no search results"),
+        ([(ENTRY, "{")], "is not JSON"),
+        ([(ENTRY, "[" * 200_000)], "is not JSON"),
+        ([(ENTRY, b"\xff\xfe{}")], "is not JSON"),
+        ([(ENTRY, "[]")], "lacks the object search_results"),
+        ([(ENTRY, json.dumps(as_json(BASE, search_results=[])))], "lacks the object search_results"),
+        ([(ENTRY, json.dumps(as_json(BASE, model_name=7)))], "model_name is missing or is not a short text"),
+        ([(ENTRY, json.dumps(as_json(BASE, domain="law")))], "says of itself that it is qa/law"),
+        ([("qa/law/en_x_test.json", json.dumps(as_json(BASE)))], "which is it"),
+        ([(ENTRY, json.dumps(as_json(results(hits={"q": {"d": float("nan")}}))))], "holds NaN"),
+        ([(ENTRY, json.dumps(as_json(results(hits={"q": {"d": float("-inf")}}))))], "holds -Infinity"),
+        ([(ENTRY, json.dumps(as_json(results(hits={"q": {"d": 1e999}}))))], "holds Infinity"),
+        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", "1e999"))], "no finite number"),
+        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", "1" + "0" * 400))], "no finite number"),
+        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", "true"))], "no finite number"),
+        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", '"9"'))], "no finite number"),
+        ([(ENTRY, json.dumps(as_json(BASE)).replace('"doc000": 1.0', '"a": 1, "a": 2'))], "'a' appears twice"),
+        ([(ENTRY, json.dumps(as_json(results(hits={"q": {str(i): 1.0 for i in range(1001)}}))))], "has 1001 hits"),
+        (
+            [(ENTRY, json.dumps(as_json(BASE))), ("x/" + ENTRY, json.dumps(as_json(BASE)))],
+            "holds qa/science/en_weather-notes_test.json twice",
+        ),
+        (
+            [
+                (ENTRY, json.dumps(as_json(BASE))),
+                ("qa/law/en_weather-notes_test.json", json.dumps(as_json(BASE, domain="law", model_name="other"))),
+            ],
+            "several systems",
+        ),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "zip",
+)
+def test_zips_of_strangers(tmp_path: Path, entries: list[tuple[str, str | bytes]], words: str) -> None:
+    with pytest.raises(DatasetError, match=words):
+        read_submission(zip_of(tmp_path / "z.zip", *entries))
+
+
+def test_a_bomb_whose_headers_lie(tmp_path: Path) -> None:
+    """The directory says 10 bytes; the stream unpacks to 64 MB. Reading stops early."""
+    path = zip_of(tmp_path / "z.zip", (ENTRY, b"0" * 64_000_000))
+    data = bytearray(path.read_bytes())
+    for mark, offset in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        place = data.index(mark) + offset
+        data[place : place + 4] = struct.pack("<I", 10)
+    path.write_bytes(bytes(data))
+    with pytest.raises(DatasetError):
+        read_submission(path)
+
+
+def test_encrypted_broken_and_absent_zips(tmp_path: Path) -> None:
+    path = zip_of(tmp_path / "z.zip", (ENTRY, "{}"))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(DatasetError, match="is encrypted"):
+        read_submission(path)
+    (tmp_path / "no.zip").write_bytes(b"hello")
+    for name in ("no.zip", "absent.zip"):
+        with pytest.raises(DatasetError, match="cannot be read as a zip"):
+            read_submission(tmp_path / name)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_damage_ends_in_anything_but_our_error(tmp_path: Path, data: st.DataObject) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(
+        buffer, "w", data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    ) as archive:
+        archive.writestr(ENTRY, json.dumps(as_json(BASE)))
+    damaged = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / "z.zip").write_bytes(bytes(damaged[: data.draw(st.integers(1, len(damaged)))]))
+    try:
+        (read,) = read_submission(tmp_path / "z.zip", limits=Limits(total_bytes=1_000_000))
+    except DatasetError:
+        return
+    assert read.key and read.hits
+
+
+def test_pack_refuses_what_cannot_be(tmp_path: Path) -> None:
+    for wrong, words in (
+        ([], "no results"),
+        ([BASE, results(domain="law", model="other")], "of one system"),
+        ([BASE, BASE], "two results for the same dataset"),
+        ([results(dataset="../x")], "cannot be a part of a path"),
+        ([results(hits={"q": {"d": float("nan")}})], "no finite number"),
+    ):
+        with pytest.raises(DatasetError, match=words):
+            pack(wrong, tmp_path / "z.zip")
+    assert not (tmp_path / "z.zip").exists()
+
+
+def made(model: str, reranker: str = NO_RERANKER, version: str = "26.11", **values: float) -> SystemScore:
+    """A saved score; `values` are nDCG@10 by domain_language."""
+    rows = [
+        DatasetScore("set", "qa", *key.split("_"), "test", {"nDCG@10": value, "Recall@10": 0.0}, 10)
+        for key, value in values.items()
+    ]
+    return SystemScore(model, reranker, version, tuple(rows))
+
+
+def test_tables_by_class_domain_language(tmp_path: Path) -> None:
+    scores = [
+        made("dense", law_en=0.5, law_fr=0.3, news_en=0.7),
+        made("sparse", law_en=0.6, law_fr=0.6, news_en=0.6),
+        made("half", law_en=0.9),
+        made("BM25", "cross", law_en=0.4, law_fr=0.4, news_en=0.4),
+        made("dense", "cross", law_en=0.8, law_fr=0.8, news_en=0.8),
+        made("dense", version="26.9", law_en=0.1),
+    ]
+    for score in scores:
+        save_score(score, tmp_path)
+    assert sorted(load_scores(tmp_path), key=repr) == sorted(scores, key=repr)
+    tables = leaderboard(load_scores(tmp_path))
+    assert [(table.version, table.system_class) for table in tables] == [
+        ("26.11", "Retrieval Only"),
+        ("26.11", "Reranking Only"),
+        ("26.11", "Retrieval + Reranking"),
+        ("26.9", "Retrieval Only"),
+    ]
+    top = tables[0]
+    assert top.columns == ("domain law", "domain news", "language en", "language fr")
+    assert [(row["rank"], row["model"], row["mean"]) for row in top.rows] == [
+        (1, "sparse", 0.6),
+        (2, "dense", 0.5),
+        (None, "half", None),
+    ]
+    assert top.rows[1]["cells"] == {"domain law": 0.4, "domain news": 0.7, "language en": 0.6, "language fr": 0.3}
+    assert top.rows[2]["cells"] == {"domain law": None, "domain news": None, "language en": None, "language fr": None}
+    assert top.rows[2]["datasets"] == "1 of 3"
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, list[tuple[str, str | None]]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, attrs))
+
+
+def test_names_of_strangers_do_not_reach_the_page_as_markup(tmp_path: Path) -> None:
+    evil = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x00"
+    write_leaderboard([made(evil, evil, law_en=0.5)], tmp_path, title=evil)
+    parser = Tags()
+    parser.feed((tmp_path / "index.html").read_text())
+    tags = {tag for tag, _ in parser.seen}
+    assert tags <= {"html", "meta", "title", "style", "h1", "h2", "h3", "p", "div", "table", "tr", "th", "td", "span"}
+    assert not any(name.startswith("on") for _, attributes in parser.seen for name, _ in attributes)
+    assert "\u202e" not in (tmp_path / "index.html").read_text()
+    assert json.loads((tmp_path / "leaderboard.json").read_text())[0]["rows"][0]["model"] == evil
+    saved = save_score(made("../../evil name", law_en=0.5), tmp_path / "scores")
+    assert saved.parent == tmp_path / "scores"
+
+
+def test_saved_scores_edited_by_hand(tmp_path: Path) -> None:
+    for text in ("{", "[]", '{"format": 1}', '{"format": 9}'):
+        (tmp_path / "x.score.json").write_text(text)
+        with pytest.raises(DatasetError, match="score the submission again"):
+            load_scores(tmp_path)
+    with pytest.raises(DatasetError, match="no scores to show"):
+        write_leaderboard([], tmp_path)
+
+
+def test_commands_from_run_to_page(dataset: Path, tmp_path: Path) -> None:
+    from airgen.commands.leaderboard import app as leaderboard_app
+    from airgen.commands.score import app as score_app
+    from airgen.commands.submit import app as submit_app
+
+    lines = [f"q-{i:02d} Q0 doc{i:03d} 1 2.0 x\nq-{i:02d} Q0 doc{i + 1:03d} 2 1.0 x\n" for i in range(5)]
+    (tmp_path / "a.run").write_text("".join(lines))
+    arguments = ["--dataset", str(dataset), "--run", str(tmp_path / "a.run"), "--model", "perfect"]
+    packed = CliRunner().invoke(submit_app, [*arguments, "--out", str(tmp_path / "a.zip")])
+    assert packed.exit_code == 0, packed.output
+    assert f"{ENTRY}: 4 queries" in packed.stdout  # q-02 is of dev
+    labels_part(dataset, tmp_path / "private", ["test"])
+    scored = CliRunner().invoke(
+        score_app, [str(tmp_path / "a.zip"), "--qrels", str(tmp_path / "private"), "--save", str(tmp_path / "scores")]
+    )
+    assert scored.exit_code == 0, scored.output
+    assert "nDCG@10 1.00000" in scored.stdout
+    page = CliRunner().invoke(leaderboard_app, [str(tmp_path / "scores"), "--json"])
+    assert json.loads(page.stdout)[0]["rows"][0]["mean"] == 1.0
+    assert "perfect" in (tmp_path / "scores" / "index.html").read_text()
