@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
-
-import click
 
 from airgen import __version__
 
@@ -45,66 +42,54 @@ GROUPS = (
 )
 
 
-class Lazy(click.Group):
-    """A group that imports a command's module when the command is called."""
+ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the table's order."""
-        return list(COMMANDS)
+  Turn your own corpus into a retrieval benchmark, and find the retriever that is best for it.
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The click command behind a name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"airgen.commands.{COMMANDS[cmd_name][1]}")
-        import typer
-
-        command: Any = typer.main.get_command(module.app)
-        command.name = cmd_name
-        return command  # type: ignore[no-any-return]
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click does it, with the closest name in the message."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from airgen.registry import closest
-
-            raise click.UsageError(f"no command {args[0]!r}{closest(args[0], list(COMMANDS))}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing anything."""
-        for title, names in GROUPS:
-            with formatter.section(title):
-                formatter.write_dl([(name, COMMANDS[name][0]) for name in names])
+  Start with:   airgen check pipelines/quickstart.yaml
+                airgen run pipelines/quickstart.yaml
+  Help:         airgen COMMAND --help        Version: airgen --version
+  Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable
+"""
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="airgen")
-def app() -> None:
-    """Turn your own corpus into a retrieval benchmark, and find the retriever that is best for it.
-
-    \b
-    Start with:   airgen check pipelines/quickstart.yaml
-                  airgen run pipelines/quickstart.yaml
-    Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable
-    """
+def help_text() -> str:
+    """What `airgen --help` prints; nothing is imported for it."""
+    sections = [
+        "\n".join([f"{title}:", *(f"  {name:<13}{COMMANDS[name][0]}" for name in names)]) for title, names in GROUPS
+    ]
+    return "\n\n".join([ABOUT, *sections])
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; an airgen error is printed as it is, without a traceback."""
+    """Run the command line; an airgen error is printed as it is, without a traceback.
+
+    Always raises SystemExit, with the exit codes that the help names.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words or words[0] in ("-h", "--help"):
+        print(help_text())
+        raise SystemExit(0 if words else 2)
+    if words[0] == "--version":
+        print(f"airgen {__version__}")
+        raise SystemExit(0)
+    name = words[0]
+    if name not in COMMANDS:
+        from airgen.registry import closest
+
+        print(f"airgen: no command {name!r}{closest(name, list(COMMANDS))}; see airgen --help", file=sys.stderr)
+        raise SystemExit(2)
     from airgen.errors import AirgenError
 
     try:
-        code = app.main(arguments, standalone_mode=False)
+        import typer
+
+        module = importlib.import_module(f"airgen.commands.{COMMANDS[name][1]}")
+        typer.main.get_command(module.app).main(args=words[1:], prog_name=f"airgen {name}")
     except AirgenError as error:
-        print(f"airgen: {error}", file=sys.stderr)
+        print("\n".join(f"airgen: {line}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    except click.exceptions.Exit as stop:
-        raise SystemExit(stop.exit_code) from None
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(error.exit_code) from None
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         print("airgen: stopped by the user: run the same command to go on", file=sys.stderr)
         raise SystemExit(3) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
+    raise SystemExit(0)

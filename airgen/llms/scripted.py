@@ -38,31 +38,9 @@ _LENGTHS = (
     ("at least 20 words", 24),
 )
 _FILLER = (
-    "what", "is", "meant", "here", "and", "how", "one", "would", "go", "about", "it", "in", "practice", "when",
-    "nobody", "else", "has", "an", "answer", "yet", "today",
-)  # fmt: skip
-    "what",
-    "is",
-    "meant",
-    "here",
-    "and",
-    "how",
-    "one",
-    "would",
-    "go",
-    "about",
-    "it",
-    "in",
-    "practice",
-    "when",
-    "nobody",
-    "else",
-    "has",
-    "an",
-    "answer",
-    "yet",
-    "today",
-]
+    *("what", "is", "meant", "here", "and", "how", "one", "would", "go", "about", "it", "in", "practice"),
+    *("when", "nobody", "else", "has", "an", "answer", "yet", "today"),
+)
 _COUNT = re.compile(r"\b(one|two|three|four|five|six|seven|\d{1,2})\b[^.\n]{0,40}\bdocuments?\b", re.IGNORECASE)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
@@ -208,12 +186,12 @@ def _hard_negatives(request: Request) -> str:
     random = rng("hard_negative", request.key)
     said = _COUNT.search("\n".join(message.content for message in request.messages))
     n = _NUMBERS.get(said[1].lower(), 0) or int(said[1]) if said else 3
-    words = _keywords(last_block(request), 6, random)
+    query, there = _keywords(last_block(request), 3, random), _keywords(document(request), 40, random)
     documents = []
-    for number in range(1, n + 1):
-        random.shuffle(words)
-        text = f"Unlike what one may think, {' '.join(words)} is another matter (note {number}); see elsewhere."
-        documents.append({"title": " ".join(words[:2]), "text": text})
+    for number in range(n):
+        own = there[number::n] or [f"case{number}"]
+        text = f"Unlike {' '.join(query)}, here {' '.join(own)} is another matter, and number {number} of its kind."
+        documents.append({"title": " ".join([*query[:1], *own[:1]]), "text": text})
     return json.dumps({"documents": documents}, ensure_ascii=False)
 
 

@@ -1,0 +1,55 @@
+"""`airgen check`: is everything there, and what will it cost?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def check(
+    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline to check.")],
+    target: Annotated[int | None, typer.Option(min=1, help="Accepted queries wanted, instead of the YAML's.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Validate settings, prompts, models, extras, keys and disk; estimate calls, tokens and money by stage.
+
+    Example: airgen check pipelines/full.yaml
+    """
+    import json
+    from dataclasses import asdict
+
+    from airgen.runner.estimate import estimate
+    from airgen.runner.job import Job
+    from airgen.runner.preflight import preflight
+
+    job = Job(pipeline, runs, target=target)
+    problems = preflight(job)
+    found = estimate(job)
+    if as_json:
+        typer.echo(json.dumps({"problems": problems, "usd": found.usd, **asdict(found)}, indent=1))
+    else:
+        typer.echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
+        typer.echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
+        for stage in found.stages:
+            usd = "unknown" if stage.usd is None else f"{stage.usd:.4f}"
+            tokens = f"{stage.prompt_tokens:>13,}{stage.completion_tokens:>13,}"
+            typer.echo(f"  {stage.stage:<14}{stage.calls:>9,}{tokens}{usd:>10}")
+        calls = sum(stage.calls for stage in found.stages)
+        total = "unknown" if found.usd is None else f"{found.usd:.4f}"
+        read = sum(stage.prompt_tokens for stage in found.stages)
+        wrote = sum(stage.completion_tokens for stage in found.stages)
+        typer.echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")
+        for line in [*found.warnings, *problems]:
+            typer.echo(f"  ! {line}")
+        if not problems:
+            typer.echo("  everything that it needs is there")
+    if problems:
+        raise typer.Exit(1)

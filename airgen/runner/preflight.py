@@ -1,0 +1,66 @@
+"""Everything that a job needs, looked at before it begins: keys, models, extras, disk, licence."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+
+from airgen.errors import AirgenError
+from airgen.runner.job import Job
+from airgen.settings import LlmSettings, secret
+
+__all__ = ["preflight"]
+
+FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
+
+
+def preflight(job: Job) -> list[str]:
+    """One line for each thing that is missing; nothing is loaded, nothing is asked."""
+    problems: list[str] = []
+
+    def attempt(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except AirgenError as error:
+            problems.extend(str(error).splitlines())
+
+    pipeline, control = job.pipeline, job.pipeline.control
+    for stage in [pipeline.llm, *([control.judge.llm] if control.judge.llm else [])]:
+        attempt(lambda llm=stage: _llm(llm, problems))  # type: ignore[misc]
+    attempt(lambda: job.prompts.get(control.judge.prompt))
+    models = [control.recall.model, *control.rerankers]
+    models += [pipeline.generation.meaning.model] if pipeline.generation.meaning else []
+    for model in models:
+        if isinstance(model, str):
+            attempt(lambda name=model: _local_model(name, problems))  # type: ignore[misc]
+    place = next(folder for folder in [job.directory, *job.directory.resolve().parents] if folder.exists())
+    if shutil.disk_usage(place).free < FREE_BYTES:
+        problems.append(f"{place}: less than 1 GB is free on this disk")
+    return list(dict.fromkeys(problems))
+
+
+def _llm(llm: LlmSettings, problems: list[str]) -> None:
+    if llm.backend == "openai":
+        if llm.base_url is None and llm.api_key_env is None:
+            problems.append("llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable")
+        if llm.api_key_env and not secret(llm.api_key_env):
+            problems.append(f"llm.api_key_env: the environment variable {llm.api_key_env} is not set")
+    elif llm.backend == "embedded":
+        if importlib.util.find_spec("xllamacpp") is None:
+            problems.append("llm.backend embedded needs the package xllamacpp: pip install 'airgen-bench[embedded]'")
+        _local_model(llm.model, problems)
+
+
+def _local_model(name: str, problems: list[str]) -> None:
+    from airgen.models import catalogue, fetched
+
+    needed = {"maxsim": "all-minilm-l6-v2-int8", "splade": "splade-bert-tiny", "dense": "all-minilm-l6-v2-int8"}
+    name = needed.get(name, name)
+    if name == "bm25":
+        return
+    if name in catalogue():
+        if not fetched(name):
+            problems.append(f"the model {name} is not here: airgen models fetch {name}")
+    elif importlib.util.find_spec("sentence_transformers") is None:
+        problems.append(f"the model {name} needs torch and more: pip install 'airgen-bench[models]'")
