@@ -19,6 +19,7 @@ from airgen.errors import ModelError, UsageError
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits, TextKind
 from airgen.retrievers.checks import checked_scores, finite, non_empty
+from airgen.retrievers.memo import Memo
 from airgen.retrievers.onnx_encoder import OnnxEncoder
 from airgen.retrievers.topk import top_k
 
@@ -97,7 +98,8 @@ def _model(model: TokenEmbedder | str, settings: Mapping[str, Any]) -> TokenEmbe
     if "bge-m3" in model.lower():
         from airgen.retrievers.embedders import FlagEmbedder
 
-        return FlagEmbedder(model, **settings)
+        flag: TokenEmbedder = FlagEmbedder(model, **settings)
+        return flag
     return MultiVectorEncoder(model, **settings)
 
 
@@ -149,6 +151,7 @@ class LateInteraction:
         if self._tokens is None:
             raise UsageError("LateInteraction.search before LateInteraction.index: the corpus comes first")
         vectors = self.model.token_vectors(list(queries), "query") if queries else []
+        vectors = [array.astype(np.float16).astype(np.float32) for array in vectors]
         count = len(self._starts) - 1
         scores = np.zeros((len(vectors), count), np.float32)
         first = 0
@@ -173,20 +176,32 @@ class LateInteraction:
 
 
 class MaxSim:
-    """MaxSim as a re-ranker; `model` and settings as for `LateInteraction`."""
+    """MaxSim as a re-ranker; `model` and settings as for `LateInteraction`.
 
-    def __init__(self, model: TokenEmbedder | str = "all-minilm-l6-v2-int8", **settings: Any) -> None:
+    Token vectors of the latest texts are kept, up to `memory_bytes`, so that a passage is encoded once for many
+    queries.
+    """
+
+    def __init__(
+        self, model: TokenEmbedder | str = "all-minilm-l6-v2-int8", *, memory_bytes: int = 1 << 30, **settings: Any
+    ) -> None:
         self.model = _model(model, settings)
         self.name = f"maxsim {self.model.name}"
+        self._encode = Memo(self._halved, lambda array: int(array.nbytes), memory_bytes)
+
+    def _halved(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float16]]:
+        # fp16 as in LateInteraction, so that the same model gives the same scores in both uses.
+        return [array.astype(np.float16) for array in self.model.token_vectors(texts, kind)]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """MaxSim divided by the number of query tokens, shape (n,); each distinct text is encoded once a call."""
-        queries = list(dict.fromkeys(query for query, _ in pairs))
-        passages = list(dict.fromkeys(passage for _, passage in pairs))
-        left = dict(zip(queries, self.model.token_vectors(queries, "query"), strict=True))
-        right = dict(zip(passages, self.model.token_vectors(passages, "passage"), strict=True))
+        """MaxSim divided by the number of query tokens, shape (n,)."""
+        left = self._encode([query for query, _ in pairs], "query")
+        right = self._encode([passage for _, passage in pairs], "passage")
         start = np.zeros(1, np.int64)
-        scores = [maxsim(left[query], right[passage], start)[0] / len(left[query]) for query, passage in pairs]
+        scores = [
+            maxsim(query.astype(np.float32), passage.astype(np.float32), start)[0] / len(query)
+            for query, passage in zip(left, right, strict=True)
+        ]
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:

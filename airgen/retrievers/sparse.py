@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.checks import checked_scores, non_empty
+from airgen.retrievers.memo import Memo
 from airgen.retrievers.splade import NumpySplade, SparseEmbedder, SparseEncoder, SparseRow
 from airgen.retrievers.topk import top_k
 
@@ -118,21 +119,24 @@ class Sparse:
 
 
 class SparseReranker:
-    """Scores pairs by the inner product of their sparse rows; settings as for `Sparse`."""
+    """Scores pairs by the inner product of their sparse rows; settings as for `Sparse`.
 
-    def __init__(self, model: SparseEmbedder | str = "splade-bert-tiny", **settings: Any) -> None:
+    Rows of the latest texts are kept, up to `memory_bytes`.
+    """
+
+    def __init__(
+        self, model: SparseEmbedder | str = "splade-bert-tiny", *, memory_bytes: int = 1 << 28, **settings: Any
+    ) -> None:
         self.model = _model(model, settings)
-        self.name = self.model.name
+        self.name = f"sparse {self.model.name}"
+        self._encode = Memo(self.model.encode, lambda row: int(row[0].nbytes + row[1].nbytes), memory_bytes)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Inner products, shape (n,); each distinct text is encoded once."""
-        queries = {text: None for text, _ in pairs}
-        passages = {text: None for _, text in pairs}
-        left = dict(zip(queries, self.model.encode(list(queries), "query"), strict=True))
-        right = dict(zip(passages, self.model.encode(list(passages), "passage"), strict=True))
-        return checked_scores(
-            [_product(left[query], right[passage]) for query, passage in pairs], len(pairs), self.name
-        )
+        """Inner products, shape (n,)."""
+        left = self._encode([query for query, _ in pairs], "query")
+        right = self._encode([passage for _, passage in pairs], "passage")
+        scores = [_product(query, passage) for query, passage in zip(left, right, strict=True)]
+        return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""

@@ -1,0 +1,297 @@
+"""Re-rankers: cross-encoders with batches by token budget, FlagEmbedding's, a dense model, and any first stage + one.
+
+A re-ranker scores (query, passage) pairs; only the order within one query has a meaning (paper 2.4, step 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.registry import load_extra
+from airgen.retrievers.base import Corpus, Embedder, Hits, Reranker, Retriever, TextKind
+from airgen.retrievers.batching import token_batches
+from airgen.retrievers.checks import checked_scores
+from airgen.retrievers.embedders import loaded, model_place, weights_hash
+from airgen.retrievers.memo import Memo
+from airgen.retrievers.topk import top_k
+
+__all__ = ["CrossEncoder", "DenseReranker", "FlagReranker", "RerankedRetriever"]
+
+_CPU_BUDGET = 1024  # padded tokens a batch: beyond, a CPU only gains padding (benchmarks/rerank.py)
+_GPU_BUDGET = 32_768
+
+
+class CrossEncoder:
+    """A cross-encoder of sentence-transformers, by Hub name or folder.
+
+    All pairs are tokenised once, sorted by their number of tokens and run in batches of at most `token_budget`
+    padded tokens (None: by device). Scores are those of the library's own `predict`, activation included. A model
+    that is not a plain sequence classifier (one with a chat template, say) is given to `predict` as it is.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        max_length: int = 512,
+        token_budget: int | None = None,
+        device: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        if token_budget is not None and token_budget < 1:
+            raise UsageError(f"token_budget is {token_budget}: at least 1 is needed")
+        self.name = model
+        self._max_length, self._budget = max_length, token_budget
+        self._device, self._revision = device, revision
+
+    @cached_property
+    def _model(self) -> Any:
+        library = load_extra("sentence_transformers", f"the re-ranker {self.name!r}")
+        model = loaded(
+            "the re-ranker",
+            self.name,
+            library.CrossEncoder,
+            model_name_or_path=model_place(self.name),
+            max_length=self._max_length,
+            device=self._device,
+            revision=self._revision,
+        )
+        model.eval()
+        return model
+
+    @cached_property
+    def _hash(self) -> str:
+        return weights_hash(model_place(self.name))
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One score a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        model = self._model
+        if not _is_plain_classifier(model):
+            found = model.predict([list(pair) for pair in pairs], show_progress_bar=False)
+            return checked_scores(found, len(pairs), self.name)
+        return checked_scores(self._classified(model, pairs), len(pairs), self.name)
+
+    def _classified(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        torch = load_extra("torch", f"the re-ranker {self.name!r}")
+        encoded = model.tokenizer(
+            [query for query, _ in pairs],
+            [passage for _, passage in pairs],
+            truncation=True,
+            max_length=self._max_length,
+            padding=False,
+        )
+        lengths = [len(ids) for ids in encoded["input_ids"]]
+        device = model.device
+        budget = self._budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
+        padding = {"input_ids": model.tokenizer.pad_token_id or 0}
+        # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
+        left = model.tokenizer.padding_side == "left"
+        scores = np.zeros(len(pairs), np.float32)
+        with torch.inference_mode():
+            for batch in token_batches(lengths, budget):
+                inputs = {
+                    name: torch.from_numpy(
+                        _padded([encoded[name][place] for place in batch], padding.get(name, 0), left)
+                    )
+                    for name in encoded
+                }
+                logits = model.model(**{name: array.to(device) for name, array in inputs.items()}).logits
+                scores[batch] = model.activation_fn(logits.float()).reshape(-1).cpu().numpy()
+        return scores
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, revision, hash of a local one, maximum length."""
+        return {
+            "family": "cross-encoder",
+            "model": self.name,
+            "revision": self._revision,
+            "sha256": self._hash,
+            "max_length": self._max_length,
+        }
+
+
+def _is_plain_classifier(model: Any) -> bool:
+    """Whether tokens in and one logit out is all that the model does."""
+    name = type(getattr(model, "model", None)).__name__
+    return (
+        name.endswith("ForSequenceClassification")
+        and len(model) == 1
+        and model.num_labels == 1
+        and getattr(model.tokenizer, "is_fast", False)
+        and not any((getattr(model, "prompts", None) or {}).values())
+    )
+
+
+def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:
+    width = max(len(row) for row in rows)
+    array = np.full((len(rows), width), value, np.int64)
+    for place, row in enumerate(rows):
+        start = width - len(row) if left else 0
+        array[place, start : start + len(row)] = row
+    return array
+
+
+class FlagReranker:
+    """A re-ranker of FlagEmbedding: bge-reranker ones, LLM-based, layer-wise; raw scores, not squashed."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        max_length: int = 512,
+        batch_size: int = 32,
+        device: str | None = None,
+        fp16: bool = False,
+        model_class: str | None = None,
+    ) -> None:
+        self.name = model
+        self._max_length, self._batch = max_length, batch_size
+        self._device, self._fp16, self._class = device, fp16, model_class
+
+    @cached_property
+    def _model(self) -> Any:
+        library = load_extra("FlagEmbedding", f"the re-ranker {self.name!r}")
+        known = {"model_class": self._class} if self._class else {}
+        return loaded(
+            "the re-ranker",
+            self.name,
+            library.FlagAutoReranker.from_finetuned,
+            model_name_or_path=model_place(self.name),
+            use_fp16=self._fp16,
+            devices=self._device,
+            batch_size=self._batch,
+            max_length=self._max_length,
+            **known,
+        )
+
+    @cached_property
+    def _hash(self) -> str:
+        return weights_hash(model_place(self.name))
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One score a pair, shape (n,). Raises ModelError for NaN or too few scores."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        return checked_scores(self._model.compute_score([list(pair) for pair in pairs]), len(pairs), self.name)
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash of a local one, maximum length, precision."""
+        return {
+            "family": "flag-reranker",
+            "model": self.name,
+            "sha256": self._hash,
+            "max_length": self._max_length,
+            "fp16": self._fp16,
+        }
+
+
+class DenseReranker:
+    """The inner product of an embedder's vectors as a score; vectors of the latest texts are kept."""
+
+    def __init__(
+        self,
+        embedder: Embedder | str | Mapping[str, Any] = "all-minilm-l6-v2-int8",
+        *,
+        memory_bytes: int = 1 << 28,
+    ) -> None:
+        if isinstance(embedder, str | Mapping):
+            from airgen.retrievers.load import load_embedder
+
+            embedder = load_embedder(embedder)
+        self.embedder = embedder
+        self.name = f"dense {embedder.name}"
+        self._encode = Memo(self._rows, lambda row: int(row.nbytes), memory_bytes)
+
+    def _rows(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
+        return list(self.embedder.encode(texts, kind))
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Inner products, shape (n,)."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        left = np.stack(self._encode([query for query, _ in pairs], "query"))
+        right = np.stack(self._encode([passage for _, passage in pairs], "passage"))
+        return checked_scores(np.einsum("ij,ij->i", left, right), len(pairs), self.name)
+
+    def describe(self) -> Mapping[str, object]:
+        """The embedder's settings."""
+        return {"family": "dense", "embedder": dict(self.embedder.describe())}
+
+
+class RerankedRetriever:
+    """A first stage whose best `top` hits are put in a re-ranker's order; what is below keeps its place.
+
+    `first` and `reranker` may be settings, as `load_retriever` and `load_reranker` take them. Scores below the
+    re-ranked part are made to descend from its last one, so that a run file keeps the order.
+    """
+
+    def __init__(
+        self, first: Retriever | Mapping[str, Any], reranker: Reranker | str | Mapping[str, Any], *, top: int = 100
+    ) -> None:
+        from airgen.retrievers.load import load_reranker, load_retriever
+
+        if top < 1:
+            raise UsageError(f"top is {top}: at least 1 is needed")
+        self.first = load_retriever(first) if isinstance(first, Mapping) else first
+        self.reranker = load_reranker(reranker) if isinstance(reranker, str | Mapping) else reranker
+        self.top = top
+        self.name = f"{self.first.name} > {self.reranker.name}"
+        self._corpus: Corpus | None = None
+
+    def index(self, corpus: Corpus) -> None:
+        """Index the first stage; a re-ranker with corpus statistics (bm25) is fitted."""
+        self.first.index(corpus)
+        fit = getattr(self.reranker, "fit", None)
+        if fit is not None:
+            fit(corpus)
+        self._corpus = corpus
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The first stage's hits, its best `top` re-ranked. Raises UsageError before `index`."""
+        if self._corpus is None:
+            raise UsageError("RerankedRetriever.search before RerankedRetriever.index: the corpus comes first")
+        found = self.first.search(queries, max(k, self.top))
+        pairs = [
+            (query, self._corpus.full_text(int(place)))
+            for query, row in zip(queries, found.positions, strict=True)
+            for place in row[: self.top]
+            if place >= 0
+        ]
+        new = checked_scores(self.reranker.score(pairs), len(pairs), self.reranker.name)
+        positions, scores = found.positions.copy(), found.scores.copy()
+        start = 0
+        for row in range(len(positions)):
+            count = int((found.positions[row, : self.top] >= 0).sum())
+            # Ties keep the order of position: the candidates are sorted by it first.
+            candidates = np.sort(found.positions[row, :count])
+            back = np.argsort(found.positions[row, :count], kind="stable")
+            order, values = top_k(new[start : start + count][back], count)
+            positions[row, :count], scores[row, :count] = candidates[order], values
+            rest = np.flatnonzero(positions[row, count:] >= 0) + count
+            if len(rest) and count:
+                scores[row, rest] = _below(scores[row, count - 1], len(rest))
+            start += count
+        return Hits(positions[:, :k], scores[:, :k])
+
+    def describe(self) -> Mapping[str, object]:
+        """Both stages' settings, and how many hits are re-ranked."""
+        return {
+            "family": "rerank",
+            "first": dict(self.first.describe()),
+            "reranker": dict(self.reranker.describe()),
+            "top": self.top,
+        }
+
+
+def _below(score: np.float32, count: int) -> NDArray[np.float32]:
+    """`count` scores that descend strictly from `score`, in steps that fp32 can tell apart."""
+    step = np.float32(max(1e-3, abs(float(score)) * 1e-4))
+    return np.asarray(score - step * np.arange(1, count + 1, dtype=np.float32), np.float32)
