@@ -1,0 +1,71 @@
+"""SIGKILL at every file operation of an export: there is the older dataset, the newer or none, never a half one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_maker import make_content
+
+from airgen.dataset.files import sha256_of
+from airgen.dataset.manifest import load_manifest
+from airgen.dataset.verify import verify
+from airgen.dataset.write import write_dataset
+
+EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
+
+
+def write_and_die(out: Path, at: int) -> bool:
+    """Write the newer dataset in a child that kills itself at its `at`-th file operation; True if it got that far."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal count
+            if event in EVENTS and str(out.parent) in str(arguments[0]):
+                count += 1
+                if count == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        write_dataset(out, make_content(n_documents=20), variants=["positives"])
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def identity(directory: Path) -> str:
+    return sha256_of(directory / "manifest.json")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_every_file_operation(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "wanted" / "d", make_content(n_documents=20), variants=["positives"])
+    write_dataset(tmp_path / "older" / "d", make_content())
+    newer, older = identity(tmp_path / "wanted" / "d"), identity(tmp_path / "older" / "d")
+    seen = set()
+    at = 1
+    while True:
+        home = tmp_path / f"at-{at}"
+        shutil.copytree(tmp_path / "older", home)
+        killed = write_and_die(home / "d", at)
+        if (home / "d").exists():
+            assert verify(home / "d") == []
+            state = identity(home / "d")
+        else:
+            state = "absent"
+        seen.add({newer: "newer", older: "older"}.get(state, state))
+        if not killed:
+            break
+        write_dataset(home / "d", make_content(n_documents=20), variants=["positives"])
+        assert identity(home / "d") == newer
+        assert [path.name for path in home.iterdir()] == ["d"]
+        at += 1
+    assert at > 30
+    assert seen == {"older", "newer", "absent"}
+    assert load_manifest(tmp_path / "wanted" / "d").statistics.passages == 20
