@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import building
-from airgen.dataset.check import check_qrels, check_queries
+from airgen.dataset.check import check_document, check_qrels, check_queries
 from airgen.dataset.content import DatasetContent, QrelRow, QueryRow, check_info
 from airgen.dataset.files import FileWriter, encode_row, sort_by_id, write_text
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, manifest_text
@@ -132,16 +132,23 @@ def _write_corpus(
     missing = set(judged)
     passages = tokens = 0
     last: str | None = None
+
+    def lines() -> Iterator[tuple[str, str]]:
+        nonlocal tokens
+        for row in content.corpus:
+            check_document(row)
+            tokens += count(f"{row.title} {row.text}" if row.title else row.text)
+            yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
+
     scratch = directory / "scratch"
     with FileWriter(directory / "corpus.jsonl") as file:
-        for identifier, line in sort_by_id(_corpus_lines(content.corpus), scratch):
+        for identifier, line in sort_by_id(lines(), scratch):
             if identifier == last:
                 raise DatasetError(f"document id {identifier!r} appears twice in the corpus: ids must be unique")
             last = identifier
             file.write(line)
             missing.discard(identifier)
             passages += 1
-            tokens += count(_text_of(line))
     if scratch.exists():
         scratch.rmdir()
     if not passages:
@@ -150,21 +157,6 @@ def _write_corpus(
         raise DatasetError(f"{len(missing)} labelled document(s) are not in the corpus, {min(missing)!r} for one")
     entries["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
     return passages, tokens
-
-
-def _corpus_lines(rows: Any) -> Iterator[tuple[str, str]]:
-    from airgen.dataset.check import check_document
-
-    for row in rows:
-        check_document(row)
-        yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
-
-
-def _text_of(line: str) -> str:
-    import json
-
-    row = json.loads(line)
-    return f"{row['title']} {row['text']}" if row["title"] else str(row["text"])
 
 
 def _write_queries(directory: Path, queries: Sequence[QueryRow], entries: _Entries) -> None:
