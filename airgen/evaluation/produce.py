@@ -7,7 +7,6 @@ A system that builds on others (`rerank`, `fuse`) is handed their finished runs 
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import DatasetError
 from airgen.evaluation.costs import Costs, array_bytes, described, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.services import checked_results, load_class, search_http, search_python
@@ -87,12 +86,7 @@ def produce(system: SystemSettings, context: Context) -> Made:
     if system.kind == "fuse":
         joined = FuseSystem.model_validate(system.settings)
         return _searched(_fuse(joined, context), context, after=joined.systems)
-    settings = system.settings
-    if isinstance(settings.get("analyser"), Mapping):
-        from airgen.retrievers.analysis import analyser
-
-        settings["analyser"] = analyser(**{"language": context.corpus.language, **settings["analyser"]})
-    return _searched(load_retriever({"kind": system.kind, **settings}), context)
+    return _searched(load_retriever({"kind": system.kind, **system.settings}), context)
 
 
 class _Lookup:
@@ -140,14 +134,8 @@ def _ready(reranker: Any, corpus: Corpus) -> Any:
 
 
 def _fuse(options: FuseSystem, context: Context) -> Retriever:
-    made = resolve("retriever", "fuse")
-    settings: dict[str, Any] = {"method": options.method, "k": options.k, "depth": options.depth}
-    if options.weights is not None:
-        settings["weights"] = options.weights
-    accepted = inspect.signature(made).parameters
-    if unknown := [name for name in settings if name not in accepted]:
-        raise UsageError(f"the installed fusion takes no {', '.join(unknown)}")
-    fused: Retriever = made([_Lookup(name, context) for name in options.systems], **settings)
+    settings = options.model_dump(exclude={"systems"})
+    fused: Retriever = resolve("retriever", "fuse")([_Lookup(name, context) for name in options.systems], **settings)
     return fused
 
 

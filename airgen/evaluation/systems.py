@@ -64,17 +64,18 @@ class RerankSystem(_Options):
 
 
 class FuseSystem(_Options):
-    """Join other systems' rankings: reciprocal rank fusion, or a weighted sum of scaled scores."""
+    """Join other systems' rankings: reciprocal rank fusion (with its constant), or a weighted sum of scores."""
 
     systems: list[str] = Field(min_length=2)
     method: Literal["rrf", "sum"] = "rrf"
-    weights: list[float] | None = None
-    k: int = Field(default=60, ge=1, description="the constant of RRF")
+    weights: list[float] = []
+    constant: float = Field(default=60.0, ge=0)
+    normalisation: Literal["min-max", "z-score", "none"] = "min-max"
     depth: int = Field(default=1000, ge=1)
 
     @model_validator(mode="after")
     def _one_weight_each(self) -> FuseSystem:
-        if self.weights is not None and len(self.weights) != len(self.systems):
+        if self.weights and len(self.weights) != len(self.systems):
             raise ValueError(f"{len(self.weights)} weights for {len(self.systems)} systems")
         return self
 

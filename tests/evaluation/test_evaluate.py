@@ -137,6 +137,12 @@ def test_reranking_and_fusion_use_the_first_stage_once(dataset, tmp_path):
         before, after = [passage for passage, _ in found], [passage for passage, _ in hits[query]]
         assert sorted(after[:2]) == sorted(before[:2])
         assert after[2:] == before[2:]
+    fused = {"name": "fused", "kind": "fuse", "systems": ["bm25", "again"], "method": "rrf", "weights": [1, 1]}
+    (joined,) = evaluate(dataset, systems(fused, BM25, wanted[0].model_dump()), tmp_path / "out")[:1]
+    for query, found in read_run(joined.paths.run).items():
+        ranks = [{p: rank for rank, (p, _) in enumerate(one[query], 1)} for one in (top, hits)]
+        for passage, value in found:
+            assert value == pytest.approx(sum(1 / (60 + of[passage]) for of in ranks), rel=1e-6)
     # A change below is a change above.
     changed = systems(wanted[0].model_dump(), BM25 | {"b": 0.1})
     lines.clear()
