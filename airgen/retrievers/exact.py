@@ -22,7 +22,10 @@ __all__ = ["search", "search_faiss"]
 _CHUNK = 4096  # rows converted and multiplied at once: 6 MB of fp32 at 384 dimensions
 _BLOCK = 256  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
 _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
-_PAD = 16  # queries are padded to a multiple, so that BLAS treats a lone query as one of many: equal bits
+# Both sides are padded to these multiples: below them BLAS changes to kernels that add in another order, and a
+# query would get other last bits alone than among others, or another corpus size other bits for old passages.
+_PAD_QUERIES = 16
+_PAD_ROWS = 128
 
 
 def search(
@@ -65,7 +68,7 @@ def search(
 def _plan(dim: int, k: int, queries: int, memory: int) -> tuple[int, int]:
     """Rows a chunk, and queries a pass, that fit in `memory` bytes."""
     chunk = _CHUNK
-    while chunk > 64 and chunk * (dim * 6 + _BLOCK * 4) > memory // 2:
+    while chunk > _PAD_ROWS and chunk * (dim * 6 + _BLOCK * 4) > memory // 2:
         chunk //= 2
     a_query = TopK.capacity(k) * 8 + dim * 4
     batch = max(1, (memory // 2) // a_query)
@@ -81,20 +84,27 @@ def _one_pass(
     chunk: int,
     compiled: bool,
 ) -> Hits:
-    padded = np.zeros((-(-len(queries) // _PAD) * _PAD, queries.shape[1]), np.float32)
-    padded[: len(queries)] = queries
+    padded = _padded(queries, _PAD_QUERIES)
     best = TopK(len(queries), k, compiled)
     for start in range(0, n, chunk):
         end = min(start + chunk, n)
         some = matrix[start:end] if rows is None else matrix[rows[start:end]]
-        part = np.ascontiguousarray(some, dtype=np.float32)
+        part = _padded(some, _PAD_ROWS)
         if not np.isfinite(part.sum(dtype=np.float32)):  # NaN and infinity survive a sum
             bad = start + int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])
             raise ModelError(f"the embedding at position {bad} holds NaN or infinity")
         for first in range(0, len(padded), _BLOCK):
             scores = padded[first : first + _BLOCK] @ part.T
-            best.feed(scores[: len(queries) - first], start, first)
+            best.feed(scores[: len(queries) - first, : end - start], start, first)
     return best.hits()
+
+
+def _padded(rows: NDArray[Any], multiple: int) -> NDArray[np.float32]:
+    """The rows as fp32, with rows of zeros up to a multiple."""
+    padded = np.empty((-(-len(rows) // multiple) * multiple, rows.shape[1]), np.float32)
+    padded[: len(rows)] = rows
+    padded[len(rows) :] = 0
+    return padded
 
 
 def search_faiss(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> Hits:

@@ -63,6 +63,7 @@ class TopK:
     def feed(self, scores: NDArray[np.float32], start: int, first: int = 0) -> None:
         """Scores of shape (m, c): of the queries from `first` on, for the positions from `start` on."""
         end = first + len(scores)
+        scores = np.ascontiguousarray(scores)  # one memory layout, one compiled form
         self._collect(scores, start, self.keys[first:end], self.fill[first:end], self.floor[first:end], self.k)
 
     def hits(self) -> Hits:

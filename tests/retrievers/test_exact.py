@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import ModelError
+from airgen.retrievers import exact, topk
+from airgen.retrievers.exact import search
+
+
+def vectors(count: int, dim: int = 24, seed: int = 0) -> np.ndarray:
+    rows = np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_equals_a_full_sort() -> None:
+    rows, queries = vectors(9000).astype(np.float16), vectors(5, seed=1)
+    hits = search(rows, queries, 50)
+    scores = queries @ rows.astype(np.float32).T
+    for query in range(5):
+        best = np.argsort(-scores[query], kind="stable")[:50]
+        assert hits.positions[query].tolist() == best.tolist()
+        assert np.allclose(hits.scores[query], scores[query][best], atol=1e-6)
+
+
+def test_a_corpus_larger_than_the_memory_allowed(tmp_path: Path) -> None:
+    rows = vectors(60_000).astype(np.float16)
+    rows.tofile(tmp_path / "rows")
+    mapped = np.memmap(tmp_path / "rows", np.float16, "r", shape=rows.shape)
+    queries = vectors(40, seed=2)
+    allowed = 400_000  # bytes; the rows have 2.9 million, and the 40 queries need two passes
+    assert exact._plan(24, 10, 40, allowed)[1] < 40
+    tracemalloc.start()
+    little = search(mapped, queries, 10, memory_bytes=allowed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < allowed
+    much = search(rows, queries, 10)
+    assert np.array_equal(little.positions, much.positions)
+    assert np.array_equal(little.scores, much.scores)
+
+
+@pytest.mark.parametrize("memory", [1, 300_000, 1 << 30])
+def test_a_query_alone_gets_the_bits_it_gets_among_others(memory: int) -> None:
+    rows, queries = vectors(3000, 384).astype(np.float16), vectors(70, 384, seed=3)
+    together = search(rows, queries, 20)
+    for query in (0, 33, 69):
+        alone = search(rows, queries[query : query + 1], 20, memory_bytes=memory)
+        assert np.array_equal(alone.positions[0], together.positions[query])
+        assert np.array_equal(alone.scores[0], together.scores[query])
+
+
+def test_the_compiled_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    if topk._compiled() is None:
+        pytest.skip("numba is not installed")
+    rows, queries = vectors(6000), vectors(9, seed=4)
+    plain = search(rows, queries, 100)
+    monkeypatch.setattr(exact, "_COMPILE_FROM", 0)
+    compiled = search(rows, queries, 100)
+    assert np.array_equal(plain.positions, compiled.positions)
+    assert np.array_equal(plain.scores, compiled.scores)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 5), st.integers(1, 50), st.integers(0, 1000))
+def test_any_shape(count: int, queries: int, k: int, seed: int) -> None:
+    # Few distinct rows, so that there are ties.
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-1, 2, (count, 4)).astype(np.float16)
+    asked = rng.integers(-1, 2, (queries, 4)).astype(np.float32)
+    hits = search(rows, asked, k)
+    assert hits.positions.shape == hits.scores.shape == (queries, k)
+    for query in range(queries):
+        scores = rows.astype(np.float32) @ asked[query]
+        best = sorted(range(count), key=lambda place: (-scores[place], place))[:k]
+        assert hits.positions[query].tolist() == best + [-1] * (k - len(best))
+        assert hits.scores[query, len(best) :].tolist() == [-np.inf] * (k - len(best))
+
+
+def test_rows_in_another_order() -> None:
+    rows, queries = vectors(500), vectors(3, seed=5)
+    order = np.random.default_rng(0).permutation(500)[:321]
+    chosen, plain = search(rows, queries, 12, rows=order), search(rows[order], queries, 12)
+    assert np.array_equal(chosen.positions, plain.positions)
+    assert np.array_equal(chosen.scores, plain.scores)
+
+
+def test_bad_input() -> None:
+    rows = vectors(10)
+    with pytest.raises(ModelError, match=r"\(1, 23\)"):
+        search(rows, vectors(1, 23), 3)
+    with pytest.raises(ModelError, match="k is 0"):
+        search(rows, rows[:1], 0)
+    rows[7, 3] = np.nan
+    with pytest.raises(ModelError, match="position 7"):
+        search(rows, vectors(1), 3)
+    with pytest.raises(ModelError, match="query"):
+        search(vectors(3), rows[7:8], 3)
+    rows[7, 3] = np.inf
+    with pytest.raises(ModelError, match="position 7"):
+        search(rows, vectors(1), 3)
+
+
+def test_faiss_agrees() -> None:
+    pytest.importorskip("faiss")
+    rows, queries = vectors(2000).astype(np.float16), vectors(4, seed=6)
+    theirs, ours = exact.search_faiss(rows, queries, 25), search(rows, queries, 25)
+    assert np.array_equal(theirs.positions, ours.positions)
+    assert np.allclose(theirs.scores, ours.scores, atol=1e-6)
