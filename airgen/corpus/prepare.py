@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -64,8 +65,11 @@ def _counted(
 
 
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
-    with tempfile.TemporaryDirectory(prefix="airgen-corpus-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
         line = steps(settings, Path(folder))
+        for step in line:
+            if hasattr(step, "close"):
+                stack.callback(step.close)
         while batch := list(islice(rows, BATCH)):
             yield from _clean(settings, line, batch)
 

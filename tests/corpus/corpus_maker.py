@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,5 @@ def corpus(folder: Path, reader: dict[str, Any], **more: Any) -> CorpusSettings:
 def prose(number: int, words: int = 60) -> str:
     """A paragraph of made-up words: no two of these share a run of five words."""
     syllables = ("ka", "lo", "mi", "ru", "te", "sha", "vor", "en", "pi", "dal")
-    made = []
-    for place in range(words):
-        value = number * 7919 + place * 104729
-        made.append("".join(syllables[value // 10**power % 10] for power in range(4)))
-    return " ".join(made) + "."
+    draw = random.Random(number)
+    return " ".join("".join(draw.choices(syllables, k=4)) for _ in range(words)) + "."

@@ -5,7 +5,7 @@
         def judge(self, items): return [KEEP if item.tokens >= 20 else Verdict(False, "too short") for item in items]
 
 Steps work on batches, because the fast ones are vectorised; what they say of one document depends on that
-document and on earlier ones only, never on how the batches fall.
+document and on earlier ones only, never on how the batches fall. A step that holds files has `close()`.
 """
 
 from __future__ import annotations

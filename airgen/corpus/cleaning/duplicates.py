@@ -60,6 +60,9 @@ class _Seen:
             self._table.relax()
         return found
 
+    def close(self) -> None:
+        self._log.close()
+
 
 class DuplicateIds:
     """An id names one document: a later one with the same id goes."""
@@ -68,6 +71,7 @@ class DuplicateIds:
 
     def __init__(self, folder: Path) -> None:
         self._seen = _Seen(folder, "ids")
+        self.close = self._seen.close
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
         """Verdicts for a batch."""
@@ -85,6 +89,7 @@ class ExactDuplicates:
 
     def __init__(self, folder: Path) -> None:
         self._seen = _Seen(folder, "exact")
+        self.close = self._seen.close
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
         """Verdicts for a batch."""
@@ -103,6 +108,7 @@ class NearDuplicates:
         self._permutations = settings.bands * settings.rows
         self._table = DiskTable(folder, "bands")
         self._log = IdLog(folder, "near", self._permutations)
+        self.close = self._log.close
         self._batches = 0
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:

@@ -21,7 +21,7 @@ __all__ = ["Language", "identify"]
 # Standards that one text often belongs to alike: a Malay label on an Indonesian text is no other language.
 _ALIKE = {"id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"}}
 _SHORT, _LONG = 200, 2000  # characters looked at first, and where that is not clear
-_MIN_LETTERS = 20
+_EVIDENCE = 24  # bytes of letters in UTF-8: a Korean syllable says more than a Latin letter
 _WORD_LIKE = re.compile(r"[^\W\d_]")
 
 
@@ -62,7 +62,7 @@ class Language:
         labels, scores = self._predict(" ".join(text[start : start + _SHORT].split()))
         if labels and labels[0][9:] in self._wanted and scores[0] >= 0.8:
             return KEEP
-        if len(_WORD_LIKE.findall(text[:_LONG])) < _MIN_LETTERS:
+        if len("".join(_WORD_LIKE.findall(text[:_LONG])).encode("utf-8", "replace")) < _EVIDENCE:
             return KEEP  # numbers, code, a name: no evidence of another language
         found, score = identify(text)
         if found in self._wanted or score < self._confidence:

@@ -80,11 +80,11 @@ def _rule(kind: str, pattern: str, holds: Callable[[str], bool], hint: Callable[
 
 
 _PHONE = (
-    r"(?<![\w.,/:+-])(?:"
+    r"(?<![\w.,/:+-])(?<!\d )(?:"
     r"(?:\+|00)[1-9]\d{0,2}[ .\-/]?(?:\(0\)[ ]?)?(?:\(?\d{1,4}\)?[ .\-/]?){1,4}\d{2,4}"  # international
     r"|\(\d{2,5}\)[ ]?\d{3,4}[ .-]?\d{3,4}"  # (030) 1234567
     r"|[2-9]\d{2}[.-][2-9]\d{2}[.-]\d{4}"  # North America
-    r"|0\d{1,4}[ /-]\d{2,4}(?:[ -]?\d{2,4}){1,3}"  # national with trunk 0
+    r"|0[1-9]\d{0,3}[ /-]\d{2,4}(?:[ -]?\d{2,4}){1,3}"  # national with trunk 0
     r"|1[3-9]\d{9}"  # Chinese mobile
     r")(?![\w/-]|[.,:]\d)"
 )

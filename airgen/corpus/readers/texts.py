@@ -105,7 +105,7 @@ class FileReader:
 class TextReader(FileReader):
     """Plain text; the title is the file's name. Paragraphs are parted by blank lines."""
 
-    suffixes = (".txt", ".text", ".txt.gz", ".rst")
+    suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """One document, or its paragraphs packed into sections."""

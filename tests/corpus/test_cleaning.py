@@ -1,0 +1,179 @@
+"""Cleaners on texts whose right answer is known."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from airgen.corpus.cleaning.base import Item
+from airgen.corpus.cleaning.boilerplate import judge_text
+from airgen.corpus.cleaning.identifiers import aadhaar, card, chinese_id, french_id, iban, social_security, spanish_id
+from airgen.corpus.cleaning.language import Language
+from airgen.corpus.cleaning.length import Length
+from airgen.corpus.cleaning.normalise import normalise
+from airgen.corpus.cleaning.offensive import Offensive, has_list, word_list
+from airgen.corpus.cleaning.personal import DropPersonal, mask
+from airgen.records import Document
+from corpus_maker import prose
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def one(step: object, text: str) -> tuple[bool, str]:
+    verdict = step.judge([Item(Document("d", text))])[0]  # type: ignore[attr-defined]
+    return verdict.keep, verdict.reason
+
+
+def test_lengths_are_inclusive() -> None:
+    step = Length(5, 10)
+    verdicts = step.judge([Item(Document("d", "x"), tokens) for tokens in (4, 5, 10, 11)] + [Item(Document("d", ""), 7)])
+    assert [(verdict.keep, verdict.reason) for verdict in verdicts] == [
+        (False, "too short"), (True, ""), (True, ""), (False, "too long"), (False, "empty")
+    ]  # fmt: skip
+
+
+@given(st.text())
+def test_normalised_text_is_clean_and_stays_as_it_is(text: str) -> None:
+    found = normalise(text)
+    assert normalise(found) == found
+    assert not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in found.replace("\n", ""))
+    assert "\n\n\n" not in found and found == found.strip()
+    found.encode()  # no lone surrogates
+
+
+@pytest.mark.parametrize(
+    "raw, clean",
+    [
+        ("\x1b[31mred\x1b[0m and \x1b]0;title\x07plain", "red and plain"),
+        ("  indented first\n    code  here\t x", "indented first\n    code here x"),
+        ("e\u0301te\u0301", "été"),
+        ("می\u200cخواهم", "می\u200cخواهم"),  # a zero-width non-joiner is spelling
+        ("a\u202eb\u200bc\u00add", "abcd"),
+        ("\ud800x", "\ufffdx"),
+        ("one\u2028two\rthree\x0cfour", "one\ntwo\nthree\nfour"),
+    ],
+)
+def test_normalising(raw: str, clean: str) -> None:
+    assert normalise(raw) == clean
+
+
+@pytest.mark.parametrize(
+    "text, masked",
+    [
+        ("Write to ann.b+c@mail.example.co.uk.", "Write to <EMAIL>."),
+        ("IBAN DE89 3704 0044 0532 0130 00 please", "IBAN <IBAN> please"),
+        ("card 4111 1111 1111 1111, ok", "card <CARD>, ok"),
+        ("Call +49 30 901820 or (030) 9018-2000 now", "Call <PHONE> or <PHONE> now"),
+        ("call 212-555-0187.", "call <PHONE>."),
+        ("from 8.8.8.8 port 53", "from <IP> port 53"),
+        ("via 2001:4860:4860:0:0:0:0:8888 today", "via <IP> today"),
+        ("SSN 219-09-9999.", "SSN <ID>."),
+        ("DNI 12345678Z", "DNI <ID>"),
+        ("NIR 2 69 05 49 588 157 80", "NIR <ID>"),
+        ("身份证 11010519491231002X。", "身份证 <ID>。"),
+        ("手机13812345678联系", "手机13812345678联系"),  # glued to letters: not told from a longer number
+        ("电话：13812345678。", "电话：<PHONE>。"),
+    ],
+)
+def test_personal_data_is_masked(text: str, masked: str) -> None:
+    assert mask(text).text == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Version 3.11.2 of 2023-02-07, 10,000,000 rows, ISBN 978-3-16-148410-0.",
+        "card 1234 5678 9012 3456, order 4111 1111 1111 1112",  # wrong check digits
+        "the mask 255.255.255.0, the host 127.0.0.1 and 192.168.1.10",
+        "pi is 3.141592653589793, year 1999/2000, pages 100-120, 1914-1918",
+        "user@localhost and a@b",
+        "IBAN DE00 3704 0044 0532 0130 00",
+        "at 12:30:45, 00:1B:44:11:3A:B7 is a MAC address",
+        "SSN 000-12-3456 and 123-45-6789-0",
+        "DOI 10.1000/182, RFC 2822, ISO 8601:2004",
+        "the range 0x7fffffff to 0xffffffff, 1234567890123456789012",
+    ],
+)
+def test_what_is_no_personal_data_stays(text: str) -> None:
+    assert mask(text).text == text
+
+
+def test_names_after_titles() -> None:
+    assert mask("Yesterday Mrs. Ada King Lovelace met Dr Babbage.", "titles").text == "Yesterday Mrs. <NAME> met Dr <NAME>."
+    assert mask("Herr von Humboldt, Frau Müller-Lüdenscheidt und M. Dupont", "titles").text == (
+        "Herr von Humboldt, Frau <NAME> und M. <NAME>"
+    )
+    assert mask("王小明先生说", "titles", "zh").text == "<NAME>先生说"
+    assert mask("Mrs. Ada Lovelace").text == "Mrs. Ada Lovelace"
+
+
+def test_dropping_says_what_kinds_and_never_the_data() -> None:
+    verdict = DropPersonal("off", "en").judge([Item(Document("d", "a@b.org, c@d.org, 8.8.8.8"))])[0]
+    assert (verdict.keep, verdict.detail) == (False, "2 EMAIL, 1 IP")
+
+
+@pytest.mark.parametrize(
+    "check, good",
+    [(card, "378282246310005"), (iban, "GB82WEST12345698765432"), (aadhaar, "2341 2341 2346"), (spanish_id, "X1234567L"),
+     (french_id, "255081416802538"), (chinese_id, "440524188001010014"), (social_security, "078-05-1120")],
+)  # fmt: skip
+def test_check_digits_accept_a_known_number_and_no_neighbour(check: object, good: str) -> None:
+    assert check(good)  # type: ignore[operator]
+    if check is not social_security:  # which has no check digit
+        place = next(at for at in range(len(good) - 1, 0, -1) if good[at].isdigit())
+        for digit in set("0123456789") - {good[place]}:
+            assert not check(good[:place] + digit + good[place + 1 :])  # type: ignore[operator]
+
+
+SENTENCES = {
+    "en": "The committee shall publish its report before the end of the year.",
+    "zh": "委员会应当在年底之前公布其报告，并说明理由。请各部门认真执行。",
+    "es": "El comité publicará su informe antes de que termine el año.",
+    "fr": "Le comité publiera son rapport avant la fin de l'année.",
+    "de": "Der Ausschuss veröffentlicht seinen Bericht vor dem Ende des Jahres.",
+    "ru": "Комитет должен опубликовать свой отчёт до конца года.",
+    "ja": "委員会は年末までに報告書を公表しなければなりません。",
+    "ko": "위원회는 연말까지 보고서를 발표해야 합니다.",
+    "ar": "يجب على اللجنة أن تنشر تقريرها قبل نهاية العام.",
+    "fa": "کمیته باید گزارش خود را پیش از پایان سال منتشر کند.",
+    "id": "Panitia harus menerbitkan laporannya sebelum akhir tahun ini berakhir.",
+    "hi": "समिति को वर्ष के अंत से पहले अपनी रिपोर्ट प्रकाशित करनी चाहिए।",
+    "bn": "কমিটিকে বছরের শেষ হওয়ার আগে তার প্রতিবেদন প্রকাশ করতে হবে।",
+}
+
+
+@pytest.mark.parametrize("language", sorted(SENTENCES))
+def test_each_language_keeps_its_own_and_drops_the_others(language: str) -> None:
+    pytest.importorskip("fasttext")
+    step = Language(language, 0.5)
+    kept = {other for other, text in SENTENCES.items() if one(step, text)[0]}
+    assert kept == {language}
+
+
+def test_no_verdict_without_evidence() -> None:
+    pytest.importorskip("fasttext")
+    assert one(Language("de", 0.5), "x = 1 + 2; 0x7f 1999")[0]
+
+
+def test_boilerplate() -> None:
+    assert judge_text(prose(1)).keep
+    assert judge_text("\n".join(f"Link {n}" for n in range(10))).reason == "list of links or headings"
+    assert judge_text("| 1 | 2 |\n| 3.5 | 4 |\n" * 3).reason == "few letters"
+    assert judge_text("See https://example.org/a/very/long/path/index.html and www.example.org/x now").reason == "mostly links"
+    assert judge_text("We use cookies. Read our privacy policy. Sign up for the newsletter.").reason == "page furniture"
+    assert judge_text("A privacy policy tells people what is stored. " + prose(2, 80)).keep
+    assert judge_text("\n".join(["A repeated line of the page header."] * 4 + [prose(3)] * 2)).reason == "repeated lines"
+    assert judge_text("buy it now " * 20).reason == "repetition"
+    assert judge_text(SENTENCES["zh"] * 2).keep and judge_text(SENTENCES["bn"]).keep
+
+
+def test_offensive_text_goes_by_share() -> None:
+    pytest.importorskip("glin_profanity")
+    assert has_list("de") and not has_list("bn")
+    assert {language for language in SENTENCES if word_list(language)} == set(SENTENCES) - {"id", "bn"}
+    word = next(word for word in sorted(word_list("en")) if word.isalpha() and len(word) > 5)
+    step = Offensive("en", 0.02)
+    assert one(step, f"{word} {prose(4, 30)} {word}") == (False, "offensive")
+    assert one(step, f"{word} {prose(4, 200)} {word}")[0]  # two words of two hundred: a quotation
+    assert one(step, word)[0]
+    assert one(step, SENTENCES["en"])[0]
