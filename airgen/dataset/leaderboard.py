@@ -130,6 +130,7 @@ p { color: #57606a; margin-top: .2rem }
 .wide { overflow-x: auto } table { border-collapse: collapse; width: 100% }
 th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap }
 th { background: #f6f8fa; font-weight: 600 } th.l, td.l { text-align: left }
+th.group { text-align: center; border-left: 1px solid #d8dee4 }
 td.mean { font-weight: 600 } td.best { background: #dafbe1 } tr:hover td { background: #f6f8fa }
 tr:hover td.best { background: #c7f5d1 } .warn { color: #9a6700 }
 @media (prefers-color-scheme: dark) {
@@ -146,7 +147,7 @@ def _page(tables: Sequence[Table], title: str) -> str:
         '<meta name=viewport content="width=device-width">\n'
         f"<title>{_safe(title)}</title>\n<style>{_STYLE}</style>\n<h1>{_safe(title)}</h1>\n"
         "<p>Scores times 100, on labels that are private. A query without results counts as zero. "
-        "The best of each column is marked.</p>\n"
+        "The best of each column is marked; −3 beside the number of datasets stands for three such queries.</p>\n"
     )
     parts = [head]
     version = ""
@@ -163,15 +164,21 @@ def _html_table(table: Table) -> str:
     with_reranker = any(row["reranker"] != NO_RERANKER for row in table.rows)
     best = {name: max((row["cells"][name] or 0.0 for row in table.rows), default=0.0) for name in table.columns}
     best[""] = max((row["mean"] or 0.0 for row in table.rows), default=0.0)
-    header = ["<th>#", "<th class=l>model"] + ["<th class=l>re-ranker"] * with_reranker
-    header += ["<th>mean", *(f"<th>{_safe(name)}" for name in table.columns), "<th>datasets"]
-    lines = ["<div class=wide><table>\n<tr>" + "".join(header) + "\n"]
+    groups = [
+        (kind, [name for name in table.columns if name.startswith(f"{kind} ")]) for kind in ("domain", "language")
+    ]
+    lines = ["<div class=wide><table>\n<tr><th rowspan=2>#<th rowspan=2 class=l>model"]
+    lines += ["<th rowspan=2 class=l>re-ranker"] * with_reranker
+    lines += ["<th rowspan=2>mean", *(f"<th class=group colspan={len(names)}>{kind}" for kind, names in groups)]
+    lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_safe(name.partition(' ')[2])}" for name in table.columns), "\n"]
     for row in table.rows:
         cells = [f"<td>{row['rank'] or '–'}", f"<td class=l>{_safe(row['model'])}"]
         cells += [f"<td class=l>{_safe(row['reranker'])}"] * with_reranker
         cells.append(_number(row["mean"], best[""], "mean"))
         cells += [_number(row["cells"][name], best[name]) for name in table.columns]
-        warn = f" <span class=warn>({row['missing_queries']:,} queries missing)</span>" * bool(row["missing_queries"])
+        warn = f" <span class=warn title='queries without results'>−{row['missing_queries']:,}</span>" * bool(
+            row["missing_queries"]
+        )
         cells.append(f"<td>{_safe(row['datasets'])}{warn}")
         lines.append("<tr>" + "".join(cells) + "\n")
     return "".join(lines) + "</table></div>\n"
