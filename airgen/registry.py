@@ -53,9 +53,12 @@ REGISTRY: dict[str, dict[str, str]] = {
     "retriever": {
         "bm25": "airgen.retrievers.bm25:BM25",
         "dense": "airgen.retrievers.dense:Dense",
+        "fuse": "airgen.retrievers.fuse:Fused",
         "late": "airgen.retrievers.late:LateInteraction",
+        "lsa": "airgen.retrievers.lsa:LSA",
         "query-likelihood": "airgen.retrievers.bm25:QueryLikelihood",
         "rerank": "airgen.retrievers.rerank:RerankedRetriever",
+        "rm3": "airgen.retrievers.rm3:RM3",
         "sparse": "airgen.retrievers.sparse:Sparse",
     },
 }
