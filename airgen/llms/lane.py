@@ -47,6 +47,7 @@ class Call:
     began: float = 0.0
     reserved: float = 0.0
     tokens: float = 0.0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class Lane:
                 return
             self._leave()
             self._in_flight += 1
-            self.pace.take(call.tokens)
+            call.number = self.pace.take(call.tokens)
             self._usage[call.request.stage].in_flight += 1
             self._start(self, call)
 
@@ -173,7 +174,6 @@ class Lane:
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
             self._budget.settle(call.reserved, answer.cost_usd)
-            self.pace.succeeded()
             self.pace.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
             self.gate.succeeded(call.request.stage, sent, now, bool(self._line))
             if outcome.limits:
@@ -197,11 +197,12 @@ class Lane:
     def _failed(self, call: Call, error: Retry, sent: float, now: float) -> None:
         """Let the call return to the line, at once or rested, or hold it as a suspect."""
         limited = error.reason == "rate_limit"
-        self.gate.failed(sent, now)
         if limited:
             call.refusals += 1
             call.attempts -= 1
-            self.pace.refused(sent, now, error.after, self._random.random())
+            self.pace.refused(call.number, sent, now, error.after, self._random.random())
+        if not limited or self.pace.refusals > 1:  # a slower pace is the cure for a single refusal
+            self.gate.failed(sent, now)
         if not self._retries.allow(call, error):
             self._suspects.append((call, error))
             return

@@ -37,23 +37,28 @@ class Pace:
     """When the next call may start.
 
     Three limits, the tightest counts: what the pipeline says (`requests`, `tokens` a minute), what the server's
-    headers say, and what refusals (HTTP 429) teach. A server's own bucket is empty at every refusal, so the calls
-    that succeeded between two refusals, over the time between them, are its exact refill rate.
+    headers say, and what refusals (HTTP 429) teach. A server's own bucket is empty whenever it refuses, so the
+    calls that it let through between two refusals, over the time between them, are its exact refill rate. In the
+    absence of refusals the learned rate grows, slowly at first and then faster, to find a limit that was raised.
     """
-
-    GROWTH = 1.01  # a second, once the rate was measured: probes for a limit that was raised
-    PROBE = 1.25  # a second, while only an upper bound is known
 
     def __init__(self, now: float, requests: float | None = None, tokens: float | None = None) -> None:
         self._requests = Bucket(requests / 60, max(1.0, requests / 60), now) if requests else None
         self._tokens = Bucket(tokens / 60, max(1.0, tokens / 60), now) if tokens else None
         self._own_requests, self._own_tokens = requests, tokens
         self._learned: Bucket | None = None
-        self._measured = False
-        self._learned_at = self._since = now
-        self._good = 0
-        self._refusals = 0
+        self._base = 0.0  # the learned rate before its growth since `_cut_at`
+        self._cut_at = -math.inf
         self._paused_until = -math.inf
+        self._sent = 0  # calls ever started
+        # The last refusal that taught something: the number and time of its call, and refusals since.
+        self._mark, self._mark_at, self._refused = 0, now, 0
+        self._in_a_row = 0
+
+    @property
+    def refusals(self) -> int:
+        """Refusals in a row that no answer came between."""
+        return self._in_a_row
 
     @property
     def rate(self) -> float | None:
@@ -62,58 +67,60 @@ class Pace:
 
     def wait(self, tokens: float, now: float) -> float:
         """Seconds until a call of about so many tokens may start."""
+        waits = [0.0, self._paused_until - now]
         if self._learned is not None:
-            growth = self.GROWTH if self._measured else self.PROBE
             self._learned.fill(now)
-            self._learned.rate *= growth ** (now - self._learned_at)
-            self._learned_at = now
-        waits = [bucket.wait(1, now) for bucket in (self._requests, self._learned) if bucket]
+            self._learned.rate = self._base * (1 + 0.01 * (now - self._cut_at) ** 2)
+            waits.append(self._learned.wait(1, now))
+        if self._requests:
+            waits.append(self._requests.wait(1, now))
         if self._tokens:
             waits.append(self._tokens.wait(tokens, now))
-        return max(0.0, self._paused_until - now, *waits)
+        return max(waits)
 
-    def take(self, tokens: float) -> None:
-        """A call of about so many tokens starts."""
+    def take(self, tokens: float) -> int:
+        """A call of about so many tokens starts; its number, for `refused`."""
         for bucket in (self._requests, self._learned):
             if bucket:
                 bucket.level -= 1
         if self._tokens:
             self._tokens.level -= tokens
+        self._sent += 1
+        return self._sent
 
     def settle(self, estimated: float, used: float) -> None:
-        """What the call really used is known."""
+        """What an answered call really used is known."""
+        self._in_a_row = 0
         if self._tokens:
             self._tokens.level = min(self._tokens.size, self._tokens.level + estimated - used)
 
-    def succeeded(self) -> None:
-        """A call was answered."""
-        self._good += 1
-        self._refusals = 0
-
-    def refused(self, sent: float, now: float, after: float | None, jitter: float) -> None:
-        """A call that was sent at `sent` came back with "too many requests".
+    def refused(self, number: int, sent: float, now: float, after: float | None, jitter: float) -> None:
+        """Call `number`, sent at `sent`, came back with "too many requests".
 
         `after` is the server's Retry-After in seconds, `jitter` a number from 0 to 1.
         """
         if after is not None:
             self._paused_until = max(self._paused_until, now + after)
-        if sent <= self._since and self._refusals:
+        if number > self._mark:
+            self._refused += 1
+        if sent <= self._cut_at:
             return  # it left before the last refusal was known: nothing new
-        self._refusals += 1
-        if after is None:
-            pause = min(30.0, 0.2 * 2 ** (self._refusals - 1)) * (0.5 + jitter)
+        self._in_a_row += 1
+        if after is None and self._in_a_row > 1:  # nothing came through since the last one
+            pause = min(30.0, 0.1 * 2**self._in_a_row) * (0.5 + jitter)
             self._paused_until = max(self._paused_until, now + pause)
-        elapsed = max(now - self._since, 1e-3)
-        if self._good:
-            rate = self._good / elapsed
-            self._measured = self._learned is not None
-            rate *= 0.98 if self._measured else 0.7
+        passed, elapsed = number - self._mark - self._refused, max(sent - self._mark_at, 1e-3)
+        if self._learned is None:
+            self._base = max(passed, 1) / elapsed * 0.7  # a full bucket and more: an upper bound
+        elif passed >= 5:
+            # Never far below what has just worked: a server whose bucket holds little lost refill while we were slow.
+            self._base = max(passed / elapsed * 0.99, self._learned.rate * 0.95)
         else:
-            rate = (self._learned.rate if self._learned else 2.0) / 2
-        self._learned = Bucket(max(rate, 1e-3), 1.0, now)
+            self._base = self._learned.rate * 0.7
+        self._learned = Bucket(max(self._base, 1e-3), 1.0, now)
         self._learned.level = 0.0
-        self._learned_at = self._since = now
-        self._good = 0
+        self._cut_at = now
+        self._mark, self._mark_at, self._refused = number, sent, 0
 
     def told(self, limits: ServerLimits, in_flight: int, now: float) -> None:
         """Take over what the server's headers say, unless the pipeline's own limit is tighter."""
@@ -155,11 +162,13 @@ class Gate:
     Starts at `START` and doubles each round trip while that pays. A refusal, a time-out or a 5xx takes a quarter
     away, once a round trip. A server that queues instead of refusing shows in its latency: where a round's mean is
     `SLOW` times the best one seen for its stages, more calls must have brought more answers a second than the
-    next lower level did; if not, the limit steps down.
+    next lower level did (by `GAIN`); if not, the limit steps down.
     """
 
     START = 16
-    SLOW = 1.5
+    SLOW = 2.0
+    QUICK = 0.25  # seconds: below, a mean latency tells more of this machine's load than of a server's queue
+    FLOOR = 4.0  # latency alone never takes the limit below
     GAIN = 1.10
 
     def __init__(self, ceiling: int, now: float) -> None:
@@ -172,7 +181,7 @@ class Gate:
         self._round(now)
 
     def _round(self, now: float) -> None:
-        self._began, self._done, self._ratio, self._full = now, 0, 0.0, True
+        self._began, self._done, self._full, self._target = now, 0, True, max(8.0, self.limit)
         self._sums: dict[str, tuple[int, float]] = {}
 
     def succeeded(self, stage: str, sent: float, now: float, waiting: bool) -> None:
@@ -182,8 +191,8 @@ class Gate:
         self._done += 1
         self._full &= waiting
         if waiting and self._doubling:
-            self.limit = min(self.ceiling, self.limit + 1)
-        if self._done >= max(8, self.limit) and sent >= self._began:
+            self.limit = min(self.ceiling, self.limit + 1, 2 * self._target)
+        if self._done >= self._target and sent >= self._began:
             self._end_of_round(now)
 
     def failed(self, sent: float, now: float) -> None:
@@ -195,21 +204,22 @@ class Gate:
         self._round(now)
 
     def _end_of_round(self, now: float) -> None:
-        slow = 0.0
+        mean = slow = 0.0
         for stage, (count, total) in self._sums.items():
-            mean = total / count
-            best = min(mean, self._best.get(stage, math.inf) * 1.01)  # creeps up, so that one lucky round is forgotten
+            own = total / count
+            best = min(own, self._best.get(stage, math.inf) * 1.01)  # creeps up, so that one lucky round is forgotten
             self._best[stage] = best
-            slow += count / self._done * (mean / max(best, 1e-9))
+            mean += total / self._done
+            slow += count / self._done * (own / max(best, 1e-9))
         if self._full:
             rate = self._done / max(now - self._began, 1e-9)
             level = round(2 * math.log2(max(1.0, self.limit)))
             self._levels[level] = rate if level not in self._levels else 0.5 * (self._levels[level] + rate)
             lower = max((known for known in self._levels if known < level), default=None)
             pays = lower is not None and rate >= self.GAIN * self._levels[lower]
-            if slow > self.SLOW and not pays and self.limit > 1:
+            if slow > self.SLOW and mean > self.QUICK and not pays and self.limit > self.FLOOR:
                 self._doubling = False
-                self.limit = max(1.0, self.limit / math.sqrt(2))
+                self.limit = max(self.FLOOR, self.limit / math.sqrt(2))
             elif not self._doubling:
                 self.limit = min(self.ceiling, self.limit + 1)
         self._round(now)

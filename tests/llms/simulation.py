@@ -1,0 +1,141 @@
+"""The engine in simulated time: a clock that jumps to the next timer, a store in memory, a server as arithmetic.
+
+Seconds of waiting cost nothing, and every figure is exact and repeatable whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+from airgen.llms.base import Message, Reply, Request, Retry
+from airgen.records import Answer
+
+T = TypeVar("T")
+
+
+class _Jump(selectors.SelectSelector):
+    """Instead of waiting, moves the clock."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "everything waits and nothing is due: a deadlock"
+            # Floating point may leave a timer just short of due: always move a little.
+            self.now += max(timeout, 1e-9)
+        return ready
+
+
+class _Inline(Executor):
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jump = _Jump()
+        super().__init__(self._jump)
+        self._default_executor = _Inline()  # type: ignore[assignment]
+
+    def time(self) -> float:
+        return self._jump.now
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        return
+
+
+def simulate(main: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine function in simulated time, which starts at 0."""
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        return runner.run(main())  # type: ignore[arg-type]
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class MemoryStore:
+    """Answers in a dict; `commits` is how many groups were written."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Answer] = {}
+        self.commits = 0
+
+    def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
+        return {key: self.rows[key] for key in keys if key in self.rows}
+
+    def forget(self, answers: Sequence[str]) -> None:
+        for key in answers:
+            del self.rows[key]
+
+    async def commit(self, rows: Sequence[Answer]) -> None:
+        await asyncio.sleep(0.01)
+        for row in rows:
+            assert row.key not in self.rows, "an answer was written twice"
+            self.rows[row.key] = row
+        self.commits += 1
+
+
+class Simulated:
+    """A server: `latency` seconds a call, at most `slots` at once (others queue), `rate` requests a second of a
+    bucket that holds `burst`, and `behave(request, attempt)`, which may raise or return a text."""
+
+    def __init__(
+        self,
+        *,
+        latency: float = 0.05,
+        slots: int = 1_000_000,
+        rate: float = 0.0,
+        burst: float = 0.0,
+        retry_after: float | None = None,
+        behave: Callable[[Request, int], str | None] | None = None,
+    ) -> None:
+        self.latency, self.rate, self.burst, self.retry_after = latency, rate, burst or rate, retry_after
+        self.slots = asyncio.Semaphore(slots)
+        self.behave = behave
+        self.level, self.filled = self.burst, 0.0
+        self.sent: list[Request] = []
+        self.attempts: dict[str, int] = {}
+        self.refused = self.in_flight = self.most = 0
+        self.closed = False
+
+    async def send(self, request: Request) -> Reply:
+        self.sent.append(request)
+        attempt = self.attempts[request.key] = self.attempts.get(request.key, 0) + 1
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            if self.rate:
+                self.level = min(self.burst, self.level + (now() - self.filled) * self.rate)
+                self.filled = now()
+                if self.level < 1:
+                    self.refused += 1
+                    await asyncio.sleep(self.latency / 5)
+                    raise Retry("rate_limit", self.retry_after)
+                self.level -= 1
+            async with self.slots:
+                await asyncio.sleep(self.latency)
+            text = self.behave(request, attempt) if self.behave else None
+            return Reply(text or f"answer to {request.messages[-1].content}", prompt_tokens=100, completion_tokens=10)
+        finally:
+            self.in_flight -= 1
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def requests(n: int, stage: str = "query", **params: Any) -> list[Request]:
+    """n different requests."""
+    return [
+        Request("m", (Message("user", f"number {i}"),), {"max_tokens": 100, **params}, stage=stage) for i in range(n)
+    ]
