@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airgen.models.cache import cache_dir
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand
-from airgen.models.fetch import Progress, fetch, fetched, path, verify
+from airgen.models.fetching import Progress, fetch, fetched, path, verify
 
 __all__ = [
     "GROUPS",

