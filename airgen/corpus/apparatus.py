@@ -109,12 +109,17 @@ def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> lis
     if "index" in kinds:
         found += _index(lines, len(text))
     if "front-matter" in kinds:
-        found += _front_matter(lines, len(text), language)
+        for start, end, kind in _front_matter(lines, len(text), language):
+            # The contents often stand within it, and keep their name.
+            for first, last, _ in sorted(part for part in found if part[1] <= end):
+                found.append((start, first, kind))
+                start = last
+            found.append((start, end, kind))
     merged: list[tuple[int, int, str]] = []
     for start, end, kind in sorted(found):
         if merged and start < merged[-1][1]:
             start = merged[-1][1]
-        if start < end:
+        if text[start:end].strip():
             merged.append((start, end, kind))
     # A document that would vanish is no document with apparatus: then the signs were wrong.
     return merged if sum(end - start for start, end, _ in merged) < 0.8 * len(text) else []

@@ -9,6 +9,7 @@ tokens, and together hold every visible character. Source: paper, appendix A.1, 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -47,8 +48,8 @@ def chunks(
         raise CorpusError(
             f"chunk_size {size} is smaller than one character of the text; raise long_doc.chunk_size"
         ) from error
-    sizes = counter.count(found)
-    return [Chunk(start, end, tokens) for (start, end), tokens in zip(align(text, found), sizes, strict=True)]
+    places = align(text, found, lambda shared: counter.count([shared.strip()])[0] <= overlap)
+    return [Chunk(start, end, size) for (start, end), size in zip(places, counter.count(found), strict=True)]
 
 
 def sentence_pieces(text: str, language: str) -> list[str]:
@@ -65,15 +66,16 @@ def sentence_pieces(text: str, language: str) -> list[str]:
     return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
-def align(text: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
+def align(text: str, pieces: Sequence[str], overlaps: Callable[[str], bool] = lambda _: True) -> list[tuple[int, int]]:
     """Offsets of pieces that cover the text in order, each starting no later than the last one's end.
 
-    A piece may occur several times; the places are chosen so that no visible character is left out. Raises
+    A piece may occur several times: the first place is taken at which what it repeats of the last piece is an
+    allowed overlap and from which the rest can be placed without leaving out a visible character. Raises
     CorpusError if there is no such choice: the splitter then changed the text.
     """
-    # Depth first: `options[i]` are the untried places of piece i; ties are rare, so this is a walk in practice.
+    # Depth first: `options[i]` are the untried places of piece i, the best last. In practice this is a walk.
     places: list[tuple[int, int]] = []
-    options: list[list[int]] = [_places(text, pieces[0], 0, _skip(text, 0))] if pieces else []
+    options = [_places(text, pieces[0], 0, _skip(text, 0), 0, overlaps)] if pieces else []
     dead: set[tuple[int, int]] = set()
     while options:
         index = len(places)
@@ -87,24 +89,28 @@ def align(text: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
             continue
         end = start + len(pieces[index])
         places.append((start, end))
-        if len(places) == len(pieces):
-            if _skip(text, end) == len(text):
-                return places
+        if len(places) < len(pieces):
+            options.append(_places(text, pieces[index + 1], start + 1, _skip(text, end), end, overlaps))
+        elif _skip(text, end) == len(text):
+            return places
+        else:
             dead.add((index, places.pop()[0]))
-            continue
-        options.append(_places(text, pieces[len(places)], start + 1, _skip(text, end)))
     if not pieces:
         return []
     raise CorpusError("the node parser returned chunks that are not pieces of the text")
 
 
-def _places(text: str, piece: str, least: int, most: int) -> list[int]:
-    """Where `piece` occurs with a start in [least, most], the last first: `align` takes from the end."""
+def _places(text: str, piece: str, least: int, most: int, end: int, overlaps: Callable[[str], bool]) -> list[int]:
+    """Where `piece` occurs with a start in [least, most], the best last: the widest allowed overlap with `end`."""
     found, at = [], text.find(piece, least, most + len(piece))
     while at != -1 and at <= most:
         found.append(at)
         at = text.find(piece, at + 1, most + len(piece))
-    return found[::-1]
+    if len(found) < 2:
+        return found
+    # The later the start, the shorter the overlap: the first allowed one is found by halving.
+    first = bisect_left(found, True, key=lambda at: at >= end or overlaps(text[at:end]))
+    return found[:first] + found[first:][::-1]
 
 
 def _skip(text: str, at: int) -> int:

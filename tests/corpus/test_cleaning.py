@@ -26,7 +26,9 @@ def one(step: object, text: str) -> tuple[bool, str]:
 
 def test_lengths_are_inclusive() -> None:
     step = Length(5, 10)
-    verdicts = step.judge([Item(Document("d", "x"), tokens) for tokens in (4, 5, 10, 11)] + [Item(Document("d", ""), 7)])
+    verdicts = step.judge(
+        [Item(Document("d", "x"), tokens) for tokens in (4, 5, 10, 11)] + [Item(Document("d", ""), 7)]
+    )
     assert [(verdict.keep, verdict.reason) for verdict in verdicts] == [
         (False, "too short"), (True, ""), (True, ""), (False, "too long"), (False, "empty")
     ]  # fmt: skip
@@ -99,7 +101,10 @@ def test_what_is_no_personal_data_stays(text: str) -> None:
 
 
 def test_names_after_titles() -> None:
-    assert mask("Yesterday Mrs. Ada King Lovelace met Dr Babbage.", "titles").text == "Yesterday Mrs. <NAME> met Dr <NAME>."
+    assert (
+        mask("Yesterday Mrs. Ada King Lovelace met Dr Babbage.", "titles").text
+        == "Yesterday Mrs. <NAME> met Dr <NAME>."
+    )
     assert mask("Herr von Humboldt, Frau Müller-Lüdenscheidt und M. Dupont", "titles").text == (
         "Herr von Humboldt, Frau <NAME> und M. <NAME>"
     )
@@ -159,10 +164,15 @@ def test_boilerplate() -> None:
     assert judge_text(prose(1)).keep
     assert judge_text("\n".join(f"Link {n}" for n in range(10))).reason == "list of links or headings"
     assert judge_text("| 1 | 2 |\n| 3.5 | 4 |\n" * 3).reason == "few letters"
-    assert judge_text("See https://example.org/a/very/long/path/index.html and www.example.org/x now").reason == "mostly links"
+    assert (
+        judge_text("See https://example.org/a/very/long/path/index.html and www.example.org/x now").reason
+        == "mostly links"
+    )
     assert judge_text("We use cookies. Read our privacy policy. Sign up for the newsletter.").reason == "page furniture"
     assert judge_text("A privacy policy tells people what is stored. " + prose(2, 80)).keep
-    assert judge_text("\n".join(["A repeated line of the page header."] * 4 + [prose(3)] * 2)).reason == "repeated lines"
+    assert (
+        judge_text("\n".join(["A repeated line of the page header."] * 4 + [prose(3)] * 2)).reason == "repeated lines"
+    )
     assert judge_text("buy it now " * 20).reason == "repetition"
     assert judge_text(SENTENCES["zh"] * 2).keep and judge_text(SENTENCES["bn"]).keep
 

@@ -136,7 +136,9 @@ def test_a_near_duplicate_names_what_it_repeats(tmp_path: Path) -> None:
         assert first.keep
         again = step.judge([Item(Document("later", prose(1) + " more")), Item(Document("other", prose(1) + " more"))])
     assert [verdict.reason for verdict in again] == ["near duplicate"] * 2
-    assert again[0].detail.startswith("of 'd0', similarity 0.9") or again[0].detail.startswith("of 'd0', similarity 1.0")
+    assert again[0].detail.startswith("of 'd0', similarity 0.9") or again[0].detail.startswith(
+        "of 'd0', similarity 1.0"
+    )
 
 
 def test_recall_and_precision_of_near_duplicates_at_the_threshold(tmp_path: Path) -> None:

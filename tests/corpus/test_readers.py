@@ -23,7 +23,9 @@ from airgen.records import Document, Dropped
 
 
 def read(reader: type, folder: Path, **settings: object) -> list[Document | Dropped]:
-    return list(reader(reader.Settings.model_validate(settings), Place(folder, licence="CC0-1.0", language="en")).read())
+    return list(
+        reader(reader.Settings.model_validate(settings), Place(folder, licence="CC0-1.0", language="en")).read()
+    )
 
 
 def reasons(rows: list[Document | Dropped]) -> list[str]:
@@ -50,11 +52,17 @@ def test_json_lines_keep_ids_titles_positions_and_drop_what_is_no_document(tmp_p
     (tmp_path / "c.jsonl").write_bytes(b"\n".join(lines))
     rows = read(JsonLinesReader, tmp_path, path="c.jsonl")
     documents = [row for row in rows if isinstance(row, Document)]
-    assert [(row.id, row.text) for row in documents[:3]] == [("a", "first"), ("7", "second"), ("e", "\ud800 lone, and \0 nul")]
+    assert [(row.id, row.text) for row in documents[:3]] == [
+        ("a", "first"),
+        ("7", "second"),
+        ("e", "\ud800 lone, and \0 nul"),
+    ]
     assert (documents[0].title, documents[0].position, documents[0].licence) == ("T", "line 1", "CC0-1.0")
     assert documents[3].id == read(JsonLinesReader, tmp_path, path="c.jsonl")[-1].id and len(documents[3].id) == 16
     assert reasons(rows) == ["not a JSON object", "not JSON", "broken UTF-8", "missing text", "text is not a string"]
-    assert [row.position for row in rows if isinstance(row, Dropped)] == [f"line {number}" for number in (4, 5, 6, 7, 8)]
+    assert [row.position for row in rows if isinstance(row, Dropped)] == [
+        f"line {number}" for number in (4, 5, 6, 7, 8)
+    ]
 
 
 def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -> None:
@@ -233,7 +241,9 @@ def pdf(pages: list[list[str]], password: str = "") -> bytes:
 
 def test_pdf_text_without_running_heads_and_broken_words(tmp_path: Path) -> None:
     words = ["alpha", "beta", "gamma", "delta", "epsilon"]
-    pages = [["A Running Head", f"The {word} begins and is contin-", "ued here.", f"{n}"] for n, word in enumerate(words)]
+    pages = [
+        ["A Running Head", f"The {word} begins and is contin-", "ued here.", f"{n}"] for n, word in enumerate(words)
+    ]
     (tmp_path / "book.pdf").write_bytes(pdf(pages))
     (row,) = read(PdfReader, tmp_path, path=".")
     assert isinstance(row, Document)

@@ -11,7 +11,7 @@ from airgen.records import Document
 
 def test_definitions_headings_code_and_prose() -> None:
     text = (
-        "Title\n*****\n\nSome *prose* that is\nwrapped.\n\nobject.__len__(self)\n\n   Called by\n   \"len()\".\n\n"
+        'Title\n*****\n\nSome *prose* that is\nwrapped.\n\nobject.__len__(self)\n\n   Called by\n   "len()".\n\n'
         "   >>> len([])\n   0\n\nBack at the margin.\n\nSub\n===\n\nx ::= y\n    | z\n"
     )
     found = [(block.level, block.text) for block in blocks(text)]
