@@ -48,8 +48,8 @@ _DIGITS = rf"(?:{_DIGIT}|(?<={_DIGIT}){_MID_DIGIT}(?={_DIGIT}))"
 _CHUNK = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:\p{{WB=Katakana}}{_MARKS})++)"
 # Scripts without spaces: an ideograph or a hiragana stands alone, South-East Asian scripts come in runs.
 _SPACELESS = (
-    rf"[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}"
-    r"|(?![\p{WB=Extend}\p{WB=Format}])\p{LB=SA}[\p{LB=SA}\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
+    rf"(?![\p{{WB=Extend}}\p{{WB=Format}}])(?:[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}"
+    r"|\p{LB=SA}[\p{LB=SA}\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+)"
 )
 
 # The look-behinds keep a long run of underscores, dots or exclamation marks linear in time.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.errors import UsageError
 from airgen.retrievers.analysis import Analyser, Encoder
 from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus
@@ -100,9 +101,9 @@ class BM25Reranker:
         return self
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """BM25 of each (query, passage), float32 (n,). Raises RuntimeError before `fit`."""
+        """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
         if not self._fitted or self._analyser is None:
-            raise RuntimeError(f"{self.name}: call fit(corpus) first")
+            raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
         queries: dict[str, Counter[str]] = {}
         passages: dict[str, tuple[Counter[str], float]] = {}
         found = np.zeros(len(pairs), np.float32)

@@ -1,7 +1,7 @@
 """An inverted index of impacts: what every term adds to the score of every passage that holds it.
 
     index = InvertedIndex(starts, positions, impacts, size)
-    hits = index.search([({3: 1.0, 8: 0.5})], k=10)
+    hits = index.search([{3: 1.0, 8: 0.5}], k=10)
 
 The score of a passage is the sum over the query's terms of weight times impact, whatever the impacts are: BM25,
 a language model, or a learned sparse model's weights. Search is exact.
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.retrievers import _postings
 from airgen.retrievers._jit import numba_is_installed
 from airgen.retrievers.base import Hits
@@ -52,19 +52,19 @@ class InvertedIndex:
         """The k best passages of each query, a mapping from term to weight; terms are added in its order.
 
         `threads=None` takes all cores; `compiled=None` takes numba where it is installed. Neither changes the
-        result. Raises ValueError for a k below 1, a term outside the index, a weight that is negative or not finite.
+        result. Raises UsageError for a k below 1, a term outside the index, a weight that is negative or not finite.
         """
         if k < 1:
-            raise ValueError(f"k must be at least 1, not {k}")
+            raise UsageError(f"k must be at least 1, not {k}")
         bounds = np.zeros(len(queries) + 1, np.int64)
         np.cumsum([len(query) for query in queries], out=bounds[1:])
         total = int(bounds[-1])
         terms = np.fromiter((term for query in queries for term in query), np.int64, total)
         weights = np.fromiter((weight for query in queries for weight in query.values()), np.float32, total)
         if total and (terms.min() < 0 or terms.max() >= len(self.starts) - 1):
-            raise ValueError(f"a query has a term outside the index's {len(self.starts) - 1} terms")
+            raise UsageError(f"a query has a term outside the index's {len(self.starts) - 1} terms")
         if not np.isfinite(weights).all() or (weights < 0).any():
-            raise ValueError("a query has a weight that is negative or not a finite number")
+            raise UsageError("a query has a weight that is negative or not a finite number")
         positions = np.full((len(queries), k), -1, np.int32)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         if compiled is None:

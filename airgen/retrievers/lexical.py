@@ -21,6 +21,7 @@ from airgen.retrievers._jit import numba_is_installed
 from airgen.retrievers.analysis import Analyser, Encoder
 from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.checks import non_empty
 from airgen.retrievers.inverted import InvertedIndex
 from airgen.retrievers.weighting import Field, Weighting
 
@@ -38,8 +39,8 @@ class LexicalRetriever:
 
     `fields`: "flat" indexes title and text as one; "multi" scores them apart and adds the scores, each times its
     weight (`title_weight`, `text_weight`), as Anserini's multifield BEIR runs do with weights of 1. `analyser` is
-    one, or options for the one of the corpus's language, such as `{"stem": False}`. `threads` and `compiled` (None: all cores, numba if installed) change the
-    speed only.
+    one, or options for the one of the corpus's language, such as `{"stem": False}`. `threads` and `compiled`
+    (None: all cores, numba if installed) change the speed only.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class LexicalRetriever:
         return self._vocabulary
 
     def index(self, corpus: Corpus) -> None:
-        """Analyse and index the corpus; replaces what was indexed before."""
+        """Analyse and index the corpus; replaces what was indexed before. Raises CorpusError for an empty one."""
+        non_empty(corpus)
         if self._analyser is None:
             self._analyser = make_analyser(corpus.language, **self._options)
         encoder = Encoder(self._analyser, self.compiled)
@@ -118,7 +120,7 @@ class LexicalRetriever:
     def search_weighted(self, queries: Iterable[Mapping[str, float]], k: int) -> Hits:
         """Search with given terms (as the analyser makes them) and weights; unknown terms find nothing.
 
-        Raises RuntimeError before `index`, ValueError for a weight that is negative or not finite.
+        Raises UsageError before `index`, for a k below 1, and for a weight that is negative or not finite.
         """
         index = self._built()
         size = len(self._vocabulary)
@@ -198,7 +200,7 @@ class LexicalRetriever:
 
     def _built(self) -> InvertedIndex:
         if self._index is None:
-            raise RuntimeError(f"{self.name}: call index(corpus) or load(folder) first")
+            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus) or load(folder)")
         return self._index
 
 

@@ -1,0 +1,142 @@
+"""Several retrievers' hits as one list: reciprocal rank fusion, or a weighted sum of normalised scores.
+
+hybrid = Fused([BM25(), {"kind": "dense", "embedder": "all-minilm-l6-v2-int8"}], method="rrf")
+hybrid.index(corpus)
+hits = hybrid.search(queries, k=100)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.retrievers.base import Corpus, Hits, Retriever
+
+__all__ = ["Fused", "Normalisation", "reciprocal_rank_fusion", "weighted_sum"]
+
+Normalisation = Literal["min-max", "z-score", "none"]
+
+
+def reciprocal_rank_fusion(
+    systems: Sequence[Hits], k: int, constant: float = 60.0, weights: Sequence[float] = ()
+) -> Hits:
+    """Score of a passage: the sum over systems of weight / (constant + rank), ranks from 1.
+
+    Cormack, Clarke and Buettcher (SIGIR 2009), whose constant is 60. A system that did not find a passage adds
+    nothing. Raises UsageError for systems with unequal numbers of queries or of weights.
+    """
+    parts = []
+    for hits, weight in _weighted(systems, weights):
+        ranks = np.arange(1, hits.positions.shape[1] + 1, dtype=np.float64)
+        parts.append((hits.positions, np.broadcast_to(weight / (constant + ranks), hits.positions.shape)))
+    return _merge(parts, k)
+
+
+def weighted_sum(
+    systems: Sequence[Hits], k: int, weights: Sequence[float] = (), normalisation: Normalisation = "min-max"
+) -> Hits:
+    """Score of a passage: the weighted sum of its scores, each system's first normalised within the query.
+
+    "min-max" maps a query's hits to 0 to 1 (all 1 where they are equal), "z-score" to mean 0 and deviation 1. A
+    system that did not find a passage gives it its lowest normalised score of that query, or 0 for "none".
+    """
+    if normalisation not in ("min-max", "z-score", "none"):
+        raise UsageError(f"normalisation must be min-max, z-score or none, not {normalisation!r}")
+    parts = []
+    for hits, weight in _weighted(systems, weights):
+        found = hits.positions >= 0
+        scores = np.where(found, hits.scores, 0).astype(np.float64)
+        count = np.maximum(found.sum(axis=1, keepdims=True), 1)
+        if normalisation == "min-max":
+            low = np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+            spread = np.where(found, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf) - low
+            equal = ~(spread > 0)  # also for a query without hits, where it is -inf
+            with np.errstate(invalid="ignore"):
+                scores = np.where(equal, 1.0, (scores - low) / np.where(equal, 1.0, spread))
+        elif normalisation == "z-score":
+            mean = scores.sum(axis=1, keepdims=True) / count
+            variance = np.where(found, (scores - mean) ** 2, 0).sum(axis=1, keepdims=True) / count
+            scores = (scores - mean) / np.where(variance > 0, np.sqrt(variance), 1.0)
+            # Shifted, so that the lowest is the 0 that a passage which was not found gets.
+            scores -= np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=0)
+        parts.append((hits.positions, weight * scores))
+    return _merge(parts, k)
+
+
+def _weighted(systems: Sequence[Hits], weights: Sequence[float]) -> list[tuple[Hits, float]]:
+    if not systems:
+        raise UsageError("nothing to fuse: at least one system is needed")
+    if len({len(hits.positions) for hits in systems}) > 1:
+        raise UsageError("systems to fuse must have answered the same queries")
+    if weights and len(weights) != len(systems):
+        raise UsageError(f"{len(systems)} systems need as many weights, not {len(weights)}")
+    return list(zip(systems, weights or [1.0] * len(systems), strict=True))
+
+
+def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: int) -> Hits:
+    """Add up the parts' scores by passage; the k best, ties in the order of position."""
+    if k < 1:
+        raise UsageError(f"k must be at least 1, not {k}")
+    queries = len(parts[0][0])
+    positions = np.full((queries, k), -1, np.int32)
+    scores = np.full((queries, k), -np.inf, np.float32)
+    for query in range(queries):
+        places = np.concatenate([part[0][query] for part in parts])
+        values = np.concatenate([part[1][query] for part in parts])
+        passages, which = np.unique(places[places >= 0], return_inverse=True)
+        sums = np.bincount(which, values[places >= 0], len(passages)).astype(np.float32)
+        best = np.argsort(-sums, kind="stable")[:k]  # passages ascend, so a stable sort settles ties
+        positions[query, : len(best)] = passages[best]
+        scores[query, : len(best)] = sums[best]
+    return Hits(positions, scores)
+
+
+class Fused:
+    """A hybrid of retrievers, given themselves or as settings (as `load_retriever` takes them).
+
+    `method`: "rrf" or "sum"; `depth`: how many hits each system gives (k if that is more).
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[Retriever | Mapping[str, Any]],
+        method: Literal["rrf", "sum"] = "rrf",
+        weights: Sequence[float] = (),
+        constant: float = 60.0,
+        normalisation: Normalisation = "min-max",
+        depth: int = 1000,
+        name: str = "",
+    ) -> None:
+        from airgen.retrievers.load import load_retriever
+
+        if method not in ("rrf", "sum"):
+            raise UsageError(f"method must be rrf or sum, not {method!r}")
+        if weights and len(weights) != len(systems):
+            raise UsageError(f"{len(systems)} systems need as many weights, not {len(weights)}")
+        self.systems = [load_retriever(one) if isinstance(one, Mapping) else one for one in systems]
+        self.method, self.weights, self.constant = method, list(weights), constant
+        self.normalisation: Normalisation = normalisation
+        self.depth = depth
+        self.name = name or f"{method}({', '.join(system.name for system in self.systems)})"
+
+    def index(self, corpus: Corpus) -> None:
+        """Index every system."""
+        for system in self.systems:
+            system.index(corpus)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k best of all systems' hits."""
+        found = [system.search(queries, max(k, self.depth)) for system in self.systems]
+        if self.method == "rrf":
+            return reciprocal_rank_fusion(found, k, self.constant, self.weights)
+        return weighted_sum(found, k, self.weights, self.normalisation)
+
+    def describe(self) -> Mapping[str, object]:
+        """The systems' settings and how they are joined."""
+        how: dict[str, object] = {"method": self.method, "weights": self.weights, "depth": self.depth}
+        how |= {"constant": self.constant} if self.method == "rrf" else {"normalisation": self.normalisation}
+        return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}

@@ -1,0 +1,121 @@
+"""Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
+
+    lsa = LSA(dim=200)
+    lsa.index(corpus)
+    hits = lsa.search(["what do cats eat"], k=10)
+
+A dense retriever without a model: trained on the corpus itself in seconds. It needs scikit-learn (extra `models`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import MissingExtra, UsageError
+from airgen.retrievers import exact
+from airgen.retrievers.analysis import Analyser, Encoder
+from airgen.retrievers.analysis import analyser as make_analyser
+from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.checks import non_empty, unit_rows
+
+__all__ = ["LSA"]
+
+
+class LSA:
+    """Cosine similarity in the space of the `dim` strongest components of (1 + ln tf) * idf.
+
+    Terms that fewer than `min_documents` passages hold are left out. Equal inputs and `seed` give equal results.
+    `analyser` is one, or options for the one of the corpus's language, such as `{"ngram": 4}`.
+    """
+
+    def __init__(
+        self,
+        dim: int = 200,
+        min_documents: int = 2,
+        analyser: Analyser | Mapping[str, Any] | None = None,
+        seed: int = 42,
+        name: str = "lsa",
+    ) -> None:
+        if dim < 1:
+            raise UsageError(f"dim must be at least 1, not {dim}")
+        self.name = name
+        self.dim, self.min_documents, self.seed = dim, min_documents, seed
+        self._analyser = analyser if isinstance(analyser, Analyser) else None
+        self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
+        self._encoder: Encoder | None = None
+        self._kept: NDArray[np.int64] = np.empty(0, np.int64)  # term id -> column, -1 for what was left out
+        self._idf: NDArray[np.float64] = np.empty(0)
+        self._components: NDArray[np.float64] = np.empty((0, 0))
+        self._matrix: NDArray[np.float32] = np.empty((0, 0), np.float32)
+
+    def index(self, corpus: Corpus) -> None:
+        """Learn the components from the corpus and project its passages. Raises MissingExtra, CorpusError."""
+        non_empty(corpus)
+        try:
+            randomized_svd = importlib.import_module("sklearn.utils.extmath").randomized_svd
+        except ModuleNotFoundError as error:
+            raise MissingExtra("retriever 'lsa'", "scikit-learn", "models") from error
+        if self._analyser is None:
+            self._analyser = make_analyser(corpus.language, **self._options)
+        self._encoder = Encoder(self._analyser)
+        texts = [corpus.full_text(position) for position in range(len(corpus))]
+        counts = self._counts(texts, fit=True)
+        rank = min(self.dim, *counts.shape)
+        if rank == 0:  # no term is in two passages
+            self._components = np.zeros((0, counts.shape[1]))
+        else:
+            _, _, self._components = randomized_svd(counts, n_components=rank, random_state=self.seed)
+        self._matrix = self._project(counts)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k passages with the greatest cosine; a query without a known term finds nothing."""
+        if self._encoder is None:
+            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
+        vectors = self._project(self._counts(queries, fit=False))
+        if not vectors.shape[1]:
+            return Hits(np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32))
+        hits = exact.search(self._matrix, vectors, k)
+        empty = ~vectors.any(axis=1)
+        hits.positions[empty], hits.scores[empty] = -1, -np.inf
+        return hits
+
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes the result."""
+        used = self._analyser or make_analyser("en", **self._options)
+        settings = {"model": "lsa", "dim": self.dim, "min_documents": self.min_documents, "seed": self.seed}
+        return {**settings, "weights": "(1 + ln tf) * idf", "analyser": dict(used.describe()), "ties": "by position"}
+
+    def _counts(self, texts: Sequence[str], fit: bool) -> Any:
+        """Sparse TF-IDF rows of unit length."""
+        csr_matrix = importlib.import_module("scipy.sparse").csr_matrix
+        assert self._encoder is not None
+        terms, lengths = self._encoder.encode(texts)
+        rows = np.repeat(np.arange(len(texts)), lengths)
+        if fit:
+            size = len(self._encoder.vocabulary)
+            once = np.unique(terms.astype(np.int64) * len(texts) + rows) // len(texts)
+            documents = np.bincount(once, minlength=size)
+            used = documents >= min(self.min_documents, len(texts))
+            self._kept = np.where(used, np.cumsum(used) - 1, -1)
+            self._idf = np.log((1 + len(texts)) / (1 + documents[used])) + 1
+        columns = np.full(len(terms), -1)
+        known = terms < len(self._kept)  # a query's new terms get new ids
+        columns[known] = self._kept[terms[known]]
+        inside = columns >= 0
+        shape = (len(texts), len(self._idf))
+        counts = csr_matrix((np.ones(int(inside.sum())), (rows[inside], columns[inside])), shape=shape)
+        counts.sum_duplicates()
+        counts.data = (1 + np.log(counts.data)) * self._idf[counts.indices]
+        norms = np.sqrt(
+            np.bincount(np.repeat(np.arange(len(texts)), np.diff(counts.indptr)), counts.data**2, len(texts))
+        )
+        counts.data /= np.repeat(np.maximum(norms, 1e-12), np.diff(counts.indptr))
+        return counts
+
+    def _project(self, counts: Any) -> NDArray[np.float32]:
+        return unit_rows(np.asarray(counts @ self._components.T, np.float32))

@@ -1,0 +1,232 @@
+"""BM25: by hand, against bm25s, against Anserini's published figures; re-ranker, Dirichlet, saving."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.retrievers.base import Corpus, Reranker, Retriever
+from airgen.retrievers.bm25 import BM25, BM25Reranker, QueryLikelihood
+from airgen.retrievers.weighting import lossy_lengths
+
+TEXTS = ["cats eat fish", "dogs eat meat and more meat", "", "birds fly", "fish swim with fish"]
+
+
+def corpus(texts: list[str], titles: list[str] | None = None, language: str = "en") -> Corpus:
+    return Corpus([str(number) for number in range(len(texts))], texts, titles or (), language)
+
+
+def built(texts: list[str], titles: list[str] | None = None, **settings: object) -> BM25:
+    made = BM25(**settings)  # type: ignore[arg-type]
+    made.index(corpus(texts, titles))
+    return made
+
+
+def test_worked_by_hand() -> None:
+    """Four passages count: the empty one does not. Terms: 3, 5 (and is a stop word), 2, 3 ("with" is one)."""
+    mean = 13 / 4
+    idf = math.log(1 + (4 - 2 + 0.5) / (2 + 0.5))  # fish is in two
+    once = idf * 1 / (1 + 0.9 * (1 - 0.4 + 0.4 * 3 / mean))
+    twice = idf * 2 / (2 + 0.9 * (1 - 0.4 + 0.4 * 3 / mean))
+    for compiled in (False, True):
+        hits = built(TEXTS, compiled=compiled).search(["a fish?", "fish fish"], 5)
+        assert hits.positions.tolist() == [[4, 0, -1, -1, -1]] * 2
+        np.testing.assert_allclose(hits.scores[0, :2], [twice, once], rtol=1e-6)
+        np.testing.assert_allclose(hits.scores[1, :2], [2 * twice, 2 * once], rtol=1e-6)
+
+
+def test_protocols() -> None:
+    assert isinstance(BM25(), Retriever)
+    assert isinstance(BM25Reranker(), Reranker)
+
+
+def test_fields_are_scored_apart_and_summed() -> None:
+    texts, titles = ["red apple", "blue sky", "apple pie recipe"], ["fruit", "apple", ""]
+    multi = built(texts, titles, fields="multi", title_weight=2.0)
+    alone = built(texts).search(["apple"], 3)
+    title_only = built(titles).search(["apple"], 3)
+    expected = np.zeros(3)
+    expected[alone.positions[0, :2]] += alone.scores[0, :2]
+    expected[title_only.positions[0, 0]] += 2 * title_only.scores[0, 0]
+    hits = multi.search(["apple"], 3)
+    np.testing.assert_allclose(hits.scores[0], expected[hits.positions[0]], rtol=1e-6)
+    assert hits.positions[0, 0] == 1
+    assert built(["", ""], ["apple", "pear"], fields="multi").search(["pear"], 2).positions.tolist() == [[1, -1]]
+    assert built(["", ""], ["apple", "pear"]).search(["pear"], 2).positions.tolist() == [[1, -1]]
+    assert built(["pear"], fields="multi").search(["pear"], 1).positions.tolist() == [[0]]  # no titles at all
+
+
+def test_odd_queries_and_corpora() -> None:
+    bm25 = built(TEXTS)
+    hits = bm25.search(["", "the of and", "unknownword", "fish \x00 \ud800 🐟"], 2)
+    assert hits.positions.tolist() == [[-1, -1], [-1, -1], [-1, -1], [4, 0]]
+    assert bm25.search([], 3).positions.shape == (0, 3)
+    assert bm25.search(["fish"], 50).positions.shape == (1, 50)
+    assert built(["only one"]).search(["one"], 2).positions.tolist() == [[0, -1]]
+    assert built(["", "  "]).search(["one"], 2).positions.tolist() == [[-1, -1]]
+    assert built(["word " * 200_000, "word"]).search(["word"], 2).positions.tolist() == [[0, 1]]
+    with pytest.raises(CorpusError):
+        built([])
+    with pytest.raises(UsageError, match="corpus comes first"):
+        BM25().search(["fish"], 1)
+    for wrong in ({"k1": -1}, {"b": 1.5}, {"k1": float("nan")}, {"fields": "both"}, {"title_weight": -1}):
+        with pytest.raises(UsageError):
+            BM25(**wrong)  # type: ignore[arg-type]
+
+
+def test_weighted_queries() -> None:
+    bm25 = built(TEXTS)
+    plain = bm25.search(["fish eat"], 5)
+    weighted = bm25.search_weighted([{"fish": 1, "eat": 1, "nothing": 7}, {"fish": 0.25}], 5)
+    np.testing.assert_array_equal(plain.scores[0], weighted.scores[0])
+    np.testing.assert_allclose(weighted.scores[1, :2], bm25.search(["fish"], 2).scores[0] / 4)
+    with pytest.raises(UsageError):
+        bm25.search_weighted([{"fish": -1.0}], 5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=20), min_size=1, max_size=30),
+    st.lists(st.sampled_from("abcdefghz"), max_size=6),
+    st.sampled_from([(0.9, 0.4), (1.2, 0.75), (1.5, 0.0), (0.5, 1.0)]),
+)
+def test_equals_bm25s(texts: list[list[str]], query: list[str], parameters: tuple[float, float]) -> None:
+    bm25s = pytest.importorskip("bm25s")
+    vocabulary = {letter: number for number, letter in enumerate("abcdefgh")}
+    oracle = bm25s.BM25(method="lucene", k1=parameters[0], b=parameters[1], backend="numpy")
+    oracle.index(([[vocabulary[word] for word in text] for text in texts], vocabulary), show_progress=False)
+    known = [vocabulary[word] for word in query if word in vocabulary]
+    expected = oracle.get_scores_from_ids(known) if known else np.zeros(len(texts))
+    options = {"stem": False, "stopwords": False}
+    for compiled in (False, True):
+        made = BM25(*parameters, analyser=options, compiled=compiled)
+        made.index(corpus([" ".join(text) for text in texts]))
+        hits = made.search([" ".join(query)], len(texts))
+        mine = np.zeros(len(texts))
+        found = hits.positions[0] >= 0
+        mine[hits.positions[0][found]] = hits.scores[0][found]
+        np.testing.assert_allclose(mine, expected, atol=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("ab cé東京한.'", max_size=30), min_size=1, max_size=12), st.sampled_from(["flat", "multi"]))
+def test_compiled_and_numpy_give_equal_indexes(texts: list[str], fields: str) -> None:
+    for model in (BM25, QueryLikelihood):
+        made = [model(fields=fields, compiled=compiled) for compiled in (True, False)]  # type: ignore[operator]
+        for one in made:
+            one.index(corpus(texts, texts[::-1], "zh"))
+        fast, slow = (one.search(texts, 10) for one in made)
+        np.testing.assert_array_equal(fast.positions, slow.positions)
+        np.testing.assert_array_equal(fast.scores, slow.scores)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("abc de", min_size=1, max_size=30), min_size=1, max_size=12), st.text("abc de", max_size=12))
+def test_reranker_gives_the_retrievers_scores(texts: list[str], query: str) -> None:
+    data = corpus(texts)
+    hits = built(texts).search([query], len(texts))
+    expected = np.zeros(len(texts), np.float32)
+    found = hits.positions[0] >= 0
+    expected[hits.positions[0][found]] = hits.scores[0][found]
+    scores = BM25Reranker().fit(data).score([(query, text) for text in texts])
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
+def test_reranker_of_unseen_text() -> None:
+    reranker = BM25Reranker().fit(corpus(TEXTS))
+    scores = reranker.score([("zebra", "a zebra"), ("zebra", "a lion"), ("", "a lion"), ("fish", "")])
+    assert scores[0] > 0
+    assert scores[1:].tolist() == [0, 0, 0]
+    assert reranker.score([]).shape == (0,)
+    with pytest.raises(UsageError):
+        BM25Reranker().score([("a", "b")])
+
+
+def test_dirichlet_by_hand() -> None:
+    model = QueryLikelihood(mu=10)
+    model.index(corpus(["cat cat dog", "dog bird"]))
+    hits = model.search(["cat"], 2)
+    share = (2 + 1) / (5 + 1)
+    assert hits.positions.tolist() == [[0, -1]]
+    assert hits.scores[0, 0] == pytest.approx(math.log(1 + 2 / (10 * share)) + math.log(10 / 13), rel=1e-6)
+
+
+def test_lossy_lengths_are_lucenes() -> None:
+    """SmallFloat.byte4ToInt(intToByte4(n)): exact to 40, then a byte for 42, 44, ..., 56, 60, ..."""
+    lengths = [0, 1, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 100, 1000, 100_000]
+    assert lossy_lengths(np.array(lengths)).tolist() == [
+        *[0, 1, 23, 24, 39, 40, 40, 42, 54, 56, 56, 60, 96, 984, 98_328]
+    ]
+
+
+@pytest.mark.parametrize("fields", ["flat", "multi"])
+def test_save_and_load(tmp_path: Path, fields: str) -> None:
+    titles = ["a fish", "", "x", "", "y"]
+    made = built(TEXTS, titles, fields=fields)
+    made.save(tmp_path / "index")
+    made.save(tmp_path / "index")  # replaces
+    again = BM25(fields=fields).load(tmp_path / "index")  # type: ignore[arg-type]
+    for field in ("positions", "scores"):
+        queries = ["fish eat", "meat", ""]
+        np.testing.assert_array_equal(getattr(again.search(queries, 4), field), getattr(made.search(queries, 4), field))
+    assert again.document_frequency("fish") == made.document_frequency("fish")
+    assert isinstance(again._index.positions, np.memmap)  # type: ignore[union-attr]
+    assert again.describe() == made.describe()
+    with pytest.raises(DatasetError, match=r"other settings.*k1"):
+        BM25(k1=1.2, fields=fields).load(tmp_path / "index")  # type: ignore[arg-type]
+    (tmp_path / "index" / "vocabulary.json").write_text('["fish"]')
+    with pytest.raises(DatasetError, match="vocabulary"):
+        BM25(fields=fields).load(tmp_path / "index")  # type: ignore[arg-type]
+
+
+def test_saving_spares_other_folders(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    with pytest.raises(DatasetError, match="not an index"):
+        built(TEXTS).save(tmp_path)
+    assert (tmp_path / "precious").read_text() == "mine"
+    with pytest.raises(DatasetError, match="index the corpus again"):
+        BM25().load(tmp_path / "nowhere")
+
+
+def shared() -> Path:
+    here = Path(os.environ.get("AIRGEN_SHARED") or Path(__file__).parents[2].parent / "shared")
+    if not (here / "collections" / "scifact").is_dir():
+        pytest.skip("needs the human-labelled collections")
+    return here / "collections" / "scifact"
+
+
+@pytest.mark.parametrize(
+    ("fields", "lossy", "ndcg", "recall"),
+    [("flat", False, 0.6789, 0.9253), ("flat", True, 0.6789, 0.9253), ("multi", False, 0.6647, 0.9076)],
+)
+def test_scifact_as_anserini(fields: str, lossy: bool, ndcg: float, recall: float) -> None:
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    folder = shared()
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    with open(folder / "queries.jsonl", encoding="utf-8") as lines:
+        queries = {row["_id"]: row["text"] for row in map(json.loads, lines)}
+    qrels: dict[str, dict[str, int]] = {}
+    with open(folder / "qrels" / "test.tsv", encoding="utf-8") as lines:
+        for query, passage, score in list(csv.reader(lines, delimiter="\t"))[1:]:
+            qrels.setdefault(query, {})[passage] = int(score)
+    made = BM25(fields=fields, lossy_lengths=lossy)  # type: ignore[arg-type]
+    made.index(Corpus([r["_id"] for r in rows], [r["text"] for r in rows], [r["title"] for r in rows]))
+    hits = made.search([queries[query] for query in qrels], 1000)
+    run = {
+        query: {rows[p]["_id"]: float(s) for p, s in zip(*found, strict=True) if p >= 0}
+        for query, found in zip(qrels, zip(hits.positions.tolist(), hits.scores.tolist(), strict=True), strict=True)
+    }
+    scores = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100"}).evaluate(run)
+    assert np.mean([one["ndcg_cut_10"] for one in scores.values()]) == pytest.approx(ndcg, abs=0.005)
+    assert np.mean([one["recall_100"] for one in scores.values()]) == pytest.approx(recall, abs=0.0005)

@@ -1,0 +1,112 @@
+"""The inverted index: compiled against numpy, ties, limits, damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import DatasetError, UsageError
+from airgen.retrievers import _postings
+from airgen.retrievers.inverted import InvertedIndex
+
+
+def make(rows: list[list[float]]) -> InvertedIndex:
+    """An index from a dense matrix (terms, passages); 0 is no posting."""
+    dense = np.array(rows, np.float32)
+    starts = np.concatenate(([0], np.cumsum((dense > 0).sum(axis=1))))
+    return InvertedIndex(starts, np.nonzero(dense)[1].astype(np.int32), dense[dense > 0], dense.shape[1])
+
+
+def test_worked_example() -> None:
+    index = make([[1, 0, 2, 0], [0, 3, 0.5, 0]])
+    for compiled in (False, True):
+        hits = index.search([{0: 1.0, 1: 2.0}, {1: 1.0}, {}], 3, compiled=compiled)
+        assert hits.positions.tolist() == [[1, 2, 0], [1, 2, -1], [-1, -1, -1]]
+        assert hits.scores.tolist() == [[6, 3, 1], [3, 0.5, -np.inf], [-np.inf] * 3]
+        assert hits.positions.dtype == np.int32
+        assert hits.scores.dtype == np.float32
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.integers(1, 60), st.booleans())
+def test_compiled_equals_numpy_and_a_plain_sort(seed: int, size: int, k: int, ties: bool) -> None:
+    random = np.random.default_rng(seed)
+    dense = random.random((5, size)) * (random.random((5, size)) < 0.4)
+    if ties:
+        dense = np.ceil(dense * 3)
+    index = make(dense.tolist())
+    queries = [
+        dict(zip(random.permutation(5)[:n].tolist(), random.choice([0.0, 0.5, 1.0, 3.3], n).tolist(), strict=True))
+        for n in random.integers(0, 6, 20)
+    ]
+    fast, slow = (index.search(queries, k, compiled=compiled, threads=2) for compiled in (True, False))
+    np.testing.assert_array_equal(fast.positions, slow.positions)
+    np.testing.assert_array_equal(fast.scores, slow.scores)
+    for row, query in enumerate(queries):
+        scores = np.zeros(size, np.float32)
+        for term, weight in query.items():
+            scores += np.float32(weight) * dense[term].astype(np.float32)
+        order = sorted(np.flatnonzero(scores > 0).tolist(), key=lambda place: (-scores[place], place))[:k]
+        assert [place for place in fast.positions[row].tolist() if place >= 0] == order
+        np.testing.assert_array_equal(fast.scores[row, : len(order)], scores[order])
+
+
+def test_extreme_scores() -> None:
+    """Denormal and huge scores break a histogram that divides by the best."""
+    for factor in (1e-44, 1e-38, 1e38):
+        index = make([[factor * value for value in (1, 3, 2, 3)]])
+        for compiled in (False, True):
+            assert index.search([{0: 1.0}], 3, compiled=compiled).positions.tolist() == [[1, 3, 2]]
+
+
+def test_many_ties_at_the_edge() -> None:
+    index = make([[1.0] * 5000])
+    for compiled in (False, True):
+        assert index.search([{0: 1.0}], 7, compiled=compiled).positions.tolist() == [list(range(7))]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=9))
+def test_counting_postings(texts: list[list[int]]) -> None:
+    terms = np.array([term for text in texts for term in text], np.int32)
+    lengths = np.array([len(text) for text in texts], np.int64)
+    for count in (_postings.count_postings, _postings.count_postings_numpy):
+        starts, positions, frequencies = count(terms, lengths, 6)
+        found = {
+            (term, int(positions[place])): int(frequencies[place])
+            for term in range(6)
+            for place in range(starts[term], starts[term + 1])
+        }
+        assert found == {(term, row): text.count(term) for row, text in enumerate(texts) for term in set(text)}
+        for term in range(6):
+            assert (np.diff(positions[starts[term] : starts[term + 1]]) > 0).all()
+
+
+@pytest.mark.parametrize("query", [{9: 1.0}, {-1: 1.0}, {0: -1.0}, {0: float("nan")}, {0: float("inf")}])
+def test_bad_queries(query: dict[int, float]) -> None:
+    with pytest.raises(UsageError):
+        make([[1, 2]]).search([query], 1)
+
+
+def test_bad_k() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        make([[1, 2]]).search([{0: 1.0}], 0)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    index = make([[1, 2], [3, 0]])
+    index.save(tmp_path)
+    assert InvertedIndex.load(tmp_path, 2).search([{0: 1.0, 1: 1.0}], 2).scores.tolist() == [[4, 2]]
+    (tmp_path / "positions.npy").write_bytes((tmp_path / "positions.npy").read_bytes()[:-4])
+    with pytest.raises(DatasetError, match=r"positions\.npy"):
+        InvertedIndex.load(tmp_path, 2)
+    np.save(tmp_path / "positions.npy", np.zeros(1, np.int32))
+    with pytest.raises(DatasetError, match="do not fit"):
+        InvertedIndex.load(tmp_path, 2)
+    (tmp_path / "positions.npy").unlink()
+    with pytest.raises(DatasetError, match="index the corpus again"):
+        InvertedIndex.load(tmp_path, 2)
