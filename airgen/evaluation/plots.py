@@ -75,7 +75,7 @@ def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64
                 parts.append(
                     f'<rect x="{start + column * bar:.1f}" y="{top + height - tall:.1f}" width="{bar - 2}" '
                     f'height="{tall:.1f}" fill="{_COLOURS[column % len(_COLOURS)]}">'
-                    f"<title>{html.escape(f'{names[column]}: {value:.4f}')}</title></rect>"
+                    f"<title>{_clean(f'{names[column]}: {value:.4f}')}</title></rect>"
                 )
         parts.append(_text(start + (wide - gap) / 2, top + height + 18, group))
     base = top + height + 40
@@ -97,7 +97,7 @@ def heat_map(names: Sequence[str], values: NDArray[np.float64], *, title: str) -
         parts.append(_text(left - 8, top + cell * row + cell / 2 + 4, name, "end"))
         at = left + cell * row + cell / 2
         below = top + cell * len(names) + 12
-        label = html.escape(name)
+        label = _clean(name)
         parts.append(
             f'<text x="{at}" y="{below}" text-anchor="end" transform="rotate(-45 {at} {below})" {_FONT}>{label}</text>'
         )
@@ -119,8 +119,12 @@ def _shade(value: float) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str = "middle", *, bold: bool = False) -> str:
     weight = ' font-weight="bold"' if bold else ""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {_FONT}{weight}>{html.escape(printable)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {_FONT}{weight}>{_clean(text)}</text>'
+
+
+def _clean(text: str) -> str:
+    """Text for SVG: XML allows no control characters, not even escaped."""
+    return html.escape("".join(c if c.isprintable() else " " for c in text))
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:

@@ -1,0 +1,156 @@
+"""`airgen holes`: judge what systems found and nobody judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def holes(
+    dataset: Annotated[Path, typer.Argument(help="A directory in BEIR's layout.")],
+    runs: Annotated[list[Path], typer.Option("--run", help="A TREC run file (repeatable).")],
+    judge: Annotated[
+        str | None, typer.Option(help="module:function that takes (query text, passage text) and gives a label.")
+    ] = None,
+    pipeline: Annotated[
+        Path | None, typer.Option(help="Judge with this pipeline's LLM judge; levels below its cut become 0.")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="How deep holes are looked for.")] = 10,
+    metric: Annotated[str, typer.Option(help="The measure to compare before and after.")] = "nDCG@10",
+    split: Annotated[str, typer.Option(help="Which qrels.")] = "test",
+    out: Annotated[Path, typer.Option(help="Where judgments are kept, so that none is asked for twice.")] = Path(
+        "holes"
+    ),
+    budget: Annotated[float | None, typer.Option(help="Most US dollars to spend on the judge.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Judge the unjudged top hits of runs, blind to the system, and report scores before and after.
+
+    Without a judge it only counts them and writes them to OUT/holes.jsonl, for people to label.
+
+    Example: airgen holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
+    """
+    import json
+    from dataclasses import asdict
+
+    from airgen.dataset.beir import BeirDataset
+    from airgen.errors import DatasetError, UsageError
+    from airgen.evaluation import read_run
+    from airgen.evaluation.holes import Ledger, before_and_after, fill, find_holes
+    from airgen.evaluation.terminal import columns
+
+    if judge and pipeline:
+        raise UsageError("--judge or --pipeline, not both")
+    opened = BeirDataset.open(dataset)
+    labels = opened.qrels(split).labels
+    found = {str(path): read_run(path) for path in runs}
+    pairs = find_holes(found.values(), labels, depth)
+    wanted = {passage for _, passage in pairs}
+    texts = {p.id: f"{p.title}\n\n{p.text}" if p.title else p.text for p in opened.passages() if p.id in wanted}
+    queries = {key: query.text for key, query in opened.queries().items()}
+    out.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(out / "judgments.jsonl")
+    open_pairs = [pair for pair in pairs if pair not in ledger.judged]
+    unknown = [pair for pair in open_pairs if pair[1] not in texts or pair[0] not in queries]
+    if unknown and len(unknown) == len(pairs):
+        raise DatasetError(f"none of the runs' unjudged hits is in {dataset}: are they another dataset's?")
+    open_pairs = [pair for pair in open_pairs if pair not in set(unknown)]
+    rows = [{"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in open_pairs]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    if judge:
+        ask = _function(judge)
+        ledger.judge(open_pairs, lambda query, passage: float(ask(queries[query], texts[passage])))
+    elif pipeline:
+        _ask_llm(pipeline, out, open_pairs, queries, texts, ledger, budget)
+    changes = before_and_after(
+        found, labels, fill(labels, {p: ledger.judged[p] for p in pairs if p in ledger.judged}), metric, depth
+    )
+    judged = sum(pair in ledger.judged for pair in pairs)
+    if as_json:
+        summary = {"holes": len(pairs), "judged": judged, "not_in_the_dataset": len(unknown)}
+        typer.echo(json.dumps({**summary, "systems": [asdict(change) for change in changes]}, ensure_ascii=False))
+        return
+    header = ["run", "holes before", "after", f"{metric} before", "after", "rank before", "after"]
+    table = [
+        [
+            c.system,
+            f"{c.hole_before:.3f}",
+            f"{c.hole_after:.3f}",
+            f"{c.before:.4f}",
+            f"{c.after:.4f}",
+            str(c.rank_before),
+            str(c.rank_after),
+        ]
+        for c in changes
+    ]
+    typer.echo(columns([header, *table]))
+    typer.echo(
+        f"{len(pairs)} holes, {judged} judged, {len(unknown)} not in the dataset; to label: {out / 'holes.jsonl'}"
+    )
+
+
+def _function(target: str) -> Callable[[str, str], Any]:
+    """A callable by dotted name, from the working directory too."""
+    import importlib
+    import sys
+
+    from airgen.errors import UsageError
+
+    module, _, name = target.replace(":", ".").rpartition(".")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"--judge {target}: {error}") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(found):
+        raise UsageError(f"--judge {target}: is not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def _ask_llm(
+    path: Path,
+    out: Path,
+    pairs: list[tuple[str, str]],
+    queries: dict[str, str],
+    texts: dict[str, str],
+    ledger: Any,
+    budget: float | None,
+) -> None:
+    """Ask the pipeline's judge; refusals stay holes. Its answers are kept in OUT/answers.duckdb."""
+    import asyncio
+
+    from airgen.prompts import PromptSet
+    from airgen.runner.engines import make_engine
+    from airgen.settings import load_pipeline
+    from airgen.stages.base import Refusal, Tools
+    from airgen.stages.judge import judge_pair
+    from airgen.store import Store
+
+    pipeline = load_pipeline(path)
+    cut = pipeline.control.judge.relevant_from
+
+    async def all_pairs(store: Store) -> None:
+        async with make_engine(pipeline, store, budget_usd=budget, retry_failed=False) as engine:
+            tools = Tools(pipeline, PromptSet(), {}, engine, engine)
+
+            asked = (judge_pair(tools, queries[query], texts[passage]) for query, passage in pairs)
+            for pair, found in zip(pairs, await asyncio.gather(*asked), strict=True):
+                if not isinstance(found, Refusal):
+                    ledger.add(pair, float(found[0] >= cut))
+
+    store = Store.open(out / "answers.duckdb")
+    try:
+        asyncio.run(all_pairs(store))
+    finally:
+        store.close()

@@ -1,0 +1,136 @@
+"""Holes: what systems rank high and nobody judged. Judge them, blind to the system, and score again.
+
+    holes = find_holes(runs, qrels, depth=10)            # (query id, passage id), no trace of who found what
+    filled = fill(qrels, judge_all(holes))               # the labels that were there are never touched
+    change = before_and_after(runs, qrels, filled, "nDCG@10")
+
+BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
+those gain most when the holes are judged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.run import Run
+from airgen.keys import text_key
+
+__all__ = ["Change", "Ledger", "before_and_after", "fill", "find_holes"]
+
+Labels = Mapping[str, Mapping[str, float]]
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One system before and after its holes were judged. Holes are shares of the top `depth` of a query.
+
+    `hole` counts what nobody judged for this very query, which is what was judged here; BEIR's Hole@k also takes a
+    passage as judged that has a label for another query.
+    """
+
+    system: str
+    hole_before: float
+    hole_after: float
+    before: float
+    after: float
+    rank_before: int
+    rank_after: int
+
+
+def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
+    """(query, passage) pairs in any run's top `depth` without a label for that query.
+
+    Each once, in an order drawn from their ids: a judge can learn neither system nor rank from it.
+    """
+    found: set[Pair] = set()
+    for run in runs:
+        for query, hits in run.ranked().items():
+            if query in qrels:
+                found.update((query, passage) for passage, _ in hits[:depth] if passage not in qrels[query])
+    return sorted(found, key=lambda pair: (text_key("\x1f".join(pair)), pair))
+
+
+def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, float]]:
+    """The labels with the new ones added; where both have one, the old one stays."""
+    filled = {query: dict(labels) for query, labels in qrels.items()}
+    for (query, passage), label in judged.items():
+        filled.setdefault(query, {}).setdefault(passage, label)
+    return filled
+
+
+def before_and_after(runs: Mapping[str, Run], qrels: Labels, filled: Labels, measure: str, depth: int) -> list[Change]:
+    """Every system's score and holes with the old and the new labels, best after first."""
+    wanted = parse_measure(measure)
+    scores = {
+        name: [score(run, labels, [wanted]).values.mean() for labels in (qrels, filled)] for name, run in runs.items()
+    }
+    holes = {name: [_holes(run, labels, depth) for labels in (qrels, filled)] for name, run in runs.items()}
+    ranks = [sorted(scores, key=lambda name, at=at: (-scores[name][at], name)) for at in (0, 1)]  # type: ignore[misc]
+    return [
+        Change(
+            name,
+            holes[name][0],
+            holes[name][1],
+            float(scores[name][0]),
+            float(scores[name][1]),
+            ranks[0].index(name) + 1,
+            ranks[1].index(name) + 1,
+        )
+        for name in ranks[1]
+    ]
+
+
+class Ledger:
+    """Judgments kept in a file of JSON lines, one as soon as it is made: nothing is judged twice.
+
+    A last line cut short by a crash is dropped. Raises DatasetError for any other line that cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.judged: dict[Pair, float] = {}
+        if not path.exists():
+            return
+        text = path.read_bytes()
+        whole, _, torn = text.rpartition(b"\n")
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                row = json.loads(line)
+                self.judged[str(row["query-id"]), str(row["corpus-id"])] = float(row["score"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
+        if torn:
+            path.write_bytes(text[: len(text) - len(torn)])
+
+    def add(self, pair: Pair, label: float) -> None:
+        """Keep one judgment. Raises UsageError for a label that is no finite number."""
+        if not math.isfinite(label):
+            raise UsageError(f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}, wants a number")
+        self.judged[pair] = label
+        row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def judge(self, pairs: Sequence[Pair], ask: Callable[[str, str], float]) -> None:
+        """Ask for each pair that has no judgment yet: `ask(query id, passage id)` -> label."""
+        for pair in pairs:
+            if pair not in self.judged:
+                self.add(pair, float(ask(*pair)))
+
+
+def _holes(run: Run, qrels: Labels, depth: int) -> float:
+    """The mean share of the top `depth` without a label for the query; a missing query has no holes."""
+    hits = dict(run.ranked().items())
+    counts = [
+        sum(passage not in labels for passage, _ in hits.get(query, [])[:depth]) for query, labels in qrels.items()
+    ]
+    return float(np.mean(counts)) / depth if counts else 0.0

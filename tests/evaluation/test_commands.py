@@ -1,0 +1,67 @@
+"""The commands of evaluation, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from airgen.errors import UsageError
+from airgen.evaluation import run_from_dict, write_run
+
+
+def call(name, *arguments):
+    import importlib
+
+    app = importlib.import_module(f"airgen.commands.{name}").app
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / name for name in ("a.run", "b.run", "test.tsv")]
+    write_run(paths[0], run_from_dict({"q1": {"x": 2.0, "y": 1.0}, "q2": {"x": 1.0}}), "a")
+    write_run(paths[1], run_from_dict({"q1": {"y": 2.0}, "other": {"y": 2.0}}), "b")
+    paths[2].write_text("q1\ty\t1\nq2\tx\t1\n")
+    return paths
+
+
+def test_metrics_prints_means_and_counts(files):
+    first, second, labels = files
+    value = json.loads(call("metrics", first, labels, "--metrics", "RR P@1", "--json", "--by-query"))
+    assert value["means"] == {"RR": 0.75, "P@1": 0.5}
+    assert value["queries"] == {"q1": {"RR": 0.5, "P@1": 0.0}, "q2": {"RR": 1.0, "P@1": 1.0}}
+    text = call("metrics", second, labels, "--metrics", "RR")
+    assert "0.5000" in text and "1 missing, 1 not judged" in text
+    assert "nDCG@1000" in call("metrics", first, labels, "--metrics", "air-bench")
+
+
+def test_compare_prints_pairs(files):
+    first, second, labels = files
+    value = json.loads(call("compare", first, second, "--qrels", labels, "--metrics", "RR", "--json"))
+    (pair,) = value["measures"]["RR"]["pairs"]
+    assert pair["difference"] == 0.25
+    assert value["missing"] == {str(first): 0, str(second): 1}
+    assert "cannot be told apart" in call("compare", first, second, "--qrels", labels, "--metrics", "RR")
+    with pytest.raises(UsageError, match="two run files"):
+        call("compare", first, "--qrels", labels)
+    with pytest.raises(UsageError, match="given twice"):
+        call("compare", first, first, "--qrels", labels)
+
+
+def test_evaluate_writes_tables_for_all_datasets(dataset, tmp_path):
+    systems, out = tmp_path / "systems.yaml", tmp_path / "out"
+    systems.write_text(
+        "systems:\n- {name: bm25, kind: bm25}\n- {name: twice, kind: fuse, systems: [bm25, raw]}\n"
+        "- {name: raw, kind: bm25, analyser: {stem: false}}\n"
+    )
+    value = json.loads(call("evaluate", dataset, "--systems", systems, "--out", out, "--json"))
+    assert [result["name"] for result in value] == ["bm25", "raw", "twice"]
+    text = call("evaluate", dataset, "--systems", systems, "--out", out, "--only", "twice")
+    assert text.index("twice") < text.index("tables:")
+    assert "| bm25 |" in (out / "results.md").read_text()
+    with pytest.raises(UsageError, match=r"no system 'bm52'.*did you mean 'bm25'"):
+        call("evaluate", dataset, "--systems", systems, "--out", out, "--only", "bm52")
