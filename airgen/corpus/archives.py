@@ -16,6 +16,7 @@ import stat
 import subprocess
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
@@ -24,6 +25,7 @@ from airgen.errors import CorpusError
 
 __all__ = ["MAX_UNPACKED", "unpack"]
 
+_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError)
 MAX_UNPACKED = 8 * 1024**3  # bytes: a bomb stops here
 
 
@@ -48,7 +50,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
                         raise CorpusError(f"{archive.name}: more than {MAX_UNPACKED >> 30} GB unpacked; refused")
                     out.write(piece)
             count += 1
-    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, gzip.BadGzipFile, EOFError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise CorpusError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
     return count
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
+from corpus_maker import prose
+from hypothesis import given
+from hypothesis import strategies as st
+
 from airgen.corpus.cleaning.base import Item
 from airgen.corpus.cleaning.boilerplate import judge_text
 from airgen.corpus.cleaning.identifiers import aadhaar, card, chinese_id, french_id, iban, social_security, spanish_id
@@ -14,9 +18,6 @@ from airgen.corpus.cleaning.normalise import normalise
 from airgen.corpus.cleaning.offensive import Offensive, has_list, word_list
 from airgen.corpus.cleaning.personal import DropPersonal, mask
 from airgen.records import Document
-from corpus_maker import prose
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def one(step: object, text: str) -> tuple[bool, str]:
@@ -119,7 +120,8 @@ def test_dropping_says_what_kinds_and_never_the_data() -> None:
 
 @pytest.mark.parametrize(
     "check, good",
-    [(card, "378282246310005"), (iban, "GB82WEST12345698765432"), (aadhaar, "2341 2341 2346"), (spanish_id, "X1234567L"),
+    [(card, "378282246310005"), (iban, "GB82WEST12345698765432"),
+     (aadhaar, "2341 2341 2346"), (spanish_id, "X1234567L"),
      (french_id, "255081416802538"), (chinese_id, "440524188001010014"), (social_security, "078-05-1120")],
 )  # fmt: skip
 def test_check_digits_accept_a_known_number_and_no_neighbour(check: object, good: str) -> None:

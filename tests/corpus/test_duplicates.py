@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from corpus_maker import prose
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from airgen.corpus.cleaning.base import Item
 from airgen.corpus.cleaning.duplicates import DuplicateIds, ExactDuplicates, NearDuplicates
 from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
 from airgen.corpus.cleaning.table import WAYS, DiskTable, IdLog
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.records import Document
-from corpus_maker import prose
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def items(texts: list[str]) -> list[Item]:

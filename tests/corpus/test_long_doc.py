@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from corpus_maker import corpus, prose
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from airgen.corpus import prepare
 from airgen.corpus.apparatus import find_apparatus, remove_apparatus
 from airgen.corpus.chunking import align, chunks, sentence_pieces
@@ -13,9 +18,6 @@ from airgen.corpus.cleaning.normalise import normalise
 from airgen.corpus.tokens import load_tokenizer, shipped_vocabulary
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
-from corpus_maker import corpus, prose
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("llama_index.core")
 
@@ -63,12 +65,9 @@ def test_each_script_breaks_at_its_own_sentence_ends(language: str) -> None:
     for chunk in found:
         assert text[chunk.start : chunk.end].endswith((".", "!", "?", "。", "！", "？", "؟", "।"))
         assert chunk.tokens <= 202  # LlamaIndex adds up the sentences' tokens; joined, they can be one or two more
-    overlaps = [first.end - second.start for first, second in zip(found, found[1:], strict=False)]
-    assert all(0 < width for width in overlaps)
-    assert all(
-        load_tokenizer("cl100k_base").count([text[b.start : a.end]])[0] <= 51
-        for a, b in zip(found, found[1:], strict=False)
-    )
+    overlaps = [first.end - second.start for first, second in pairwise(found)]
+    assert all(width > 0 for width in overlaps)
+    assert all(load_tokenizer("cl100k_base").count([text[b.start : a.end]])[0] <= 51 for a, b in pairwise(found))
 
 
 def test_the_splitter_is_llama_indexs() -> None:
@@ -142,9 +141,12 @@ def test_a_book_loses_its_apparatus_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     "heading, entries",
-    [("参考文献", "张三. 论文题目[J]. 学报, 2010, 3(2): 1-9."), ("Literaturverzeichnis", "Meier, H. (2010): Titel. Berlin."),
-     ("Bibliografía", "García, J. (2010). Título. Madrid."), ("## References", "1. Doe J. Title. 2010."), ("7. Références", "Dupont, 2010. Titre."),
-     ("Список литературы", "Иванов И. Название. М., 2010."), ("संदर्भ", "[1] लेखक, 2010."), ("المراجع", "[1] مؤلف، 2010.")],
+    [("参考文献", "张三. 论文题目[J]. 学报, 2010, 3(2): 1-9."),
+     ("Literaturverzeichnis", "Meier, H. (2010): Titel. Berlin."),
+     ("Bibliografía", "García, J. (2010). Título. Madrid."), ("## References", "1. Doe J. Title. 2010."),
+     ("7. Références", "Dupont, 2010. Titre."),
+     ("Список литературы", "Иванов И. Название. М., 2010."),
+     ("संदर्भ", "[1] लेखक, 2010."), ("المراجع", "[1] مؤلف، 2010.")],
 )  # fmt: skip
 def test_references_in_several_languages(heading: str, entries: str) -> None:
     text = "\n\n".join([prose(1, 300), prose(2, 300), heading, "\n".join([entries] * 8)])
@@ -195,7 +197,7 @@ def lines(path: Path, rows: list[dict[str, str]]) -> None:
 def test_one_document_of_several_must_be_chosen(tmp_path: Path) -> None:
     lines(tmp_path / "c.jsonl", [{"_id": "one", "text": prose(1, 300)}, {"_id": "two", "text": prose(2, 300)}])
     reader = {"kind": "jsonl", "path": "c.jsonl"}
-    with pytest.raises(CorpusError, match="'one', 'two'.*choose it"):
+    with pytest.raises(CorpusError, match=r"'one', 'two'.*choose it"):
         list(prepare(corpus(tmp_path, reader), "long-doc"))
     with pytest.raises(CorpusError, match="none of its 2 documents has the id 'three'"):
         list(prepare(corpus(tmp_path, reader, long_doc={"document": "three"}), "long-doc"))

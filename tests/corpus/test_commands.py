@@ -1,0 +1,68 @@
+"""`airgen corpus ...` as a user types it, on a corpus of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from corpus_maker import prose
+from typer.testing import CliRunner
+
+from airgen.commands.corpus import app
+from airgen.errors import CorpusError
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    rows = [{"_id": f"d{n}", "title": "T\x1b[31m", "text": prose(n)} for n in range(30)] + [
+        {"_id": "s", "text": "\x1b]0;x\x07a"}
+    ]
+    (tmp_path / "c.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nlanguage: en\ndomain: web\nlicence: CC0-1.0\nsource: here\ntokenizer: words\n"
+        "reader: {kind: jsonl, path: c.jsonl}\nclean: {language: off, offensive_share: off}\n"
+    )
+    return tmp_path / "mine.yaml"
+
+
+def call(*words: str) -> str:
+    found = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    assert "\x1b" not in found.stdout
+    return found.stdout
+
+
+def test_stats(mine: Path) -> None:
+    text = call("stats", str(mine))
+    assert "31 read, 30 passages, 1,800 tokens" in text and "dropped         1  length: too short" in text
+    value = json.loads(call("stats", str(mine), "--json"))
+    assert (value["passages"], value["licence"]) == (30, "CC0-1.0")
+
+
+def test_sample_is_the_same_each_time(mine: Path) -> None:
+    first = call("sample", str(mine), "-n", "2", "--json")
+    assert [json.loads(row)["id"] for row in first.splitlines()] == [json.loads(row)["id"] for row in call(
+        "sample", str(mine), "-n", "2", "--json").splitlines()]  # fmt: skip
+    assert call("sample", str(mine), "-n", "2").count("── d") == 2
+
+
+def test_dropped_shows_what_and_why(mine: Path) -> None:
+    text = call("dropped", str(mine))
+    assert "s  length: too short (1 tokens < 20)" in text and text.endswith("1 dropped\n")
+    assert call("dropped", str(mine), "--reason", "duplicate") == "0 dropped\n"
+
+
+def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = mine.parent / "corpora"
+    folder.mkdir()
+    (folder / "broken.yaml").write_text("name: broken\n")
+    monkeypatch.chdir(mine.parent)
+    rows = {row["name"]: row for row in json.loads(call("list", "--json"))}
+    assert rows["broken"]["state"].startswith("broken") and rows["python-reference"]["state"] == "here"
+
+
+def test_fetch_of_what_is_here(mine: Path) -> None:
+    assert "nothing to fetch" in call("fetch", str(mine))
+    with pytest.raises(CorpusError, match="no corpus is named"):
+        CliRunner().invoke(app, ["fetch", str(mine), "no-such"], catch_exceptions=False)

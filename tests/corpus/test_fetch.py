@@ -1,0 +1,171 @@
+"""Fetching: complete or absent, checked, and nothing leaves the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus_maker import corpus, prose
+
+from airgen.corpus import archives as archives_module
+from airgen.corpus import prepare
+from airgen.corpus.archives import unpack
+from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
+from airgen.errors import CorpusError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def tar(path: Path, members: dict[str, bytes | tarfile.TarInfo], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as out:  # type: ignore[call-overload]
+        for name, value in members.items():
+            if isinstance(value, tarfile.TarInfo):
+                out.addfile(value)
+            else:
+                info = tarfile.TarInfo(name)
+                info.size = len(value)
+                out.addfile(info, io.BytesIO(value))
+    return path
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def deb(path: Path, data: Path) -> Path:
+    """A Debian package around a data archive: `ar` with three members."""
+    parts = [("debian-binary", b"2.0\n"), ("control.tar.gz", b"odd"), (f"data.tar{data.suffix}", data.read_bytes())]
+    out = b"!<arch>\n"
+    for name, body in parts:
+        out += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(body):<10}`\n".encode() + body + b"\n" * (len(body) % 2)
+    path.write_bytes(out)
+    return path
+
+
+def made(tmp_path: Path, archive: Path, **more: Any) -> Any:
+    settings = {"kind": "url", "url": archive.as_uri(), **more}
+    return corpus(tmp_path, {"kind": "jsonl", "path": "data/c.jsonl"}, fetch=settings)
+
+
+DATA = json.dumps({"_id": "a", "text": prose(1)}).encode()
+
+
+def test_fetched_once_checked_and_read(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA, "other.txt": b"x"})
+    settings = made(tmp_path, archive, sha256=hashlib.sha256(archive.read_bytes()).hexdigest(), members=["data/*"])
+    assert not is_fetched(settings)
+    with pytest.raises(CorpusError, match="airgen corpus fetch made"):
+        list(prepare(settings, "qa"))
+    said: list[str] = []
+    folder = fetch(settings, say=said.append)
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [".airgen-corpus.json", "c.jsonl"]
+    assert [row.id for row in prepare(settings, "qa")] == ["a"]
+    archive.unlink()
+    assert fetch(settings, say=said.append) == folder and "already" in said[-1]
+
+
+def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
+    settings = made(tmp_path, archive, sha256="0" * 64)
+    with pytest.raises(CorpusError, match=r"sha256 is [0-9a-f]{64}, expected 0000"):
+        fetch(settings)
+    assert list((cache / "corpora").iterdir()) == []
+    with pytest.raises(CorpusError):
+        fetched(settings)
+
+
+def test_a_half_written_folder_is_no_corpus(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
+    settings = made(tmp_path, archive)
+    (folder_of(settings) / "data").mkdir(parents=True)
+    (folder_of(settings) / "data" / "c.jsonl").write_text("")
+    assert not is_fetched(settings)
+    fetch(settings)
+    assert [row.id for row in prepare(settings, "qa")] == ["a"]
+
+
+def test_members_that_match_nothing_and_a_source_that_is_not_there(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
+    with pytest.raises(CorpusError, match="no member that matches"):
+        fetch(made(tmp_path, archive, members=["nothing/*"]))
+    with pytest.raises(CorpusError, match=r"none\.tar"):
+        fetch(made(tmp_path, tmp_path / "none.tar"))
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "..", "C:/x", "a\\..\\x"])
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_a_member_that_would_leave_the_folder_refuses_the_archive(tmp_path: Path, name: str, kind: str) -> None:
+    archive, target = tmp_path / f"evil.{kind}", tmp_path / "in" / "deep"
+    target.mkdir(parents=True)
+    if kind == "tar":
+        tar(archive, {name: b"x"}, "w")
+    else:
+        with zipfile.ZipFile(archive, "w") as out:
+            out.writestr(zipfile.ZipInfo(name.replace("\\", "/") if "\\" in name else name), b"x")
+    if kind == "zip" and "\\" in name:
+        return  # zipfile has no such name
+    with pytest.raises(CorpusError, match="would leave the folder"):
+        unpack(archive, target)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
+
+
+def test_links_are_left_out_and_devices_refused(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    archive = tar(
+        tmp_path / "a.tar", {"f": b"x", "l": link("l", "/etc/passwd"), "h": link("h", "f", tarfile.LNKTYPE)}, "w"
+    )
+    assert unpack(archive, target) == 1
+    assert [path.name for path in target.iterdir()] == ["f"]
+    with pytest.raises(CorpusError, match="device"):
+        unpack(tar(tmp_path / "b.tar", {"d": link("d", "", tarfile.CHRTYPE)}, "w"), target)
+
+
+def test_debian_packages_and_plain_files(tmp_path: Path) -> None:
+    data = tar(tmp_path / "data.xz", {"./usr/share/doc/x/a.html": b"<p>x", "./usr/bin/x": b"no"}, "w:xz")
+    package = deb(tmp_path / "x.deb", data)
+    target = tmp_path / "out"
+    target.mkdir()
+    assert unpack(package, target, ["usr/share/doc/*"]) == 1
+    assert (target / "usr/share/doc/x/a.html").read_bytes() == b"<p>x"
+    (tmp_path / "plain.txt").write_text("text")
+    assert unpack(tmp_path / "plain.txt", target) == 1
+
+
+@pytest.mark.parametrize("kind", ["deb", "zip", "tar.gz"])
+def test_damaged_archives(tmp_path: Path, kind: str) -> None:
+    data = tar(tmp_path / "data.xz", {f"f{n}": bytes(range(256)) * 40 for n in range(20)}, "w:xz")
+    path = tmp_path / f"a.{kind}"
+    if kind == "deb":
+        deb(path, data)
+    elif kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+            out.writestr("a", "abc" * 1000)
+    else:
+        tar(path, {"a": bytes(range(256)) * 999})
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.write_bytes(bytes(raw[: len(raw) * 3 // 4]) if kind != "zip" else bytes(raw[:40]) + b"!!!!" + bytes(raw[44:]))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(CorpusError):
+        unpack(path, tmp_path / "out")
+
+
+def test_an_archive_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives_module, "MAX_UNPACKED", 1 << 20)
+    archive = tar(tmp_path / "a.tar.gz", {"zeros": b"\0" * (3 << 20)})
+    (tmp_path / "out").mkdir()
+    with pytest.raises(CorpusError, match="unpacked; refused"):
+        unpack(archive, tmp_path / "out")

