@@ -44,9 +44,7 @@ def main() -> None:
     start = time.perf_counter()
     run = run_from_dict(results)
     print(f"dicts to a Run: {time.perf_counter() - start:.1f} s (not counted below)")
-    evaluator = pytrec_eval.RelevanceEvaluator(
-        qrels, {"ndcg_cut.10", "map", "recip_rank", "recall.100", "P.10"}
-    )
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "map", "recip_rank", "recall.100", "P.10"})
     measures = parse_measures(" ".join(NAMES))
     theirs, ours = [], []
     for _ in range(sizes.rounds):
