@@ -20,19 +20,20 @@ MARK, ZWJ, SINGLE, SOUTH_EAST = (CLASSES[name] for name in ("mark", "zwj", "sing
 EMOJI, PICTOGRAPH, FLAG, CJK = (CLASSES[name] for name in ("emoji", "pictograph", "flag", "cjk"))
 _VARIATION = 0xFE0F  # asks for the coloured form of a pictograph
 
-State = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint32], int]
-"""Slots of the hash table (-1: free), and for each token its hash, its end in the arena; the arena; the count."""
+State = tuple[NDArray[np.uint64], NDArray[np.uint32], int, int]
+"""The hash table, the arena, how much of the arena is used, how many tokens there are.
+
+A slot is 0 or (high half of the token's hash, place of its record in the arena + 1). A record is the token's id,
+its length, its hash in two halves, its code points. So a known token costs two reads from far memory, not more.
+"""
+
+_HEADER = 4
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def new_state() -> State:
     """An empty table."""
-    return (
-        np.full(1 << 14, -1, np.int32),
-        np.empty(1 << 13, np.uint64),
-        np.empty(1 << 13, np.int64),
-        np.empty(1 << 16, np.uint32),
-        0,
-    )
+    return np.zeros(1 << 14, np.uint64), np.empty(1 << 16, np.uint32), 0, 0
 
 
 @jit
@@ -117,6 +118,49 @@ def _next(
 
 
 @jit
+def _grown(slots: NDArray[np.uint64], arena: NDArray[np.uint32], used: int) -> NDArray[np.uint64]:
+    """A table of twice the size with the same tokens."""
+    larger = np.zeros(2 * len(slots), np.uint64)
+    mask = np.uint64(len(larger) - 1)
+    place = 0
+    while place < used:
+        code = (np.uint64(arena[place + 3]) << _HALF) | np.uint64(arena[place + 2])
+        slot = code & mask
+        while larger[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        larger[slot] = (code & ~_LOW) | np.uint64(place + 1)
+        place += _HEADER + arena[place + 1]
+    return larger
+
+
+@jit
+def _find(
+    text: NDArray[np.uint32],
+    begin: int,
+    end: int,
+    code: np.uint64,
+    slots: NDArray[np.uint64],
+    arena: NDArray[np.uint32],
+) -> tuple[np.int64, np.uint64]:
+    """The id of the token text[begin:end], or -1; and its slot."""
+    mask = np.uint64(len(slots) - 1)
+    slot = code & mask
+    while slots[slot] != 0:
+        if (slots[slot] ^ code) >> _HALF == 0:
+            record = np.int64(slots[slot] & _LOW) - 1
+            if arena[record + 1] == end - begin:
+                same = True
+                for letter in range(end - begin):
+                    if arena[record + _HEADER + letter] != text[begin + letter]:
+                        same = False
+                        break
+                if same:
+                    return np.int64(arena[record]), slot
+        slot = (slot + np.uint64(1)) & mask
+    return np.int64(-1), slot
+
+
+@jit
 def intern(
     text: NDArray[np.uint32], bounds: NDArray[np.int64], table: NDArray[np.uint8], state: State
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], State]:
@@ -124,8 +168,10 @@ def intern(
 
     Returns token ids (all texts one after another), how many each text has, and the grown state.
     """
-    slots, hashes, ends, arena, count = state
-    ids = np.empty(len(text) + 1, np.int32)  # untouched pages cost nothing
+    slots, arena, used, count = state
+    room = len(text) + 1  # no more tokens than code points; untouched pages cost nothing
+    ids, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
+    begins, ends = np.empty(room, np.int32), np.empty(room, np.int32)
     counts = np.empty(len(bounds) - 1, np.int64)
     found = 0
     for number in range(len(bounds) - 1):
@@ -139,48 +185,26 @@ def intern(
                 code = np.uint64(14695981039346656037)  # FNV-1a over code points
                 for letter in range(begin, end):
                     code = (code ^ np.uint64(text[letter])) * np.uint64(1099511628211)
-                code ^= code >> np.uint64(29)
-                mask = np.int64(len(slots) - 1)
-                slot = np.int64(code) & mask
-                while True:
-                    token = slots[slot]
-                    if token < 0:
-                        break
-                    if hashes[token] == code:
-                        origin = ends[token - 1] if token > 0 else 0
-                        if ends[token] - origin == end - begin:
-                            same = True
-                            for letter in range(end - begin):
-                                if arena[origin + letter] != text[begin + letter]:
-                                    same = False
-                                    break
-                            if same:
-                                break
-                    slot = (slot + 1) & mask
-                if token < 0:
-                    token = np.int32(count)
-                    slots[slot] = token
-                    origin = ends[count - 1] if count > 0 else 0
-                    if count == len(hashes):
-                        hashes = np.concatenate((hashes, np.empty_like(hashes)))
-                        ends = np.concatenate((ends, np.empty_like(ends)))
-                    if origin + end - begin > len(arena):
-                        arena = np.concatenate((arena, np.empty_like(arena)))
-                    hashes[count] = code
-                    ends[count] = origin + end - begin
-                    for letter in range(end - begin):
-                        arena[origin + letter] = text[begin + letter]
-                    count += 1
-                    if 2 * count > len(slots):  # at most half full
-                        slots = np.full(2 * len(slots), -1, np.int32)
-                        mask = np.int64(len(slots) - 1)
-                        for other in range(count):
-                            slot = np.int64(hashes[other]) & mask
-                            while slots[slot] >= 0:
-                                slot = (slot + 1) & mask
-                            slots[slot] = other
-                ids[found] = token
+                begins[found], ends[found], codes[found] = begin, end, code ^ (code >> np.uint64(29))
                 found += 1
                 begin = end
         counts[number] = found - before
-    return ids[:found].copy(), counts, (slots, hashes, ends, arena, count)
+    # Apart from the scan, so that the processor can wait for many look-ups at once.
+    for one in range(found):
+        begin, end, code = np.int64(begins[one]), np.int64(ends[one]), codes[one]
+        token, slot = _find(text, begin, end, code, slots, arena)
+        if token < 0:
+            token = np.int64(count)
+            need = used + _HEADER + end - begin
+            while need > len(arena):
+                arena = np.concatenate((arena, np.empty_like(arena)))
+            slots[slot] = (code & ~_LOW) | np.uint64(used + 1)
+            arena[used], arena[used + 1] = count, end - begin
+            arena[used + 2], arena[used + 3] = np.uint32(code & _LOW), np.uint32(code >> _HALF)
+            arena[used + _HEADER : need] = text[begin:end]
+            used = need
+            count += 1
+            if 2 * count > len(slots):  # at most half full
+                slots = _grown(slots, arena, used)
+        ids[one] = token
+    return ids[:found].copy(), counts, (slots, arena, used, count)

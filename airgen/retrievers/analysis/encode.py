@@ -12,6 +12,7 @@ appearance either way, so both ways give equal indexes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from numpy.typing import NDArray
 from airgen.retrievers._jit import numba_is_installed
 from airgen.retrievers.analysis.analyser import Analyser
 from airgen.retrievers.analysis.boundaries import classes
+
+if TYPE_CHECKING:
+    from airgen.retrievers.analysis._scan import State
 
 __all__ = ["Encoder"]
 
@@ -36,7 +40,8 @@ class Encoder:
         self.compiled = can if compiled is None else compiled and can
         self._ids = np.empty(0, np.int32)  # token id of the scan -> term id
         self._known: dict[str, int] = {}  # token -> term id, without the scan
-        self._state: object = None
+        self._state: State | None = None  # of the scan
+        self._read = 0  # how much of the scan's arena was named
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
@@ -55,10 +60,9 @@ class Encoder:
         bounds = np.zeros(len(batch) + 1, np.int64)
         np.cumsum([len(one) for one in batch], out=bounds[1:])
         table = classes(128 if joined.isascii() else 0x110000, self.analyser.bigrams)
-        state: _scan.State = self._state if self._state is not None else _scan.new_state()  # type: ignore[assignment]
-        tokens, counts, state = _scan.intern(text, bounds, table, state)
+        tokens, counts, state = _scan.intern(text, bounds, table, self._state or _scan.new_state())
         self._state = state
-        self._name(state[2], state[3], state[4])
+        self._name(state)
         terms = self._ids[tokens]
         kept = terms != _DROPPED
         if not kept.all():
@@ -67,18 +71,17 @@ class Encoder:
             terms = terms[kept]
         return terms, counts.astype(np.int64)
 
-    def _name(self, ends: NDArray[np.int64], arena: NDArray[np.uint32], count: int) -> None:
+    def _name(self, state: State) -> None:
         """Run the analyser's chain on the tokens that the scan has met for the first time."""
-        known = len(self._ids)
-        if count == known:
-            return
-        start = int(ends[known - 1]) if known else 0
-        letters = arena[start : int(ends[count - 1])].tobytes().decode("utf-32-le", "surrogatepass")
-        fresh = np.empty(count - known, np.int32)
-        begin = 0
-        for number, end in enumerate((ends[known:count] - start).tolist()):
-            fresh[number] = self._term(letters[begin:end])
-            begin = end
+        _, arena, used, count = state
+        fresh = np.empty(count - len(self._ids), np.int32)
+        records = arena[self._read : used].tobytes()
+        place = 0
+        for number in range(len(fresh)):
+            size = int.from_bytes(records[place + 4 : place + 8], "little")
+            place += 16 + 4 * size  # id, length and hash stand before the letters
+            fresh[number] = self._term(records[place - 4 * size : place].decode("utf-32-le", "surrogatepass"))
+        self._read = used
         self._ids = np.concatenate((self._ids, fresh))
 
     def _match(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
