@@ -14,6 +14,12 @@ from dataset_maker import make_content
 from airgen.dataset.write import write_dataset
 
 
+@pytest.fixture(autouse=True)
+def no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing to the disk matters when the power fails, which no test does; it is most of the time otherwise."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     """A finished dataset directory."""

@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import random
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from dataset_maker import INFO, make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, DatasetContent, QrelRow, QueryRow
-from airgen.dataset.files import sort_by_id
+from airgen.dataset.files import git_blob_id, sort_by_id
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.statistics import count_words, csv_table, markdown_table, table_rows
 from airgen.dataset.verify import verify
@@ -120,6 +123,31 @@ def test_order_of_rows_changes_no_byte(tmp_path: Path) -> None:
 def test_sorting_on_disk_is_sorting(tmp_path: Path, ids: list[str], chunk: int) -> None:
     pairs = [(identifier, json.dumps({"_id": identifier}) + "\n") for identifier in ids]
     assert list(sort_by_id(iter(pairs), tmp_path / "scratch", chunk)) == sorted(pairs)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip)
+
+
+@given(texts=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=5), query=TEXT)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_text_comes_back(tmp_path: Path, texts: list[tuple[str, str]], query: str) -> None:
+    corpus = [CorpusRow(f"d{i}", title, text) for i, (title, text) in enumerate(texts)]
+    content = make_content(
+        corpus=corpus, queries=[QueryRow("q", query, "test")], qrels=[QrelRow("q", "d0", 1)], lineage=[]
+    )
+    write_dataset(tmp_path / "d", content)
+    reader = BeirDataset.open(tmp_path / "d")
+    assert [(row.id, row.title, row.text) for row in reader.passages()] == [(r.id, r.title, r.text) for r in corpus]
+    assert {key: row.text for key, row in reader.queries().items()} == {"q": query}
+    assert [problem for problem in verify(tmp_path / "d") if problem.severity == "error"] == []
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_blob_ids_are_gits(tmp_path: Path) -> None:
+    for data in (b"", b"hello\n", bytes(range(256)) * 9000):
+        (tmp_path / "x").write_bytes(data)
+        told = subprocess.run(["git", "hash-object", str(tmp_path / "x")], capture_output=True, text=True, check=True)
+        assert git_blob_id(tmp_path / "x") == told.stdout.strip()
 
 
 def test_a_replaced_export_is_the_new_one_whole(tmp_path: Path) -> None:
