@@ -21,7 +21,9 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.checks import finite, unit_rows
 
-__all__ = ["OnnxEncoder", "load_tokenizer"]
+__all__ = ["OnnxEncoder", "encode_batch", "load_tokenizer"]
+
+_CHARS_A_TOKEN = 100  # WordPiece's longest word; a text's beginning of so many characters a token holds all that counts
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -34,6 +36,14 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     return tokenizer
+
+
+def encode_batch(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[Any]:
+    """Encodings of texts of any length; of one as long as a book only the beginning is tokenised."""
+    limit = max_length * _CHARS_A_TOKEN
+    # A lone surrogate cannot leave Python; it becomes a question mark, as any other character without a token.
+    whole = [text[:limit].encode("utf-8", "replace").decode("utf-8") for text in texts]
+    return list(tokenizer.encode_batch(whole))
 
 
 class OnnxEncoder:
@@ -95,7 +105,7 @@ class OnnxEncoder:
     def _hidden(self, texts: Sequence[str], kind: TextKind, keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
         """`keep` of the last hidden states, (tokens, dim) with the special tokens, of each text."""
         prefix = self._prefix[kind]
-        encoded = self._tokenizer.encode_batch([prefix + text for text in texts])
+        encoded = encode_batch(self._tokenizer, [prefix + text for text in texts], self._max_length)
         self.truncated += sum(bool(item.overflowing) for item in encoded)
         run = self._run
 

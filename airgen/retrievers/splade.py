@@ -19,7 +19,7 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.onnx_encoder import load_tokenizer
+from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
 
 __all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
 
@@ -70,7 +70,7 @@ class NumpySplade:
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text; queries and passages are treated alike."""
-        encoded = self._tokenizer.encode_batch(list(texts))
+        encoded = encode_batch(self._tokenizer, texts, self._max_length)
         return [self._row(np.array(item.ids, np.int64)) for item in encoded]
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:

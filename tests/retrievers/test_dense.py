@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from airgen.errors import CorpusError, ModelError, UsageError
+from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder
+from airgen.retrievers.dense import Dense
+from airgen.retrievers.onnx_encoder import OnnxEncoder
+
+
+class Letters:
+    """Counts of letters as vectors: small enough to work out by hand."""
+
+    name, dim = "letters", 26
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
+        self.asked += texts
+        found = np.array([[text.count(chr(97 + letter)) for letter in range(26)] for text in texts], np.float32)
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+
+    def describe(self) -> Mapping[str, object]:
+        return {"model": "letters"}
+
+
+def test_worked_example() -> None:
+    dense = Dense(Letters())
+    assert isinstance(dense, Retriever)
+    dense.index(Corpus(["x", "y", "z"], ["ab", "a", "c"], ["", "b", ""]))
+    hits = dense.search(["a", "c"], 4)
+    # "ab" and "b a" (title and text) are one vector: the tie stands in the order of the corpus.
+    assert hits.positions.tolist() == [[0, 1, 2, -1], [2, 0, 1, -1]]
+    assert hits.scores[0] == pytest.approx([0.5**0.5, 0.5**0.5, 0, -np.inf], abs=1e-3)
+
+
+def test_the_cache_changes_nothing_but_the_work(tmp_path: Path) -> None:
+    texts = ["abc", "bcd", "xyz", "aaa"]
+    corpus = Corpus(list("1234"), texts)
+    plain = Dense(Letters())
+    plain.index(corpus)
+    wanted = plain.search(["a", "xb"], 3)
+    Dense(Letters(), cache=tmp_path).index(Corpus(list("12"), texts[1:3]))
+    embedder = Letters()
+    dense = Dense(embedder, cache=tmp_path)
+    dense.index(corpus)
+    assert embedder.asked == ["abc", "aaa"]
+    hits = dense.search(["a", "xb"], 3)
+    assert np.array_equal(hits.positions, wanted.positions)
+    assert np.array_equal(hits.scores, wanted.scores)
+
+
+def test_faiss_backend_agrees() -> None:
+    pytest.importorskip("faiss")
+    hits = []
+    for backend in ("exact", "faiss"):
+        dense = Dense(Letters(), backend=backend)
+        dense.index(Corpus(list("123"), ["abc", "xaaz", "qqqa"]))
+        hits.append(dense.search(["a"], 5))
+    assert np.array_equal(hits[0].positions, hits[1].positions)
+    assert np.allclose(hits[0].scores, hits[1].scores, atol=1e-6)
+
+
+def test_bad_input() -> None:
+    dense = Dense(Letters())
+    with pytest.raises(UsageError, match="corpus comes first"):
+        dense.search(["a"], 1)
+    with pytest.raises(CorpusError, match="no passages"):
+        dense.index(Corpus([], []))
+    with pytest.raises(CorpusError, match="2 ids, 1 texts"):
+        dense.index(Corpus(["a", "b"], ["a"]))
+    with pytest.raises(UsageError, match="exact or faiss"):
+        Dense(Letters(), backend="hnsw")
+    dense.index(Corpus(["a"], ["a"]))
+    assert dense.search([], 3).positions.shape == (0, 3)
+
+
+@pytest.mark.parametrize("wrong", ["nan", "dimension", "count"])
+def test_wrong_vectors_are_errors(wrong: str) -> None:
+    class Wrong(Letters):
+        def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
+            found = super().encode(texts, kind)
+            if kind == "query" and wrong == "nan":
+                found[:] = np.nan
+            if kind == "query" and wrong == "dimension":
+                found = found[:, :9]
+            return found[:-1] if kind == "query" and wrong == "count" else found
+
+    dense = Dense(Wrong())
+    dense.index(Corpus(["a"], ["a"]))
+    with pytest.raises(ModelError, match="NaN" if wrong == "nan" else "expected"):
+        dense.search(["b"], 1)
+
+
+def test_minilm_finds_what_it_should(minilm: str, corpus: Corpus) -> None:
+    from .conftest import QUERIES
+
+    dense = Dense(minilm)
+    dense.index(corpus)
+    hits = dense.search(list(QUERIES), 3)
+    assert hits.positions[:, 0].tolist() == list(QUERIES.values())
+
+
+def test_minilm_is_an_embedder_whose_vectors_depend_on_nothing_else(minilm: str, corpus: Corpus) -> None:
+    encoder = OnnxEncoder(minilm)
+    assert isinstance(encoder, Embedder)
+    together = encoder.encode(corpus.texts, "passage")
+    assert together.shape == (len(corpus), 384)
+    assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(len(corpus)), abs=1e-6)
+    alone = np.concatenate([encoder.encode([text], "passage") for text in corpus.texts])
+    assert np.array_equal(together, alone)
+    assert np.array_equal(together, OnnxEncoder(minilm, threads=3).encode(corpus.texts, "passage"))
+    prefixed = OnnxEncoder(minilm, query_prefix="The ").encode([corpus.texts[0][4:]], "query")
+    assert np.array_equal(prefixed[0], together[0])
+
+
+def test_minilm_agrees_with_sentence_transformers(minilm: str, corpus: Corpus) -> None:
+    pytest.importorskip("sentence_transformers")
+    from airgen import models
+
+    if not models.fetched("all-minilm-l6-v2"):
+        pytest.skip("airgen models fetch all-minilm-l6-v2")
+    theirs = load_embedder("all-minilm-l6-v2").encode(corpus.texts, "passage")
+    ours = OnnxEncoder(minilm).encode(corpus.texts, "passage")
+    assert (theirs * ours).sum(axis=1).min() > 0.97  # int8 weights against fp32
+
+
+def test_long_texts_are_cut_and_counted(minilm: str) -> None:
+    encoder = OnnxEncoder(minilm, max_length=16)
+    long = "word " * 200_000  # as long as a book: only its beginning is tokenised
+    vectors = encoder.encode([long, "word " * 14], "passage")
+    assert encoder.truncated == 1
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_settings_of_the_encoder() -> None:
+    with pytest.raises(ModelError, match="max_length is 2"):
+        OnnxEncoder(max_length=2)
+
+
+def test_sentence_transformers_pooling_prefix_and_length(tiny_bert: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_bert)
+    model = transformers.AutoModel.from_pretrained(tiny_bert).eval()
+
+    def states(text: str) -> np.ndarray:
+        with torch.inference_mode():
+            tokens = tokenizer(text, return_tensors="pt", truncation=True, max_length=8)
+            return np.asarray(model(**tokens).last_hidden_state[0])
+
+    for pooling, pool in (("cls", lambda s: s[0]), ("mean", lambda s: s.mean(0)), ("max", lambda s: s.max(0))):
+        embedder = load_embedder(
+            {"kind": "sentence-transformers", "model": str(tiny_bert), "pooling": pooling, "query_prefix": "how ",
+             "max_length": 8}
+        )  # fmt: skip
+        assert embedder.dim == 32
+        for text in ("cells", "the energy of cells and the energy of cells"):
+            wanted = pool(states("how " + text))
+            found = embedder.encode([text, "x"], "query")[0]
+            assert found == pytest.approx(wanted / np.linalg.norm(wanted), abs=1e-5)
+    assert embedder.describe()["sha256"]
+    with pytest.raises(UsageError, match="pooling 'middle'"):
+        load_embedder({"kind": "sentence-transformers", "model": "x", "pooling": "middle"})
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(ModelError, match=r"cannot be loaded .*airgen models list"):
+        load_embedder(str(tmp_path / "nothing")).encode(["a"], "query")

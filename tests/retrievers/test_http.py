@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airgen.errors import ModelError
+from airgen.retrievers import http
+from airgen.retrievers.http import HttpEmbedder, HttpReranker
+
+Answer = Callable[[dict[str, Any]], tuple[int, Any]]
+
+
+class Service:
+    """A loopback endpoint; `answers` are used one a request, the last for ever."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                service.requests.append((self.path, body, dict(self.headers)))
+                answer = service.answers.pop(0) if len(service.answers) > 1 else service.answers[0]
+                status, value = answer(body)
+                data = value if isinstance(value, bytes) else json.dumps(value).encode()
+                self.send_response(status)
+                if status in (301, 302, 307):
+                    self.send_header("Location", "http://127.0.0.1:9/elsewhere")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    made = Service()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def vectors(body: dict[str, Any], dim: int = 3) -> tuple[int, Any]:
+    data = [{"index": place, "embedding": [len(text)] * dim} for place, text in enumerate(body["input"])]
+    return 200, {"data": data[::-1]}  # the order is the index's, not the list's
+
+
+def test_embeddings(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-secret")
+    service.answers = [vectors]
+    embedder = HttpEmbedder(
+        "m", base_url=service.url, api_key_env="SOME_KEY", query_prefix="q: ", batch_size=2, max_chars=6
+    )
+    assert embedder.dim == 3
+    found = embedder.encode(["a", "abc", "abcdefghi"], "query")
+    assert found == pytest.approx(np.full((3, 3), 3**-0.5))
+    sent = [body["input"] for _, body, _ in service.requests[1:]]
+    assert sent == [["q: a", "q: abc"], ["q: abc"]]
+    path, body, headers = service.requests[0]
+    assert path == "/v1/embeddings"
+    assert body["model"] == "m"
+    assert headers["Authorization"] == "Bearer sk-secret"
+    assert "secret" not in json.dumps(dict(embedder.describe()))
+    assert embedder.encode([""], "passage").shape == (1, 3)
+    assert service.requests[-1][1]["input"] == [" "]
+
+
+def test_a_dimension_that_changes_in_the_middle(service: Service) -> None:
+    service.answers = [vectors, lambda body: vectors(body, 4)]
+    embedder = HttpEmbedder("m", base_url=service.url, batch_size=1)
+    with pytest.raises(ModelError, match="dimension 4 after vectors of dimension 3"):
+        embedder.encode(["a", "b"], "passage")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda body: (200, b"<html>Welcome</html>"), "not JSON: '<html>Welcome"),
+        (lambda body: (200, {"error": "busy"}), "not answer in the form"),
+        (lambda body: (200, {"data": []}), r"embeddings \[\]"),
+        (lambda body: (200, {"data": [{"index": 1, "embedding": [1]}]}), "for 1 texts"),
+        (lambda body: (200, b'{"data": [{"index": 0, "embedding": [NaN]}]}'), "NaN"),
+        (lambda body: (401, {"error": "bad key sk-secret"}), r"answered 401: .*bad key \*\*\*"),
+        (lambda body: (307, b""), "answered 307"),
+    ],
+)
+def test_answers_that_cannot_be_used(
+    service: Service, monkeypatch: pytest.MonkeyPatch, answer: Answer, words: str
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-secret")
+    service.answers = [answer]
+    with pytest.raises(ModelError, match=words):
+        HttpEmbedder("m", base_url=service.url, api_key_env="SOME_KEY").encode(["a"], "query")
+    assert len(service.requests) == 1
+
+
+def test_what_may_pass_is_tried_again(service: Service) -> None:
+    service.answers = [lambda body: (429, b"slow down"), lambda body: (503, b""), vectors]
+    assert HttpEmbedder("m", base_url=service.url).encode(["a"], "query").shape == (1, 3)
+    service.answers = [lambda body: (500, b"on fire")]
+    service.requests.clear()
+    with pytest.raises(ModelError, match=r"answered 500: on fire \(tried 3 times\)"):
+        HttpEmbedder("m", base_url=service.url, retries=2).encode(["a"], "query")
+    assert len(service.requests) == 3
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(ModelError, match="cannot be reached"):
+        HttpEmbedder("m", base_url="http://127.0.0.1:9/v1", retries=0).encode(["a"], "query")
+    with pytest.raises(ModelError, match="not an http address"):
+        HttpEmbedder("m", base_url="file:///etc", retries=0).encode(["a"], "query")
+
+
+def jina(body: dict[str, Any]) -> tuple[int, Any]:
+    results = [{"index": place, "relevance_score": len(text)} for place, text in enumerate(body["documents"])]
+    return 200, {"results": sorted(results, key=lambda item: -item["relevance_score"])}
+
+
+def bare(body: dict[str, Any]) -> tuple[int, Any]:
+    return 200, [{"index": place, "score": len(text)} for place, text in enumerate(body["documents"])]
+
+
+@pytest.mark.parametrize("form", [jina, bare])
+def test_reranking(service: Service, form: Answer) -> None:
+    service.answers = [form]
+    reranker = HttpReranker(service.url + "/rerank", "m", batch_size=2)
+    pairs = [("q1", "aaa"), ("q2", "b"), ("q1", "c"), ("q1", "dd")]
+    assert reranker.score(pairs).tolist() == [3, 1, 1, 2]
+    assert [(body["query"], body["documents"]) for _, body, _ in service.requests] == [
+        ("q1", ["aaa", "c"]),
+        ("q1", ["dd"]),
+        ("q2", ["b"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([{"index": 0, "relevance_score": 1.0}], "gave 1 scores for 2 documents"),
+        ([{"index": 0, "relevance_score": 1.0}, {"index": 7, "relevance_score": 1.0}], "not sent"),
+        ([{"index": 0, "relevance_score": 1.0}, {"index": 0, "relevance_score": 2.0}], "two for one"),
+        ([{"index": 0, "relevance_score": 1.0}, {"index": 1, "relevance_score": float("nan")}], "nan"),
+        ([{"index": 0}, {"index": 1}], "form of a re-ranker"),
+    ],
+)
+def test_a_reranker_that_answers_wrongly(service: Service, results: list[Any], words: str) -> None:
+    service.answers = [lambda body: (200, {"results": results})]
+    with pytest.raises(ModelError, match=words):
+        HttpReranker(service.url + "/rerank").score([("q", "a"), ("q", "b")])

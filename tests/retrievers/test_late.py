@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from airgen.errors import CorpusError, ModelError, UsageError
+from airgen.retrievers import Corpus, Reranker, Retriever
+from airgen.retrievers.late import LateInteraction, MaxSim, maxsim
+
+from .conftest import QUERIES
+
+
+class OneHot:
+    """A token vector a letter."""
+
+    name = "one-hot"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def token_vectors(self, texts: Sequence[str], kind: str) -> list[np.ndarray]:
+        self.asked += texts
+        return [np.eye(26, dtype=np.float32)[[ord(letter) - 97 for letter in text]] for text in texts]
+
+    def describe(self) -> Mapping[str, object]:
+        return {"model": self.name}
+
+
+def test_maxsim_by_hand() -> None:
+    query = np.array([[1, 0], [0.6, 0.8]], np.float32)
+    tokens = np.array([[1, 0], [0, 1], [0.8, 0.6]], np.float32)
+    # passage 0: max(1, 0) + max(0.6, 0.8); passage 1: 0.8 + (0.48 + 0.48)
+    assert maxsim(query, tokens, np.array([0, 2])) == pytest.approx([1.8, 1.76])
+
+
+def test_retriever_and_reranker_agree_with_each_other_and_with_counting() -> None:
+    rng = np.random.default_rng(0)
+    texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(1, 12)))) for _ in range(200)]
+    late = LateInteraction(OneHot())
+    assert isinstance(late, Retriever)
+    late.index(Corpus([str(place) for place in range(200)], texts))
+    queries = ["abc", "zzz", "q"]
+    hits = late.search(queries, 10)
+    reranker = MaxSim(OneHot())
+    assert isinstance(reranker, Reranker)
+    for row, query in enumerate(queries):
+        counts = [sum(letter in text for letter in query) for text in texts]
+        assert hits.positions[row].tolist() == sorted(range(200), key=lambda place: (-counts[place], place))[:10]
+        scores = reranker.score([(query, text) for text in texts])
+        assert scores * len(query) == pytest.approx(counts)
+
+
+def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["abcdefgh", "x", "abc", "yy", "abcx"]
+    found = []
+    for tokens in (1, 5, 10_000):
+        monkeypatch.setattr("airgen.retrievers.late._TOKENS", tokens)
+        late = LateInteraction(OneHot())
+        late.index(Corpus(list("12345"), texts))
+        found.append(late.search(["abx"], 5).positions.tolist())
+    assert found == [[[4, 0, 2, 1, 3]]] * 3
+
+
+def test_a_passage_is_encoded_once_for_many_queries_and_memory_is_bounded() -> None:
+    model = OneHot()
+    reranker = MaxSim(model)
+    for query in ("a", "b"):
+        reranker.score([(query, "abc"), (query, "bcd")])
+    assert sorted(model.asked) == ["a", "abc", "b", "bcd"]
+    small = MaxSim(OneHot(), memory_bytes=1)
+    assert small.score([("a", "abc"), ("a", "abc")]).tolist() == [1, 1]
+    assert not small._encode._kept
+
+
+def test_bad_input() -> None:
+    late = LateInteraction(OneHot(), memory_bytes=100)
+    with pytest.raises(UsageError, match="corpus comes first"):
+        late.search(["a"], 1)
+    with pytest.raises(CorpusError, match="no passages"):
+        late.index(Corpus([], []))
+    with pytest.raises(ModelError, match="re-rank another retriever's hits"):
+        late.index(Corpus(["a"], ["abcdef"]))
+    assert MaxSim(OneHot()).score([]).shape == (0,)
+
+
+def test_nan_from_a_model_is_an_error() -> None:
+    class Broken(OneHot):
+        def token_vectors(self, texts: Sequence[str], kind: str) -> list[np.ndarray]:
+            return [array * np.nan for array in super().token_vectors(texts, kind)]
+
+    with pytest.raises(ModelError, match=r"gave nan as the score of pair 0"):
+        MaxSim(Broken()).score([("a", "b")])
+
+
+def test_minilm_tokens(minilm: str, corpus: Corpus) -> None:
+    late = LateInteraction(minilm)
+    late.index(corpus)  # one passage is empty
+    hits = late.search(list(QUERIES), len(corpus))
+    assert hits.positions[:, 0].tolist() == list(QUERIES.values())
+    reranker = MaxSim(minilm)
+    query = next(iter(QUERIES))
+    scores = reranker.score([(query, text) for text in corpus.texts])
+    assert np.argsort(-scores, kind="stable").tolist() == hits.positions[0].tolist()

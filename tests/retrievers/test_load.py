@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from airgen.errors import UsageError
+from airgen.registry import REGISTRY, resolve
+from airgen.retrievers import load_embedder, load_reranker, load_retriever
+from airgen.retrievers.embedders import FlagEmbedder, SentenceTransformersEmbedder
+from airgen.retrievers.http import HttpEmbedder, HttpReranker
+from airgen.retrievers.late import MaxSim
+from airgen.retrievers.onnx_encoder import OnnxEncoder
+from airgen.retrievers.rerank import CrossEncoder, DenseReranker, FlagReranker
+from airgen.retrievers.sparse import SparseReranker
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        ("all-minilm-l6-v2-int8", OnnxEncoder),
+        ("all-minilm-l6-v2", SentenceTransformersEmbedder),
+        ("BAAI/bge-m3", FlagEmbedder),
+        ("intfloat/e5-small-v2", SentenceTransformersEmbedder),
+        ({"kind": "onnx"}, OnnxEncoder),
+        ({"kind": "http", "model": "m", "base_url": "http://localhost:1/v1"}, HttpEmbedder),
+    ],
+)
+def test_embedders(spec: object, kind: type) -> None:
+    assert type(load_embedder(spec)) is kind  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        ("maxsim", MaxSim),
+        ("splade", SparseReranker),
+        ("splade-bert-tiny", SparseReranker),
+        ("dense", DenseReranker),
+        ("all-minilm-l6-v2-int8", DenseReranker),
+        ("BAAI/bge-reranker-large", FlagReranker),
+        ("maidalun1020/bce-reranker-base_v1", CrossEncoder),
+        ("nreimers/mmarco-mMiniLMv2-L12-H384-v1", CrossEncoder),
+        ({"kind": "http", "url": "http://localhost:1/v1/rerank"}, HttpReranker),
+    ],
+)
+def test_rerankers(spec: object, kind: type) -> None:
+    assert type(load_reranker(spec)) is kind  # type: ignore[arg-type]
+
+
+def test_nested_settings() -> None:
+    system = load_retriever({"kind": "rerank", "first": {"kind": "dense"}, "reranker": "maxsim", "top": 7})
+    assert system.describe()["top"] == 7
+    assert system.name == "dense all-minilm-l6-v2-int8 > maxsim all-minilm-l6-v2-int8"
+
+
+@pytest.mark.parametrize(
+    ("load", "spec", "words"),
+    [
+        (load_embedder, {"kind": "onx"}, "unknown embedder 'onx' .did you mean 'onnx'"),
+        (load_embedder, {"model": "x"}, "`kind` is missing"),
+        (load_embedder, {"kind": "onnx", "colour": "red"}, "colour"),
+        (load_embedder, "qwen2.5-coder-1.5b", "not an embedder; these are: all-minilm"),
+        (load_reranker, {"kind": "cross-encoder"}, "model"),
+        (load_retriever, {"kind": "none of these"}, "unknown retriever"),
+    ],
+)
+def test_wrong_settings(load: object, spec: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load(spec)  # type: ignore[operator]
+
+
+def test_every_registered_name_resolves() -> None:
+    for kind in ("embedder", "reranker", "retriever"):
+        for name in REGISTRY[kind]:
+            assert callable(resolve(kind, name))
+
+
+def test_importing_is_light() -> None:
+    heavy = "torch transformers sentence_transformers FlagEmbedding faiss onnxruntime tokenizers numba"
+    code = f"import sys, airgen.retrievers, airgen.models; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.errors import ModelError, UsageError
+from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
+from airgen.retrievers.batching import token_batches
+from airgen.retrievers.rerank import CrossEncoder, FlagReranker, RerankedRetriever
+
+QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 120))
+def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    batches = token_batches(lengths, budget)
+    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[place] for place in batch)
+        assert len(batch) == 1 or len(batch) * max(longest, 1) <= budget
+    in_order = [lengths[place] for batch in batches for place in batch]
+    assert in_order == sorted(lengths, reverse=True)
+
+
+def pairs_of_many_lengths(texts: Sequence[str]) -> list[tuple[str, str]]:
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(60):
+        words = " ".join(texts).split()
+        start, length = rng.integers(0, 40), rng.integers(1, 150)
+        made.append((QUERIES[number % 3], " ".join((words * 3)[start : start + length])))
+    return made
+
+
+@pytest.mark.parametrize("budget", [1, 300, 100_000])
+def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpus, budget: int) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    pairs = pairs_of_many_lengths(corpus.texts)
+    ours = CrossEncoder(str(tiny_cross_encoder), max_length=100, token_budget=budget, device="cpu")
+    assert isinstance(ours, Reranker)
+    theirs = library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").predict(pairs)
+    assert ours.score(pairs) == pytest.approx(theirs, abs=2e-6)
+    assert np.std(theirs) > 0.01  # else anything would be equal
+    assert ours.score([]).shape == (0,)
+
+
+def test_flag_embedding_gives_the_same_logits(tiny_cross_encoder: Path, corpus: Corpus) -> None:
+    pytest.importorskip("FlagEmbedding")
+    pairs = pairs_of_many_lengths(corpus.texts)[:10]
+    flag = FlagReranker(str(tiny_cross_encoder), max_length=100, model_class="encoder-only-base", device="cpu")
+    logits = flag.score(pairs)
+    probabilities = CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").score(pairs)
+    assert 1 / (1 + np.exp(-logits)) == pytest.approx(probabilities, abs=1e-4)
+    single = flag.score(pairs[:1])
+    assert single == pytest.approx(logits[:1], abs=1e-5)
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(ModelError, match=r"cannot be loaded .*airgen models list"):
+        CrossEncoder(str(tmp_path / "nothing")).score([("a", "b")])
+
+
+class First:
+    """Always the same hits, with scores 10, 9, 8, ..."""
+
+    name = "first"
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+
+    def index(self, corpus: Corpus) -> None:
+        pass
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        some = (self.order + [-1] * k)[:k]
+        scores = [10.0 - place if found >= 0 else -np.inf for place, found in enumerate(some)]
+        return Hits(
+            np.tile(np.array(some, np.int32), (len(queries), 1)),
+            np.tile(np.array(scores, np.float32), (len(queries), 1)),
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        return {"order": self.order}
+
+
+class Given:
+    """Scores by passage; fitted like BM25."""
+
+    name = "given"
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        self.scores, self.fitted = scores, 0
+
+    def fit(self, corpus: Corpus) -> None:
+        self.fitted = len(corpus)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        return np.array([self.scores[passage] for _, passage in pairs], np.float32)
+
+    def describe(self) -> Mapping[str, object]:
+        return {}
+
+
+CORPUS = Corpus(list("abcdef"), list("ABCDEF"))
+
+
+def test_the_best_are_reordered_and_the_rest_follows() -> None:
+    reranker = Given({"A": 1, "B": 5, "C": 5, "D": 9})
+    system = RerankedRetriever(First([3, 2, 1, 0, 5]), reranker, top=3)
+    assert isinstance(system, Retriever)
+    system.index(CORPUS)
+    assert reranker.fitted == 6
+    hits = system.search(["x", "y"], 6)
+    # D 9, then B and C tie and stand in the order of position; A and F keep their places below.
+    assert hits.positions.tolist() == [[3, 1, 2, 0, 5, -1]] * 2
+    assert hits.scores[0, :3].tolist() == [9, 5, 5]
+    assert (np.diff(hits.scores[0, 2:5]) < 0).all()
+    assert hits.scores[0, 5] == -np.inf
+    # A small k still lets the re-ranker see `top` hits.
+    assert RerankedRetrieverOf(First([1, 2, 3]), reranker).search(["x"], 1).positions.tolist() == [[3]]
+
+
+def RerankedRetrieverOf(first: First, reranker: Given) -> RerankedRetriever:
+    system = RerankedRetriever(first, reranker, top=3)
+    system.index(CORPUS)
+    return system
+
+
+def test_scores_below_a_large_negative_score_still_descend() -> None:
+    system = RerankedRetrieverOf(First([0, 1, 2, 3, 4, 5]), Given(dict.fromkeys("ABC", -1e6)))
+    scores = system.search(["x"], 6).scores[0]
+    assert (np.diff(scores[2:]) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"), [([np.nan, 1.0], "nan"), ([1.0], "1 scores for 2 pairs"), ([np.inf, 0.0], "inf")]
+)
+def test_wrong_scores_are_errors(scores: list[float], words: str) -> None:
+    class Wrong(Given):
+        def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+            return np.array(scores, np.float32)
+
+    with pytest.raises(ModelError, match=words):
+        RerankedRetrieverOf(First([0, 1]), Wrong({})).search(["x"], 2)
+
+
+def test_wrong_use() -> None:
+    with pytest.raises(UsageError, match="corpus comes first"):
+        RerankedRetriever(First([0]), Given({})).search(["x"], 1)
+    with pytest.raises(UsageError, match="top is 0"):
+        RerankedRetriever(First([0]), Given({}), top=0)
+    with pytest.raises(UsageError, match="token_budget is 0"):
+        CrossEncoder("x", token_budget=0)
+
+
+def test_a_dense_model_as_a_reranker(minilm: str, corpus: Corpus) -> None:
+    from airgen.retrievers.dense import Dense
+
+    dense = Dense(minilm)
+    dense.index(corpus)
+    hits = dense.search(QUERIES[:1], len(corpus))
+    scores = load_reranker(minilm).score([(QUERIES[0], text) for text in corpus.texts])
+    assert scores[hits.positions[0]] == pytest.approx(hits.scores[0], abs=1e-3)  # fp32 against fp16 rows

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import CorpusError, ModelError, UsageError
+from airgen.retrievers import Corpus, Reranker, Retriever
+from airgen.retrievers.sparse import ImpactIndex, Sparse, SparseReranker
+from airgen.retrievers.splade import NumpySplade, SparseEncoder, _erf
+
+from .conftest import QUERIES, TEXTS
+
+Row = tuple[np.ndarray, np.ndarray]
+ROWS = st.dictionaries(st.integers(0, 9), st.sampled_from([0.25, 0.5, 1.0, 2.0]), max_size=6)
+
+
+def row(weights: Mapping[int, float]) -> Row:
+    terms = sorted(weights)
+    return np.array(terms, np.int32), np.array([weights[term] for term in terms], np.float32)
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=12), st.lists(ROWS, max_size=4), st.integers(1, 15))
+def test_the_index_is_the_inner_product(
+    passages: list[dict[int, float]], queries: list[dict[int, float]], k: int
+) -> None:
+    index = ImpactIndex([row(passage) for passage in passages])
+    hits = index.search([row(query) for query in queries], k)
+    for place, query in enumerate(queries):
+        scores = [sum(weight * passage.get(term, 0) for term, weight in query.items()) for passage in passages]
+        best = sorted((p for p in range(len(passages)) if scores[p] > 0), key=lambda p: (-scores[p], p))[:k]
+        assert hits.positions[place].tolist() == best + [-1] * (k - len(best))
+        assert hits.scores[place, : len(best)].tolist() == [scores[p] for p in best]
+
+
+class Words:
+    """A term a word, weighted by its count."""
+
+    name = "words"
+
+    def encode(self, texts: Sequence[str], kind: str) -> list[Row]:
+        return [row({len(word): float(text.split().count(word)) for word in text.split()}) for text in texts]
+
+    def describe(self) -> Mapping[str, object]:
+        return {"model": self.name}
+
+
+def test_retriever_and_reranker_agree() -> None:
+    sparse, reranker = Sparse(Words()), SparseReranker(Words())
+    assert isinstance(sparse, Retriever)
+    assert isinstance(reranker, Reranker)
+    texts = ["a bb", "a a", "ccc", ""]
+    sparse.index(Corpus(list("1234"), texts))
+    hits = sparse.search(["a ccc"], 4)
+    assert hits.positions.tolist() == [[1, 0, 2, -1]]
+    assert hits.scores[0, :3].tolist() == [2, 1, 1]
+    assert reranker.score([("a ccc", text) for text in texts]).tolist() == [1, 2, 1, 0]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(UsageError, match="corpus comes first"):
+        Sparse(Words()).search(["a"], 1)
+    with pytest.raises(CorpusError, match="no passages"):
+        Sparse(Words()).index(Corpus([], []))
+    with pytest.raises(ModelError, match="max_length is 1"):
+        NumpySplade(max_length=1)
+
+
+def test_the_numpy_forward_pass_is_that_of_transformers(tiny_mlm: Path) -> None:
+    _compare(tiny_mlm)
+
+
+def test_the_embedded_model_through_both(splade: str) -> None:
+    pytest.importorskip("transformers")
+    from airgen import models
+
+    _compare(models.path(splade))
+
+
+def _compare(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = [*TEXTS, " ".join(TEXTS * 20)]
+    for text, (terms, weights) in zip(
+        texts, NumpySplade(str(folder), max_length=100).encode(texts, "passage"), strict=True
+    ):
+        tokens = tokenizer(text, truncation=True, max_length=100, return_tensors="pt")
+        with torch.inference_mode():
+            wanted = torch.log1p(torch.relu(model(**tokens).logits)).amax(dim=1)[0].numpy()
+        found = np.zeros_like(wanted)
+        found[terms] = weights
+        assert found == pytest.approx(wanted, abs=2e-5)
+
+
+def test_erf() -> None:
+    import math
+
+    values = np.linspace(-5, 5, 1001, dtype=np.float32)
+    assert _erf(values) == pytest.approx([math.erf(value) for value in values], abs=5e-7)
+
+
+def test_splade_finds_what_it_should(splade: str, corpus: Corpus) -> None:
+    sparse = Sparse(splade)
+    sparse.index(corpus)
+    hits = sparse.search(list(QUERIES), 3)
+    assert (hits.positions[:, 0] == list(QUERIES.values())).mean() >= 0.75
+    reranker = SparseReranker(splade)
+    scores = reranker.score([(query, TEXTS[place]) for query, place in QUERIES.items()])
+    own = [hits.scores[row][hits.positions[row] == place] for row, place in enumerate(QUERIES.values())]
+    assert scores == pytest.approx(np.concatenate(own), rel=1e-5)
+
+
+def test_a_sparse_encoder_of_sentence_transformers_equals_numpy(tiny_mlm: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    if not hasattr(library, "SparseEncoder"):
+        pytest.skip("sentence-transformers 5 has the first SparseEncoder")
+    theirs = SparseEncoder(str(tiny_mlm)).encode(TEXTS, "passage")
+    for (their_terms, their_weights), (terms, weights) in zip(
+        theirs, NumpySplade(str(tiny_mlm)).encode(TEXTS, "passage"), strict=True
+    ):
+        kept = weights > 1e-4  # weights near 0 may fall on either side of it
+        assert set(terms[kept]) <= set(their_terms)
+        assert dict(zip(their_terms, their_weights, strict=True)) == pytest.approx(
+            {**dict.fromkeys(their_terms, 0), **dict(zip(terms, weights, strict=True))}, abs=1e-4
+        )
+
+
+def test_a_folder_that_is_no_bert(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is not a"):
+        NumpySplade(str(tmp_path)).encode(["a"], "query")
