@@ -161,10 +161,11 @@ _VARIANTS = {
 
 def _levels(manifest: Manifest) -> str:
     start = manifest.info.relevant_from
+    levels = [(level, md(text)) for level, text in sorted((manifest.info.levels or _LEVELS).items())]
     text = "1 is relevant; 0 is a hard negative, which looks relevant and is not. Other pairs are not labelled."
     lines = ["## What a label means", "", f"`qrels`: {text}"]
     lines += ["", "| judge's level | meaning | `qrels` |", "| ---: | --- | ---: |"]
-    lines += [f"| {level} | {text} | {int(level >= start)} |" for level, text in _LEVELS.items()]
+    lines += [f"| {level} | {text} | {int(level >= start)} |" for level, text in levels]
     return "\n".join(lines) + "\n"
 
 

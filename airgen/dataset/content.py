@@ -37,8 +37,9 @@ class DatasetInfo:
     """What the dataset is called and under which terms it may be used.
 
     `splits` are the ratios that queries were split by. `relevant_from` is the lowest judged level that counts as
-    relevant. `tokenizer` names what counted the tokens of the statistics. `source` and `source_url` say where
-    the corpus came from; `source_licence` is the corpus's, `labels_licence` that of queries and labels.
+    relevant; `levels` says what the judge's levels mean where they are not those of the paper's Table 8.
+    `tokenizer` names what counted the tokens of the statistics. `source` and `source_url` say where the corpus
+    came from; `source_licence` is the corpus's, `labels_licence` that of queries and labels.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -58,6 +59,7 @@ class DatasetInfo:
     description: str = ""
     citation: str = ""
     relevant_from: int = 2
+    levels: Mapping[int, str] = field(default_factory=dict)
     tokenizer: str = "words"
 
     @property

@@ -12,6 +12,7 @@ from dataset_maker import INFO, make_content
 from airgen.dataset.card import render_card
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.dataset.licences import check_redistribution, hub_licence
+from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 
@@ -46,6 +47,14 @@ def test_card_says_levels_models_funnel_and_pipeline(dataset: Path) -> None:
     assert "| 12 | 17.7 | dev | 2 |" in card
     assert card.endswith("`````yaml\nname: weather-notes\ntask: qa\n# ```` a fence that would close a block\n`````\n")
     assert "No person has checked" in card
+
+
+def test_levels_of_another_judge(tmp_path: Path) -> None:
+    info = dataclasses.replace(INFO, levels={0: "the judge says no", 3: "the judge says <yes>"}, relevant_from=3)
+    card = render_card(write_dataset(tmp_path / "d", make_content(info=info)))
+    assert "| 0 | the judge says no | 0 |\n| 3 | the judge says &lt;yes&gt; | 1 |" in card
+    assert "somewhat relevant" not in card
+    assert load_manifest(tmp_path / "d").info == info
 
 
 def test_calibration_and_audit_are_shown_where_they_exist(tmp_path: Path) -> None:
