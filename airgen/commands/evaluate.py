@@ -46,6 +46,10 @@ def evaluate(
     from airgen.evaluation.terminal import ranking
 
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
     chosen = _chosen(load_systems(systems), only)
     results = []
     for dataset in datasets:
@@ -60,7 +64,8 @@ def evaluate(
             language=language,
             folder=systems.resolve().parent,
             fresh=fresh,
-            progress=None if as_json else lambda line: typer.echo(line, err=True),
+            progress=None if as_json else say,
+            started=None if as_json else say,
         )
         results += of_dataset
         if not as_json:

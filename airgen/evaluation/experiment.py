@@ -108,13 +108,14 @@ def evaluate(
     folder: str | Path | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
+    started: Progress | None = None,
 ) -> list[Result]:
     """Evaluate every system on one split; one Result a system, in the order given.
 
     dataset: a directory in BEIR's layout. out: where results are kept. top: how deep systems search.
     ignore_identical_ids: leave out hits whose id is the query's own (ArguAna, Quora). language: of the corpus, else
     the manifest's, else English. folder: where relative paths of systems start. fresh: run again what is kept.
-    progress: is told one line a step.
+    progress: is told one line for each finished system; started: one for each that has to be run.
 
     Raises DatasetError, SettingsError, UsageError, MissingExtra, ModelError; finished systems stay kept.
     """
@@ -134,14 +135,16 @@ def evaluate(
         scores_key = content_key([key, [str(measure) for measure in wanted], rules])
         kept = None if fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
-            say(f"{opened.name}: {system.name}: kept from before")
             results[system.name] = kept
+            say(_line(kept, "kept"))
             continue
         if kept is not None and kept.key == key and paths.run.is_file():
-            say(f"{opened.name}: {system.name}: scored again")
+            how = "scored again"
             current = Made(read_run(paths.run), kept.description, kept.costs, kept.notes)
         else:
-            say(f"{opened.name}: {system.name}: running")
+            how = "ran"
+            if started is not None:
+                started(f"{opened.name}: {system.name}: running")
             finished = {name: made.get(name) or _again(results[name]) for name in system.uses}
             context = Context(
                 task.corpus,
@@ -159,10 +162,14 @@ def evaluate(
         result = replace(result, key=key, scores_key=scores_key)
         write_result(result)
         results[system.name] = result
-        say(f"{opened.name}: {system.name}: {result.headline} {result.score:.4f}")
+        say(_line(result, how))
     ordered = [results[system.name] for system in systems]
     write_reports(target, ordered)
     return ordered
+
+
+def _line(result: Result, how: str) -> str:
+    return f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})"
 
 
 def _score(

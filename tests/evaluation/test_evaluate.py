@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.errors import DatasetError, MissingExtra, ModelError, SettingsError, UsageError
 from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, write_overview, write_run
 from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, read_scores
@@ -77,7 +77,7 @@ def test_the_second_time_costs_nothing(dataset, tmp_path):
     lines = []
     again = evaluate(dataset, systems(BM25), tmp_path / "out", progress=lines.append)[0]
     assert again.cached and not first.cached
-    assert lines == ["little: bm25: kept from before"]
+    assert lines == [f"little: bm25: nDCG@10 {first.score:.4f} (kept)"]
     assert {path: path.read_bytes() for path in first.paths.json.parent.iterdir()} == bytes_before
     assert again.means == first.means
     assert evaluate(dataset, systems(BM25), tmp_path / "out", fresh=True)[0].cached is False
@@ -87,16 +87,16 @@ def test_other_measures_search_nothing_and_other_settings_do(dataset, tmp_path):
     def said(system, **options):
         lines = []
         evaluate(dataset, systems(system), tmp_path / "out", progress=lines.append, **options)
-        return lines[0].rpartition(": ")[2]
+        return lines[0].rpartition(" (")[2].rstrip(")")
 
-    assert said(BM25) == "running"
+    assert said(BM25) == "ran"
     assert said(BM25, measures="RR@3") == "scored again"
     assert said(BM25, measures="RR@3", ignore_identical_ids=True) == "scored again"
-    assert said(BM25 | {"k1": 1.2}) == "running"
-    assert said(BM25 | {"k1": 1.2}, top=2) == "running"
+    assert said(BM25 | {"k1": 1.2}) == "ran"
+    assert said(BM25 | {"k1": 1.2}, top=2) == "ran"
     queries = dataset / "queries.jsonl"
     queries.write_text(queries.read_text().replace("cats eat", "cats drink"))
-    assert said(BM25 | {"k1": 1.2}, top=2) == "running"
+    assert said(BM25 | {"k1": 1.2}, top=2) == "ran"
 
 
 def test_a_changed_run_file_is_read_again(dataset, their_run, tmp_path):
@@ -128,8 +128,8 @@ def test_reranking_and_fusion_use_the_first_stage_once(dataset, tmp_path):
         BM25,
     )
     lines = []
-    again, first = evaluate(dataset, wanted, tmp_path / "out", progress=lines.append)
-    assert [line for line in lines if line.endswith("running")] == ["little: bm25: running", "little: again: running"]
+    again, first = evaluate(dataset, wanted, tmp_path / "out", started=lines.append)
+    assert lines == ["little: bm25: running", "little: again: running"]
     assert again.costs.includes == ("bm25",)
     assert again.costs.batch_ms > first.costs.batch_ms
     hits, top = (dict(read_run(result.paths.run).items()) for result in (again, first))
@@ -146,8 +146,8 @@ def test_reranking_and_fusion_use_the_first_stage_once(dataset, tmp_path):
     # A change below is a change above.
     changed = systems(wanted[0].model_dump(), BM25 | {"b": 0.1})
     lines.clear()
-    evaluate(dataset, changed, tmp_path / "out", progress=lines.append)
-    assert sum(line.endswith("running") for line in lines) == 2
+    evaluate(dataset, changed, tmp_path / "out", started=lines.append)
+    assert len(lines) == 2
 
 
 def test_long_doc_is_headed_by_recall(dataset, tmp_path):
@@ -286,3 +286,10 @@ class Broken:
 
 def test_paths_of_a_system(tmp_path):
     assert Paths.of(tmp_path, "bm25").run == tmp_path / "bm25.run.gz"
+
+
+def test_a_model_that_is_not_there_says_what_to_fetch(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
+    dense = {"name": "dense", "kind": "dense", "embedder": "all-minilm-l6-v2-int8"}
+    with pytest.raises((ModelError, MissingExtra), match=r"models fetch all-minilm-l6-v2-int8|pip install"):
+        evaluate(dataset, systems(dense), tmp_path / "out")

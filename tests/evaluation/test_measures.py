@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
@@ -65,7 +65,7 @@ QRELS = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS, QRELS)
 def test_equal_to_trec_eval_on_adversarial_runs(run, qrels):
     assert_equal_to_trec_eval(run, qrels)
@@ -95,7 +95,7 @@ def test_relevance_level_is_trec_evals():
     assert means["P(rel=2)@4"] == 0.5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(["q1", "q2", "q3"]), st.permutations([f"d{number}" for number in range(12)]), min_size=1
@@ -163,7 +163,7 @@ def test_soft_labels_are_gains():
     assert means == pytest.approx({"nDCG@10": expected, "Recall@10": 1.0, "Recall(rel=0.5)@1": 0.0})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS, QRELS, st.randoms())
 def test_order_of_lines_changes_nothing(run, qrels, random):
     shuffled = {}
@@ -175,7 +175,7 @@ def test_order_of_lines_changes_nothing(run, qrels, random):
     assert np.array_equal(one.values, other.values)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS, QRELS)
 def test_every_measure_stays_between_zero_and_one(run, qrels):
     values = score(run_from_dict(run), qrels, "nDCG@2 AP RR@2 P@2 Recall@2 R_cap@2 Success@2 Hole@2 Judged@2").values

@@ -6,7 +6,7 @@ import gzip
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError
@@ -22,7 +22,7 @@ def ranked(run):
     return {query: [passage for passage, _ in hits] for query, hits in run.ranked().items()}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RESULTS)
 def test_ranking_is_score_then_id_both_descending(results):
     expected = {
@@ -35,7 +35,7 @@ def test_ranking_is_score_then_id_both_descending(results):
     assert again.ranked() is again  # what is in order is left alone
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RESULTS.filter(lambda results: any(results.values())), st.sampled_from(["r.run", "r.run.gz"]))
 def test_a_written_run_reads_back_with_the_same_float32(tmp_path_factory, results, name):
     path = tmp_path_factory.mktemp("runs") / name

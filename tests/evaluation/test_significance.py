@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
@@ -43,7 +43,7 @@ def test_fisher_by_hand():
     assert fisher_test(np.array([[1.0, -2.0, 3.0]]))[0] == 6 / 8
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=10))
 def test_exact_fisher_is_the_full_enumeration(values):
     differences = np.array(values, dtype=float) / 8
@@ -67,7 +67,7 @@ def test_holm_by_hand():
     assert holm([]).shape == (0,)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_keeps_the_order_and_only_raises(values):
     corrected = holm(values)
@@ -82,7 +82,7 @@ def test_letter_groups_by_hand():
     assert letter_groups("abc", [("a", "b"), ("a", "c"), ("b", "c")]) == [["a"], ["b"], ["c"]]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] < pair[1])))
 def test_letter_groups_say_exactly_who_differs(pairs):
     names = list("abcdef")
