@@ -33,7 +33,7 @@ GRACE = 20  # calls before a fraction of failures can stop the run
 class Engine:
     """See the module. All methods belong to one event loop.
 
-    concurrency: the most calls in flight to one endpoint and model; the engine adapts below it.
+    concurrency: the most calls in flight to one endpoint and model; the engine adapts below it where `adaptive`.
     budget_usd, spent_usd: what the job may cost in all, and what it has cost before this process.
     price: model -> Price, or None where unknown (with a budget, that is a SettingsError at the model's first call).
     requests_per_minute, tokens_per_minute: the account's limits, where known; else headers and refusals teach.
@@ -48,6 +48,7 @@ class Engine:
         store: AnswerStore,
         *,
         concurrency: int = 16,
+        adaptive: bool = True,
         budget_usd: float | None = None,
         spent_usd: float = 0.0,
         price: Callable[[str], Price | None] | None = None,
@@ -60,7 +61,7 @@ class Engine:
         backoff: float = 0.5,
     ) -> None:
         self._backend, self._store = backend, store
-        self._concurrency = concurrency
+        self._concurrency, self._adaptive = concurrency, adaptive
         self._budget = Budget(budget_usd, spent_usd)
         self._price = price or (lambda model: FREE)
         self._requests_per_minute, self._tokens_per_minute = requests_per_minute, tokens_per_minute
@@ -178,7 +179,7 @@ class Engine:
             now = asyncio.get_running_loop().time()
             self._lanes[where] = Lane(
                 pace=Pace(now, self._requests_per_minute, self._tokens_per_minute),
-                gate=Gate(self._concurrency, now),
+                gate=Gate(self._concurrency, now, self._adaptive),
                 price=price or FREE,
                 budget=self._budget,
                 usage=self._usage,

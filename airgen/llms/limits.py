@@ -171,9 +171,9 @@ class Gate:
     FLOOR = 4.0  # latency alone never takes the limit below
     GAIN = 1.10
 
-    def __init__(self, ceiling: int, now: float) -> None:
-        self.ceiling = max(1, ceiling)
-        self.limit = float(min(self.ceiling, self.START))
+    def __init__(self, ceiling: int, now: float, adaptive: bool = True) -> None:
+        self.ceiling, self._adaptive = max(1, ceiling), adaptive
+        self.limit = float(min(self.ceiling, self.START) if adaptive else self.ceiling)
         self._doubling = True
         self._cut_at = -math.inf
         self._best: dict[str, float] = {}
@@ -186,6 +186,8 @@ class Gate:
 
     def succeeded(self, stage: str, sent: float, now: float, waiting: bool) -> None:
         """A call was answered; `waiting` says whether others stand in line, so that the limit is what bounds."""
+        if not self._adaptive:
+            return
         count, total = self._sums.get(stage, (0, 0.0))
         self._sums[stage] = (count + 1, total + now - sent)
         self._done += 1
@@ -197,7 +199,7 @@ class Gate:
 
     def failed(self, sent: float, now: float) -> None:
         """A refusal, a time-out or a 5xx: less, once for all calls that were in flight together."""
-        if sent <= self._cut_at:
+        if sent <= self._cut_at or not self._adaptive:
             return
         self._cut_at, self._doubling = now, False
         self.limit = max(1.0, self.limit * 0.75)
@@ -207,7 +209,7 @@ class Gate:
         mean = slow = 0.0
         for stage, (count, total) in self._sums.items():
             own = total / count
-            best = min(own, self._best.get(stage, math.inf) * 1.01)  # creeps up, so that one lucky round is forgotten
+            best = min(own, self._best.get(stage, math.inf) * 1.002)  # creeps up, so that one lucky round is forgotten
             self._best[stage] = best
             mean += total / self._done
             slow += count / self._done * (own / max(best, 1e-9))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+from airgen.errors import AirgenError
 from airgen.llms.base import Message, Reply, Request, Retry
 from airgen.records import Answer
 
@@ -36,7 +37,7 @@ class _Inline(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except BaseException as error:
+        except (AirgenError, KeyError) as error:
             future.set_exception(error)
         return future
 

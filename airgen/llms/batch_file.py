@@ -1,0 +1,79 @@
+"""A batch on the disk: its requests, and how far it has come. Each step is noted before the next one begins.
+
+batch = BatchFile.write(folder, {key: line, ...})      # prepared
+batch.note(state="uploaded", file="file-abc")          # then submitted, then done
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import StoreError
+
+__all__ = ["BatchFile"]
+
+
+class BatchFile:
+    """`<name>.jsonl` holds the requests, `<name>.json` the state; `keys` are the requests' keys."""
+
+    def __init__(self, folder: Path, name: str, state: dict[str, Any]) -> None:
+        self.folder, self.name, self.state = folder, name, state
+        self.keys: frozenset[str] = frozenset(state["keys"])
+
+    @classmethod
+    def write(cls, folder: Path, lines: Mapping[str, bytes]) -> BatchFile:
+        """Put requests on the disk as a new batch. Raises StoreError where that fails."""
+        name = f"airgen-{secrets.token_hex(8)}"
+        batch = cls(folder, name, {"state": "prepared", "keys": sorted(lines)})
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+        batch._replace(f"{name}.jsonl", b"".join(lines[key] for key in sorted(lines)))
+        batch.note()
+        return batch
+
+    @classmethod
+    def unfinished(cls, folder: Path) -> list[BatchFile]:
+        """Batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
+        found = []
+        for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):
+            try:
+                state = json.loads(path.read_bytes())
+                batch = cls(folder, path.stem, state)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise StoreError(
+                    f"{path}: not the state of a batch ({error}): move it away to go on without"
+                ) from error
+            if state.get("state") != "done":
+                found.append(batch)
+        return found
+
+    def requests(self) -> bytes:
+        """The requests as JSON lines, for the upload."""
+        try:
+            return (self.folder / f"{self.name}.jsonl").read_bytes()
+        except OSError as error:
+            raise StoreError(f"{self.folder / self.name}.jsonl: {error.strerror}") from error
+
+    def note(self, **changes: str) -> None:
+        """Change the state, on the disk before this returns."""
+        self.state |= changes
+        self._replace(f"{self.name}.json", json.dumps(self.state).encode())
+
+    def _replace(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        beside = path.with_name(name + ".part")
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
