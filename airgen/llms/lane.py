@@ -90,6 +90,7 @@ class Lane:
         self._resting: dict[int, tuple[asyncio.TimerHandle, Call]] = {}
         self._suspects: list[tuple[Call, Retry]] = []
         self._in_flight = 0
+        self._failing = 0  # failures in a row
         self._timer: asyncio.TimerHandle | None = None
         self._random = rng("jitter")
         self._now = asyncio.get_running_loop().time
@@ -114,7 +115,7 @@ class Lane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._line and self._in_flight < int(self.gate.limit):
+        while self._line and self._room():
             call = self._line[0][1]
             if call.waiters <= 0:  # everyone who asked has gone away
                 self._leave()
@@ -173,14 +174,16 @@ class Lane:
         if isinstance(outcome, Reply):
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
+            self._failing = 0
             self._budget.settle(call.reserved, answer.cost_usd)
             self.pace.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
             self.gate.succeeded(call.request.stage, sent, now, bool(self._line))
             if outcome.limits:
-                self.pace.told(outcome.limits, self._in_flight, now)
+                self.pace.told(outcome.limits, call.number, now)
         else:
             self._budget.settle(call.reserved, 0.0)
             if isinstance(outcome, Retry):
+                self._failing += outcome.reason != "rate_limit"
                 self._failed(call, outcome, sent, now)
             elif isinstance(outcome, Refused):
                 finished.append((call, _failure(call, outcome, now)))
@@ -188,6 +191,13 @@ class Lane:
                 self._suspects.append((call, Retry("stopped")))  # so that `empty` finds it
                 self._stop(outcome)
         return finished + self._judge_suspects(now, alive=bool(finished))
+
+    def _room(self) -> bool:
+        """Whether one more may be sent. While nothing comes through, resting calls keep their places, so that a dead
+        server is not asked everything; a few more than fit are tried, lest bad requests look like a dead server."""
+        limit = int(self.gate.limit)
+        stuck = self._failing >= SUSPECTS and self._in_flight + len(self._resting) >= max(limit, 3 * SUSPECTS)
+        return self._in_flight < limit and not stuck
 
     def _leave(self) -> Call:
         _, call = heapq.heappop(self._line)

@@ -113,8 +113,9 @@ class Pace:
         if self._learned is None:
             self._base = max(passed, 1) / elapsed * 0.7  # a full bucket and more: an upper bound
         elif passed >= 5:
-            # Never far below what has just worked: a server whose bucket holds little lost refill while we were slow.
-            self._base = max(passed / elapsed * 0.99, self._learned.rate * 0.95)
+            measured = passed / elapsed
+            # A server whose bucket holds little lost refill while we were slow: up to a tenth above what was measured.
+            self._base = max(measured * 0.99, min(measured * 1.1, self._learned.rate * 0.95))
         else:
             self._base = self._learned.rate * 0.7
         self._learned = Bucket(max(self._base, 1e-3), 1.0, now)
@@ -122,10 +123,11 @@ class Pace:
         self._cut_at = now
         self._mark, self._mark_at, self._refused = number, sent, 0
 
-    def told(self, limits: ServerLimits, in_flight: int, now: float) -> None:
-        """Take over what the server's headers say, unless the pipeline's own limit is tighter."""
+    def told(self, limits: ServerLimits, number: int, now: float) -> None:
+        """Take over what the headers of call `number` say, unless the pipeline's own limit is tighter."""
+        later = self._sent - number  # calls that the server may not have counted when it wrote them
         said = (limits.requests, limits.requests_left, limits.requests_reset)
-        self._requests = _told(self._requests, self._own_requests, said, in_flight, now)
+        self._requests = _told(self._requests, self._own_requests, said, later, now)
         said = (limits.tokens, limits.tokens_left, limits.tokens_reset)
         self._tokens = _told(self._tokens, self._own_tokens, said, 0, now)
 
@@ -134,12 +136,12 @@ def _told(
     bucket: Bucket | None,
     own: float | None,
     said: tuple[int | None, int | None, float | None],
-    in_flight: int,
+    later: int,
     now: float,
 ) -> Bucket | None:
     """The bucket that a server's limit makes: a minute's worth, or a longer period's where its reset says so.
 
-    `said` is the limit, what is left of it, and the seconds until it is whole again.
+    `said` is the limit, what is left of it, and the seconds until it is whole again; `later` what was used since.
     """
     limit, left, reset = said
     if not limit or limit <= 0 or left is None:
@@ -152,7 +154,7 @@ def _told(
     if bucket is None or bucket.rate != rate or bucket.size != float(limit):
         bucket = Bucket(rate, float(limit), now)
     bucket.fill(now)
-    bucket.level = min(bucket.level, float(left - in_flight))
+    bucket.level = min(bucket.level, float(left - later))
     return bucket
 
 

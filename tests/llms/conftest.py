@@ -1,4 +1,4 @@
-"""The loopback server of `server.py`, in a process of its own."""
+"""The loopback server of `server.py`, in a process of its own; and the helpers beside this file made importable."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent))  # pytest's importlib mode leaves it alone
 
 
 class Loopback:
