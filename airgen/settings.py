@@ -77,7 +77,7 @@ class LlmSettings(Settings):
     def _offline_defaults(cls, value: Any) -> Any:
         models = {"embedded": "qwen2.5-coder-1.5b", "scripted": "scripted"}
         if isinstance(value, dict) and value.get("backend") in models:
-            few = {"concurrency": 2} if value["backend"] == "embedded" else {}  # two slots on two cores
+            few = {"concurrency": 1} if value["backend"] == "embedded" else {}  # one slot: no dependence on order
             return {"model": models[str(value["backend"])], **few, **value}
         return value
 

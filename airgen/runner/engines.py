@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airgen.errors import SettingsError
 from airgen.llms.base import Backend, Reply, Request
 from airgen.llms.engine import Engine
 from airgen.llms.prices import Price, price
 from airgen.registry import resolve
-from airgen.settings import LlmSettings, Pipeline, secret
+from airgen.settings import LlmSettings, Pipeline
 from airgen.store import Store
 
 __all__ = ["make_backend", "make_engine"]
@@ -39,10 +38,8 @@ def make_backend(llm: LlmSettings) -> Backend:
     elif llm.backend == "embedded":
         made = resolve("llm", "embedded")(llm.model, slots=llm.concurrency, threads=llm.threads)
     else:
-        key = secret(llm.api_key_env)
-        if llm.api_key_env and not key:
-            raise SettingsError([f"llm.api_key_env: the environment variable {llm.api_key_env} is not set"])
-        made = resolve("llm", "openai")(base_url=llm.base_url, api_key=key)
+        url = {} if llm.base_url is None else {"base_url": llm.base_url}
+        made = resolve("llm", "openai")(**url, api_key_env=llm.api_key_env)
     return made
 
 

@@ -133,6 +133,7 @@ def _prompt_tokens(prompt: Prompt, document: str, language: str) -> int:
         "type": TYPE_TEXT["question"],
         "type_class": "question",
         "information": INFORMATION_TEXT["overall"],
+        "information_class": "overall",
         "style": STYLE_TEXT["casual"],
         "style_class": "casual",
     }

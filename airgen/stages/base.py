@@ -9,7 +9,7 @@ stage's output depends on besides its input; their hash is the stage's fingerpri
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from airgen.keys import fingerprint, row_key
 from airgen.llms.base import Llm, Request
 from airgen.llms.structured import corrective, parse_answer
-from airgen.prompts import PromptSet
+from airgen.prompts import Prompt, PromptSet
 from airgen.records import (
     Character,
     HardNegative,
@@ -35,6 +35,9 @@ from airgen.records import (
 from airgen.settings import LlmSettings, Pipeline
 
 __all__ = ["Lineage", "Refusal", "Stage", "Tools", "ask", "llm_parts", "prompt_name", "skip"]
+
+
+ECHO_WORDS = 5  # so many words in a row of the prompt's own are no accident
 
 
 class Meaning(Protocol):
@@ -159,6 +162,37 @@ def skip(stage: str, parent: str, tools: Tools, reason: str, detail: str = "") -
     return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, reason, detail[:2000])
 
 
+# What varies from item to item, and may rightly come back in an answer.
+_MATERIAL = ("document", "character", "scenario", "query", "title")
+
+
+def instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
+    """A prompt's own words: rendered without the material."""
+    empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
+    return "\n".join(message.content for message in prompt.render(**empty))
+
+
+def _echo(value: Any, told: str) -> str | None:
+    """Whether an answer repeats the prompt (its examples, as small models do), in words for the next attempt."""
+    for text in _strings(value):
+        words = text.casefold().split()
+        for start in range(len(words) - ECHO_WORDS + 1):
+            if " ".join(words[start : start + ECHO_WORDS]) in told:
+                return f"repeats the instructions: {' '.join(words[start : start + ECHO_WORDS])!r}"
+    return None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
 async def ask(
     tools: Tools,
     stage: str,
@@ -177,6 +211,7 @@ async def ask(
     if llm.top_p is not None:
         params["top_p"] = llm.top_p
     first = Request(llm.model, prompt.render(**values), params, prompt.schema, 0, llm.endpoint, stage)
+    told = " ".join(instructions(prompt, values).casefold().split())
     request = first
     problem, said = "", ""
     for attempt in range(1, pipeline.generation.attempts + 1):
@@ -185,7 +220,7 @@ async def ask(
             return Refusal(f"llm: {answer.error.partition(':')[0]}", answer.error)
         try:
             value = parse_answer(answer, prompt.schema or {})
-            problem = check(value) or ""
+            problem = _echo(value, told) or check(value) or ""
         except ValueError as error:
             problem = f"malformed: {error}"
         if not problem:

@@ -56,6 +56,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         "type": TYPE_TEXT[kind],
         "type_class": kind,
         "information": INFORMATION_TEXT[information],
+        "information_class": information,
     }
     found = await ask(tools, "query", values, check)
     if isinstance(found, Refusal):
