@@ -22,6 +22,8 @@ __all__ = ["search", "search_faiss"]
 _CHUNK = 4096  # rows converted and multiplied at once: 6 MB of fp32 at 384 dimensions
 _BLOCK = 256  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
 _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
+_SAMPLE = 4096  # rows that the first threshold is guessed from
+_GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
 # Both sides are padded to these multiples: below them BLAS changes to kernels that add in another order, and a
 # query would get other last bits alone than among others, or another corpus size other bits for old passages.
 _PAD_QUERIES = 16
@@ -53,8 +55,10 @@ def search(
     width = min(k, max(n, 1))
     chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
     compiled = n * len(queries) >= _COMPILE_FROM
+    roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _BLOCK) * 4  # the sample, its scores, their copy
+    guessing = roomy and n >= _GUESS_FROM and width <= n // 20
     parts = [
-        _one_pass(matrix, queries[first : first + batch], width, rows, n, chunk, compiled)
+        _one_pass(matrix, queries[first : first + batch], width, rows, n, chunk, compiled, guessing)
         for first in range(0, len(queries), batch)
     ]
     positions = np.full((len(queries), k), -1, np.int32)
@@ -83,9 +87,43 @@ def _one_pass(
     n: int,
     chunk: int,
     compiled: bool,
+    guessing: bool,
 ) -> Hits:
+    guess = _guess(matrix, queries, k, rows, n) if guessing else None
+    best = TopK(len(queries), k, compiled, guess)
+    _stream(best, matrix, queries, rows, n, chunk)
+    hits = best.hits()
+    if guess is not None and (short := np.flatnonzero(best.fill < k)).size:
+        again = TopK(len(short), k, compiled)  # the guess was too high for these: without one
+        _stream(again, matrix, queries[short], rows, n, chunk)
+        found = again.hits()
+        hits.positions[short], hits.scores[short] = found.positions, found.scores
+    return hits
+
+
+def _guess(
+    matrix: NDArray[Any], queries: NDArray[np.float32], k: int, rows: NDArray[np.int64] | None, n: int
+) -> NDArray[np.float32]:
+    """A score that most likely no more than a few times k rows exceed, for each query, from a sample of the rows.
+
+    Among s sampled rows the number of the k best is about Poisson with mean m = k * s / n; the score of the sample's
+    (m + 4 sqrt(m) + 4)th best is therefore almost never above the k-th best of all.
+    """
+    places = np.sort(np.random.default_rng(n).choice(n, _SAMPLE, replace=False))
+    sample = _padded(matrix[places if rows is None else rows[places]], _PAD_ROWS)
+    mean = k * _SAMPLE / n
+    rank = min(_SAMPLE, int(mean + 4 * mean**0.5 + 4))
+    floors = np.empty(len(queries), np.float32)
+    for first in range(0, len(queries), _BLOCK):
+        scores = queries[first : first + _BLOCK] @ sample.T
+        floors[first : first + _BLOCK] = np.partition(scores, _SAMPLE - rank, axis=1)[:, _SAMPLE - rank]
+    return floors
+
+
+def _stream(
+    best: TopK, matrix: NDArray[Any], queries: NDArray[np.float32], rows: NDArray[np.int64] | None, n: int, chunk: int
+) -> None:
     padded = _padded(queries, _PAD_QUERIES)
-    best = TopK(len(queries), k, compiled)
     for start in range(0, n, chunk):
         end = min(start + chunk, n)
         some = matrix[start:end] if rows is None else matrix[rows[start:end]]
@@ -96,7 +134,6 @@ def _one_pass(
         for first in range(0, len(padded), _BLOCK):
             scores = padded[first : first + _BLOCK] @ part.T
             best.feed(scores[: len(queries) - first, : end - start], start, first)
-    return best.hits()
 
 
 def _padded(rows: NDArray[Any], multiple: int) -> NDArray[np.float32]:

@@ -80,7 +80,9 @@ class MultiVectorEncoder:
         encode = self._model.encode_query if kind == "query" else self._model.encode_document
         found = encode(list(texts), batch_size=self._batch, show_progress_bar=False)
         arrays = [np.asarray(item.cpu() if hasattr(item, "cpu") else item, np.float32) for item in found]
-        return [finite(array, self.name) for array in arrays]
+        # Punctuation can be left out by the model, and with it all of a text: one vector of zeros matches nothing.
+        whole = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
+        return [finite(array, self.name) for array in whole]
 
     def describe(self) -> Mapping[str, object]:
         """Model and revision."""

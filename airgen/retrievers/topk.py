@@ -48,11 +48,12 @@ class TopK:
     why a chunk costs little more than one comparison a score.
     """
 
-    def __init__(self, queries: int, k: int, compiled: bool = True) -> None:
+    def __init__(self, queries: int, k: int, compiled: bool = True, floor: NDArray[np.float32] | None = None) -> None:
+        """`floor`, (queries,), is a guess below which nothing is kept; a query with `fill` < k then has too little."""
         self.k = k
         self.keys = np.zeros((queries, self.capacity(k)), np.uint64)
         self.fill = np.zeros(queries, np.int64)
-        self.floor = np.full(queries, -np.inf, np.float32)
+        self.floor = np.full(queries, -np.inf, np.float32) if floor is None else floor.copy()
         self._collect = (_compiled() if compiled else None) or _collect
 
     @staticmethod

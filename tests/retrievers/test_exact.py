@@ -82,6 +82,35 @@ def test_any_shape(count: int, queries: int, k: int, seed: int) -> None:
         assert hits.scores[query, len(best) :].tolist() == [-np.inf] * (k - len(best))
 
 
+@pytest.mark.parametrize("kind", ["random", "clustered", "equal", "few good"])
+def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    rows = vectors(3000)
+    if kind == "clustered":
+        rows[100:400] = rows[100] + 0.05 * rows[100:400]
+    elif kind == "equal":
+        rows[:] = rows[0]
+    elif kind == "few good":  # only in a stretch that a sample can miss
+        rows[:, 0] = -5
+        rows[1000:1030, 0] = 5
+    queries = vectors(20, seed=7)
+    queries[:, 0] = np.abs(queries[:, 0])
+    plain = search(rows, queries, 30)
+    guesses = []
+
+    def watched(*given: object) -> np.ndarray:
+        guesses.append(original(*given))  # type: ignore[arg-type]
+        return guesses[-1]
+
+    original = exact._guess
+    monkeypatch.setattr(exact, "_guess", watched)
+    monkeypatch.setattr(exact, "_SAMPLE", 200)
+    monkeypatch.setattr(exact, "_GUESS_FROM", 0)
+    guessed = search(rows, queries, 30)
+    assert (guesses[0] > -np.inf).all()
+    assert np.array_equal(guessed.positions, plain.positions)
+    assert np.array_equal(guessed.scores, plain.scores)
+
+
 def test_rows_in_another_order() -> None:
     rows, queries = vectors(500), vectors(3, seed=5)
     order = np.random.default_rng(0).permutation(500)[:321]
