@@ -14,7 +14,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def verify(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Finished dataset directories.")],
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Finished datasets, or versions of suites.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
     """Check hashes, ids, labels, splits and leaks of finished datasets; exit 1 if anything is wrong.
@@ -24,9 +26,17 @@ def verify(
     import json
     from dataclasses import asdict
 
+    from airgen.dataset.verify import Problem
     from airgen.dataset.verify import verify as find_problems
 
-    results = {str(directory): find_problems(directory) for directory in directories}
+    results: dict[str, list[Problem]] = {}
+    for directory in directories:
+        if (directory / "suite.json").is_file():
+            from airgen.dataset.suites import verify_suite
+
+            results |= verify_suite(directory)
+        else:
+            results[str(directory)] = find_problems(directory)
     if as_json:
         value = {name: [asdict(problem) for problem in problems] for name, problems in results.items()}
         typer.echo(json.dumps(value, ensure_ascii=False, indent=1))

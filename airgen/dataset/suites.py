@@ -21,11 +21,22 @@ from airgen.dataset.files import write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.dataset.split import long_doc_splits
 from airgen.dataset.statistics import csv_table, markdown_table, table_rows
-from airgen.dataset.verify import verify
+from airgen.dataset.verify import Problem, verify
 from airgen.errors import BudgetSpent, DatasetError
 from airgen.yamls import load_yaml
 
-__all__ = ["Built", "Member", "Outcome", "RunPipeline", "Suite", "build", "datasets_of", "load_suite", "versions"]
+__all__ = [
+    "Built",
+    "Member",
+    "Outcome",
+    "RunPipeline",
+    "Suite",
+    "build",
+    "datasets_of",
+    "load_suite",
+    "verify_suite",
+    "versions",
+]
 
 SUITE = "suite.json"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
@@ -233,6 +244,15 @@ def _order(version: str) -> list[int]:
 def _earlier(root: Path, suite: Suite) -> Mapping[str, Manifest]:
     known = versions(root, suite.name)
     return datasets_of(root / suite.name / known[-1]) if known else {}
+
+
+def verify_suite(home: Path) -> dict[str, list[Problem]]:
+    """The problems of each dataset of a finished version, by directory, and its own under `home`'s name."""
+    try:
+        named = datasets_of(home)
+    except DatasetError as error:
+        return {str(home): [Problem("suite", SUITE, str(error))]}
+    return {str(home / key): verify(home / key) for key in sorted(named)}
 
 
 def datasets_of(home: Path) -> dict[str, Manifest]:

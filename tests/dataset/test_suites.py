@@ -221,6 +221,7 @@ def test_settings_name_every_problem(tmp_path: Path) -> None:
 
 def test_commands(tmp_path: Path, runner: Runner) -> None:
     from airgen.commands.suite import app
+    from airgen.commands.verify import app as verify_app
 
     first = build(suite("a"), tmp_path / "suites", runner)
     second = build(suite("a", "b", version="26.12"), tmp_path / "suites", runner)
@@ -230,3 +231,11 @@ def test_commands(tmp_path: Path, runner: Runner) -> None:
     assert result.stdout.count("| qa |") == 4
     result = CliRunner().invoke(app, ["stats", str(second.directory / "qa_law_en/beta"), "--csv"])
     assert result.stdout.splitlines()[1].startswith("qa,law,en,beta,Weather notes,CC-BY-4.0,30,")
+    result = CliRunner().invoke(verify_app, [str(second.directory)])
+    assert (result.exit_code, result.stdout.count(": whole")) == (0, 2)
+    (second.directory / "qa_law_en/beta/corpus.jsonl").write_text("")
+    result = CliRunner().invoke(verify_app, [str(second.directory)])
+    assert (result.exit_code, result.stdout.count(": whole")) == (1, 1)
+    (second.directory / "suite.json").write_text("{}")
+    result = CliRunner().invoke(verify_app, [str(second.directory)])
+    assert (result.exit_code, "[suite]" in result.stdout) == (1, True)
