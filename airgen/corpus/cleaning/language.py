@@ -20,7 +20,7 @@ __all__ = ["Language", "identify"]
 
 # Standards that one text often belongs to alike: a Malay label on an Indonesian text is no other language.
 _ALIKE = {"id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"}}
-_SHORT, _LONG = 200, 2000  # characters looked at first, and where that is not clear
+_SHORT, _LONG = 120, 2000  # characters looked at first, and where that is not clear
 _EVIDENCE = 24  # bytes of letters in UTF-8: a Korean syllable says more than a Latin letter
 _WORD_LIKE = re.compile(r"[^\W\d_]")
 

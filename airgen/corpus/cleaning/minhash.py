@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 __all__ = ["Shingles", "band_keys", "shingles", "signatures"]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_SPAN = 64  # characters of a word after which the position weights repeat
+_GROUP = 1 << 17  # characters hashed at once
 
 
 class Shingles(NamedTuple):
@@ -52,40 +52,86 @@ def _weights(size: int, seed: int) -> NDArray[np.uint64]:
     return np.random.default_rng(seed).integers(0, 2**63, size, np.uint64) << np.uint64(1) | np.uint64(1)
 
 
+@cache
+def _letters() -> NDArray[np.uint64]:
+    """A hash for each code point, 0 for what is no part of a word."""
+    hashes = np.random.default_rng(6).integers(1, 2**63, 0x110000, np.uint64)
+    hashes[_classes() == 0] = 0
+    return hashes
+
+
+@cache
+def _powers(size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """_MIX to the power of 0, 1, 2, ... and the inverses, modulo 2^64."""
+    inverse = np.uint64(pow(int(_MIX), -1, 2**64))
+    ones = np.ones(size, np.uint64)
+    found = []
+    for base in (_MIX, inverse):
+        row = ones * base
+        row[0] = 1
+        found.append(np.multiply.accumulate(row))
+    return found[0], found[1]
+
+
 def shingles(texts: Sequence[str], n: int) -> Shingles:
     """The word n-grams of each text; a text of fewer than n words has one, of all its words."""
+    groups: list[Shingles] = []
+    begin = size = total = 0
+    for number, text in enumerate(texts):
+        if size and size + len(text) > _GROUP:  # arrays that fit a cache
+            groups.append(_group(texts[begin:number], n))
+            begin, size = number, 0
+        size += len(text) + 1
+    groups.append(_group(texts[begin:], n))
+    starts = []
+    for group in groups:
+        starts.append(group.starts + total)
+        total += len(group.hashes)
+    return Shingles(np.concatenate([group.hashes for group in groups]), np.concatenate(starts))
+
+
+def _group(texts: Sequence[str], n: int) -> Shingles:
     lowered = [text.lower() for text in texts]
     codes = np.frombuffer("\n".join([*lowered, ""]).encode("utf-32-le", "surrogatepass"), np.uint32)
     ends = np.cumsum([len(text) + 1 for text in lowered])
     kind = _classes()[codes]
-    before = np.concatenate([np.zeros(1, np.uint8), kind[:-1]])
-    begins = np.flatnonzero((kind == 2) | ((kind == 1) & (before != 1)))
-    # A text without words still needs one shingle: its line break becomes a word.
+    opens = kind == 2
+    opens[0] |= kind[0] == 1
+    opens[1:] |= (kind[1:] == 1) & (kind[:-1] != 1)
+    begins = np.flatnonzero(opens)
     owner = np.searchsorted(ends, begins, side="right")
-    missing = np.setdiff1d(np.arange(len(texts)), owner, assume_unique=False)
-    if len(missing):
-        begins = np.sort(np.concatenate([begins, ends[missing] - 1]))
+    # A text without words still needs one shingle: its line break becomes a word.
+    empty = np.flatnonzero(np.bincount(owner, minlength=len(texts)) == 0)
+    if len(empty):
+        begins = np.sort(np.concatenate([begins, ends[empty] - 1]))
         owner = np.searchsorted(ends, begins, side="right")
-    # Word hash: the sum of its characters' hashes, each weighted by its place in the word.
-    mixed = codes.astype(np.uint64) * _MIX
-    mixed ^= mixed >> np.uint64(29)
-    lengths = np.diff(np.append(begins, len(codes)))
-    place = np.arange(begins[0], len(codes)) - np.repeat(begins, lengths)
-    weighted = mixed[begins[0] :] * _weights(_SPAN, 1)[place % _SPAN] * (kind[begins[0] :] != 0)
-    words = np.add.reduceat(weighted, begins - begins[0])
+    # Word hash: a polynomial of its characters' hashes, as the difference of two prefix sums of the whole group.
+    size = 1 << max((len(codes) - 1).bit_length(), 17)
+    powers, inverses = _powers(size)
+    sums = _letters()[codes]
+    sums *= powers[: len(codes)]
+    np.cumsum(sums, out=sums)
+    last = sums[np.append(begins[1:], len(codes)) - 1]
+    before = np.where(begins > 0, sums[begins - 1], np.uint64(0))
+    words = (last - before) * inverses[begins]
     words ^= words >> np.uint64(32)
-    # n-gram hash: the same over words, of those in the same text.
-    total = np.zeros(len(words), np.uint64)
-    whole = np.ones(len(words), bool)
-    for step, weight in enumerate(_weights(n, 2)):
-        same = np.zeros(len(words), bool)
-        same[: len(words) - step] = owner[step:] == owner[: len(words) - step]
-        shifted = np.zeros(len(words), np.uint64)
-        shifted[: len(words) - step] = words[step:]
-        total += np.where(same, shifted * weight, np.uint64(0))
-        whole = same
+    return _ngrams(words, owner, n)
+
+
+def _ngrams(words: NDArray[np.uint64], owner: NDArray[np.int64], n: int) -> Shingles:
+    """Hashes of all runs of n words of one text; of a shorter text, of all its words."""
+    weights = _weights(n, 2)
+    padded = np.concatenate([words, np.zeros(n, np.uint64)])
+    owners = np.concatenate([owner, np.full(n, -1)])
+    total = words * weights[0]
+    for step in range(1, n):
+        total += padded[step : step + len(words)] * weights[step]
+    whole = owners[n - 1 : n - 1 + len(words)] == owner
     first = np.ones(len(words), bool)
     first[1:] = owner[1:] != owner[:-1]
+    for at in np.flatnonzero(first & ~whole).tolist():  # short texts: leave out their neighbours' words
+        own = int(np.searchsorted(owner, owner[at], side="right")) - at
+        total[at] = (words[at : at + own] * weights[:own]).sum(dtype=np.uint64)
     keep = whole | first
     total ^= total >> np.uint64(31)
     total *= _MIX

@@ -23,23 +23,29 @@ _UNWANTED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SPACES = re.compile(r"[^\S\n\t]+|\t")
-_BEFORE_BREAK = re.compile(r" +\n")
 _BREAKS = re.compile(r"\n{3,}")
-_DIRTY = re.compile(r"[^\n -~]| {2}| \n|\n{3}|^\s|\s\Z")
+
+
+def _is_clean(text: str) -> bool:
+    """Whether nothing is to be done: true of most texts, and told by a few scans in C."""
+    return (
+        text.replace("\n", "").isprintable()  # neither controls nor odd spaces nor invisible characters
+        and "  " not in text
+        and " \n" not in text
+        and "\n " not in text
+        and "\n\n\n" not in text
+        and not text[:1].isspace()
+        and not text[-1:].isspace()
+        and unicodedata.is_normalized("NFC", text)
+    )
 
 
 def normalise(text: str) -> str:
     """Line breaks as \\n, at most one blank line in a row, runs of spaces as one except at the start of a line."""
-    if text.isascii() and not _DIRTY.search(text):  # most English documents: nothing to do
+    if _is_clean(text):
         return text
-    text = (
-        text.replace("\r\n", "\n")
-        .replace("\r", "\n")
-        .replace("\u2028", "\n")
-        .replace("\u2029", "\n\n")
-        .replace("\x0c", "\n")
-    )
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n")
+    text = text.replace("\u2028", "\n").replace("\u2029", "\n\n")
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     text = _UNWANTED.sub("", text)
