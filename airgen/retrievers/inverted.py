@@ -25,6 +25,7 @@ from airgen.retrievers.base import Hits
 
 __all__ = ["InvertedIndex"]
 
+_COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
 _PARTS = ("starts", "positions", "impacts")
 
 
@@ -51,8 +52,9 @@ class InvertedIndex:
     ) -> Hits:
         """The k best passages of each query, a mapping from term to weight; terms are added in its order.
 
-        `threads=None` takes all cores; `compiled=None` takes numba where it is installed. Neither changes the
-        result. Raises UsageError for a k below 1, a term outside the index, a weight that is negative or not finite.
+        `threads=None` takes all cores; `compiled=None` takes numba where it is installed and worth its loading.
+        Neither changes the result. Raises UsageError for a k below 1, a term outside the index, a weight that is
+        negative or not finite.
         """
         if k < 1:
             raise UsageError(f"k must be at least 1, not {k}")
@@ -68,8 +70,12 @@ class InvertedIndex:
         positions = np.full((len(queries), k), -1, np.int32)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         if compiled is None:
-            compiled = numba_is_installed()
-        run = _postings.search_compiled if compiled else _postings.search_numpy
+            compiled = self.size * len(queries) >= _COMPILE_FROM and numba_is_installed()
+        run = _postings.search
+        if compiled:
+            from airgen.retrievers import _postings_compiled
+
+            run = _postings_compiled.search
 
         def part(first: int, last: int) -> None:
             run(

@@ -17,7 +17,6 @@ import numpy as np
 
 from airgen.errors import DatasetError, UsageError
 from airgen.retrievers import _postings
-from airgen.retrievers._jit import numba_is_installed
 from airgen.retrievers.analysis import Analyser, Encoder
 from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus, Hits
@@ -40,7 +39,7 @@ class LexicalRetriever:
     `fields`: "flat" indexes title and text as one; "multi" scores them apart and adds the scores, each times its
     weight (`title_weight`, `text_weight`), as Anserini's multifield BEIR runs do with weights of 1. `analyser` is
     one, or options for the one of the corpus's language, such as `{"stem": False}`. `threads` and `compiled`
-    (None: all cores, numba if installed) change the speed only.
+    (None: all cores, numba where it helps) change the speed only.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class LexicalRetriever:
         self.fields: Fields = fields
         self.title_weight, self.text_weight = title_weight, text_weight
         self.threads = threads
-        self.compiled = numba_is_installed() if compiled is None else compiled
+        self.compiled = compiled
         self._analyser = analyser if isinstance(analyser, Analyser) else None
         self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
         self._vocabulary: dict[str, int] = {}
@@ -90,8 +89,12 @@ class LexicalRetriever:
             texts = [[corpus.full_text(position) for position in range(len(corpus))]]
         else:
             texts = [list(corpus.texts), list(corpus.titles) or [""] * len(corpus)]
-        count = _postings.count_postings if self.compiled else _postings.count_postings_numpy
         encoded = [encoder.encode(field) for field in texts]
+        count = _postings.count_postings
+        if encoder.compiled:
+            from airgen.retrievers import _postings_compiled
+
+            count = _postings_compiled.count_postings
         size = len(encoder.vocabulary)
         starts, positions, impacts = [np.zeros(1, np.int64)], [], []
         offset = 0

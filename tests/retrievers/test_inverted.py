@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers import _postings
+from airgen.retrievers import _postings, _postings_compiled
 from airgen.retrievers.inverted import InvertedIndex
 
 
@@ -74,7 +74,7 @@ def test_many_ties_at_the_edge() -> None:
 def test_counting_postings(texts: list[list[int]]) -> None:
     terms = np.array([term for text in texts for term in text], np.int32)
     lengths = np.array([len(text) for text in texts], np.int64)
-    for count in (_postings.count_postings, _postings.count_postings_numpy):
+    for count in (_postings.count_postings, _postings_compiled.count_postings):
         starts, positions, frequencies = count(terms, lengths, 6)
         found = {
             (term, int(positions[place])): int(frequencies[place])

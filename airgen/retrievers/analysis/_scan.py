@@ -191,20 +191,20 @@ def intern(
         counts[number] = found - before
     # Apart from the scan, so that the processor can wait for many look-ups at once.
     for one in range(found):
-        begin, end, code = np.int64(begins[one]), np.int64(ends[one]), codes[one]
-        token, slot = _find(text, begin, end, code, slots, arena)
-        if token < 0:
-            token = np.int64(count)
-            need = used + _HEADER + end - begin
+        start, past, code = int(begins[one]), int(ends[one]), codes[one]
+        known, slot = _find(text, start, past, code, slots, arena)
+        ids[one] = known
+        if known < 0:
+            ids[one] = count
+            need = used + _HEADER + past - start
             while need > len(arena):
                 arena = np.concatenate((arena, np.empty_like(arena)))
             slots[slot] = (code & ~_LOW) | np.uint64(used + 1)
-            arena[used], arena[used + 1] = count, end - begin
+            arena[used], arena[used + 1] = count, past - start
             arena[used + 2], arena[used + 3] = np.uint32(code & _LOW), np.uint32(code >> _HALF)
-            arena[used + _HEADER : need] = text[begin:end]
+            arena[used + _HEADER : need] = text[start:past]
             used = need
             count += 1
             if 2 * count > len(slots):  # at most half full
                 slots = _grown(slots, arena, used)
-        ids[one] = token
     return ids[:found].copy(), counts, (slots, arena, used, count)

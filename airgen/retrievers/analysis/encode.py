@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["Encoder"]
 
 _BATCH = 1 << 21  # characters: 8 MB of code points
+_COMPILE_FROM = 2_000_000  # characters; below, loading numba takes longer than it saves
 _DROPPED = -1
 
 
 class Encoder:
-    """Gives ids to terms as they appear. `compiled=None` takes numba where it is installed."""
+    """Gives ids to terms as they appear.
+
+    `compiled=None` takes numba where it is installed and the first texts are worth its loading.
+    """
 
     def __init__(self, analyser: Analyser, compiled: bool | None = None) -> None:
         self.analyser = analyser
         self.vocabulary: dict[str, int] = {}
-        can = numba_is_installed() and analyser.scannable
-        self.compiled = can if compiled is None else compiled and can
+        self.compiled = compiled
         self._ids = np.empty(0, np.int32)  # token id of the scan -> term id
         self._known: dict[str, int] = {}  # token -> term id, without the scan
         self._state: State | None = None  # of the scan
@@ -45,6 +48,9 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
+        if self.compiled is not False:  # decided once: token ids of the two ways are not the same
+            enough = self.compiled or sum(map(len, texts)) >= _COMPILE_FROM
+            self.compiled = enough and self.analyser.scannable and numba_is_installed()
         parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         for batch in _batches(map(self.analyser.prepare, texts)):
             terms, counts = self._scan(batch) if self.compiled else self._match(batch)
