@@ -177,7 +177,7 @@ def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_dept
     # For a few queries at a time a dense table (query, passage) -> pair + 1: building it touches the judged pairs
     # only, and looking all hits up is one gather. Zeroed the same way, it is allocated once.
     width = max(1, len(run.passage_ids))
-    height = max(1, min(len(run) or 1, (1 << 18) // width))
+    height = max(1, min(len(run) or 1, (1 << 22) // width))
     table = np.zeros(height * width, dtype=np.int32)
     found_hit: list[NDArray[np.int64]] = []
     found_pair: list[NDArray[np.int64]] = []

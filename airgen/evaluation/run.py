@@ -58,31 +58,32 @@ class Run:
     def ranked(self) -> Run:
         """The same hits in trec_eval's order; self where they already stand so."""
         keys = self._keys()
-        inside = np.ones(len(keys), dtype=bool)
-        inside[self.offsets[:-1][self.lengths > 0]] = False  # a query's first hit has no one before it
-        if not np.any(inside[1:] & (keys[1:] > keys[:-1])):
+        later = keys[1:] < keys[:-1]
+        starts = self.offsets[:-1][self.lengths > 0]
+        later[starts[1:] - 1] = False  # a query's first hit has none of its own before it
+        if not later.any():
             return self
         lengths = self.lengths
-        if len(lengths) and np.all(lengths == lengths[0]):
+        if np.all(lengths == lengths[0]):
             keys.reshape(len(lengths), -1).sort(axis=1)
         else:
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True):
                 keys[start:end].sort()
-        # Each row now ascends: read it backwards.
-        keys = keys[np.repeat(self.offsets[1:] + self.offsets[:-1] - 1, lengths) - np.arange(len(keys))]
-        passages = (keys & np.uint64(0xFFFFFFFF)).astype(np.int32)
-        bits = (keys >> np.uint64(32)).astype(np.uint32)
+        np.invert(keys, out=keys)
+        passages = keys.astype(np.uint32).view(np.int32)
+        keys >>= np.uint64(32)
+        bits = keys.astype(np.uint32)
         bits = np.where(bits & _SIGN, bits ^ _SIGN, ~bits)
         return Run(self.query_ids, self.passage_ids, self.offsets, passages, bits.view(np.float32), self.notes)
 
     def _keys(self) -> NDArray[np.uint64]:
-        """uint64 (hits,): greater is better. Adding zero makes -0.0 equal 0.0, as a comparison of floats would."""
+        """uint64 (hits,): smaller is better. Adding zero makes -0.0 equal 0.0, as a comparison of floats would."""
         bits = (self.scores + np.float32(0)).view(np.uint32)
         bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
         keys = bits.astype(np.uint64)
         keys <<= np.uint64(32)
         keys |= self.passages.view(np.uint32)
-        return keys
+        return np.invert(keys, out=keys)
 
     def without_identical_ids(self) -> Run:
         """The run without hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
