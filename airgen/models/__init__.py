@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airgen.models.cache import cache_dir
-from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand
+from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
 from airgen.models.fetching import Progress, fetch, fetched, path, verify
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "expand",
     "fetch",
     "fetched",
+    "identity",
     "path",
     "verify",
 ]

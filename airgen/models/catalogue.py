@@ -11,10 +11,11 @@ from typing import Any
 from airgen.errors import ModelError
 from airgen.registry import closest
 
-__all__ = ["GROUPS", "ModelEntry", "ModelFile", "RegistrySource", "catalogue", "entry", "expand"]
+__all__ = ["GROUPS", "ModelEntry", "ModelFile", "RegistrySource", "catalogue", "entry", "expand", "identity"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "quickstart": ("qwen2.5-coder-1.5b", "all-minilm-l6-v2-int8", "splade-bert-tiny"),
+    "tests": ("all-minilm-l6-v2-int8", "all-minilm-l6-v2", "splade-bert-tiny", "smollm2-135m"),
 }
 """Names that stand for several models."""
 
@@ -61,6 +62,7 @@ class ModelEntry:
     download: int
     registry: tuple[RegistrySource, ...]
     files: tuple[ModelFile, ...]
+    parameters: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -81,6 +83,7 @@ def _entry(name: str, raw: Mapping[str, Any]) -> ModelEntry:
             ModelFile(file["name"], file["bytes"], file["sha256"], file.get("hub_file", file["name"]))
             for file in raw["files"]
         ),
+        parameters=raw.get("parameters"),
     )
 
 
@@ -105,3 +108,11 @@ def expand(names: list[str]) -> list[str]:
     """Model names with groups replaced by their members, each once. Raises ModelError for an unknown name."""
     wanted = [member for name in names for member in GROUPS.get(name, (name,))]
     return [entry(name).name for name in dict.fromkeys(wanted)]
+
+
+def identity(name: str) -> Mapping[str, object]:
+    """What a description of a system says of a model by name: hashes and parameters, where the catalogue has it."""
+    known = catalogue().get(name)
+    if known is None:
+        return {}
+    return {"sha256": {file.name: file.sha256 for file in known.files}, "parameters": known.parameters}

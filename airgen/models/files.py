@@ -12,7 +12,7 @@ from typing import IO
 
 from airgen.errors import ModelError
 
-__all__ = ["copy_member", "folder_bytes", "join", "locked", "sha256"]
+__all__ = ["copy_member", "folder_bytes", "join", "locked", "sha256", "weights_hash"]
 
 _BLOCK = 1 << 20  # bytes read at once
 
@@ -85,3 +85,15 @@ def locked(path: Path) -> Iterator[IO[bytes]]:
         except OSError:
             raise ModelError(f"another process is writing {path.parent} (lock {path.name}): wait for it") from None
         yield file
+
+
+def weights_hash(place: str) -> str:
+    """A hash of a local folder's weights and settings, so that a retrained model is another model; "" for the Hub."""
+    folder = Path(place)
+    if not folder.is_dir():
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".json", ".safetensors", ".bin", ".onnx", ".pt", ".txt", ".model") and path.is_file():
+            digest.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()[:32]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,12 @@ from numpy.typing import NDArray
 
 from airgen import models
 from airgen.errors import ModelError, UsageError
-from airgen.models.files import sha256
+from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.checks import finite, unit_rows
 
-__all__ = ["FlagEmbedder", "SentenceTransformersEmbedder", "loaded", "model_place", "weights_hash"]
+__all__ = ["FlagEmbedder", "SentenceTransformersEmbedder", "loaded", "model_place"]
 
 _POOLINGS = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
 
@@ -26,18 +24,6 @@ _POOLINGS = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_t
 def model_place(model: str) -> str:
     """A catalogue name as its folder; a folder or Hub name as it is. Raises ModelError where it is not fetched."""
     return str(models.path(model)) if model in models.catalogue() else model
-
-
-def weights_hash(place: str) -> str:
-    """A hash of a local folder's weights and settings, so that a retrained model is another model; "" for the Hub."""
-    folder = Path(place)
-    if not folder.is_dir():
-        return ""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".json", ".safetensors", ".bin", ".pt", ".txt", ".model") and path.is_file():
-            digest.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
-    return digest.hexdigest()[:32]
 
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
@@ -129,7 +115,7 @@ class SentenceTransformersEmbedder:
             "family": "sentence-transformers",
             "model": self.name,
             "revision": self._revision,
-            "sha256": self._hash,
+            **(models.identity(self.name) or {"sha256": self._hash}),
             "query_prefix": self._prefix["query"],
             "passage_prefix": self._prefix["passage"],
             "pooling": self._pooling,

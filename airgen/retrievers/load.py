@@ -64,9 +64,9 @@ def load_reranker(spec: str | Mapping[str, Any]) -> Reranker:
     return cast(Reranker, _build("reranker", {"kind": kind, "model": spec}))
 
 
-def load_retriever(spec: Mapping[str, Any]) -> Retriever:
-    """A retriever of `{kind: ..., **settings}`. Raises UsageError, MissingExtra."""
-    return cast(Retriever, _build("retriever", spec))
+def load_retriever(spec: str | Mapping[str, Any]) -> Retriever:
+    """A retriever of a kind with its defaults, or of `{kind: ..., **settings}`. Raises UsageError, MissingExtra."""
+    return cast(Retriever, _build("retriever", {"kind": spec} if isinstance(spec, str) else spec))
 
 
 def _build(what: str, spec: Mapping[str, Any]) -> object:

@@ -6,6 +6,7 @@ vector then never depends on which other texts happened to be in its batch, not 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from airgen import models
 from airgen.errors import ModelError
+from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.checks import finite, unit_rows
@@ -24,6 +26,11 @@ from airgen.retrievers.checks import finite, unit_rows
 __all__ = ["OnnxEncoder", "encode_batch", "load_tokenizer"]
 
 _CHARS_A_TOKEN = 100  # WordPiece's longest word; a text's beginning of so many characters a token holds all that counts
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -51,7 +58,7 @@ class OnnxEncoder:
 
     `model` is a name of the catalogue or a folder with `model.onnx` and `tokenizer.json`. `max_length` counts
     tokens, the two special ones included; what is beyond is cut, and `truncated` counts the texts it was cut from.
-    `threads` texts run at a time, each on one core; they do not change the vectors.
+    `threads` texts run at a time, each on one core (None: as many as there are cores); they do not change the vectors.
     """
 
     def __init__(
@@ -61,16 +68,15 @@ class OnnxEncoder:
         max_length: int = 256,
         query_prefix: str = "",
         passage_prefix: str = "",
-        threads: int = 1,
+        threads: int | None = None,
     ) -> None:
         if not 3 <= max_length <= 512:
             raise ModelError(f"max_length is {max_length}: 3 to 512 tokens are possible")
         self.name = model
-        self.dim = 384
         self.truncated = 0
         self._max_length = max_length
         self._prefix = {"query": query_prefix, "passage": passage_prefix}
-        self._threads = max(1, threads)
+        self._threads = max(1, threads if threads is not None else _cores())
 
     @cached_property
     def _folder(self) -> Path:
@@ -82,17 +88,26 @@ class OnnxEncoder:
         return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
 
     @cached_property
-    def _run(self) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
+    def dim(self) -> int:
+        """Length of a vector; the embedded model's is known without loading it."""
+        return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
+
+    @cached_property
+    def _session(self) -> Any:
         onnxruntime = load_extra("onnxruntime", "the embedded encoder")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         try:
-            session = onnxruntime.InferenceSession(
+            return onnxruntime.InferenceSession(
                 str(self._folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime has no common base class for its errors
             raise ModelError(f"{self._folder / 'model.onnx'} cannot be loaded: {error}") from error
+
+    @cached_property
+    def _run(self) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
+        session = self._session
         inputs = {given.name for given in session.get_inputs()}
 
         def run(ids: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -118,14 +133,14 @@ class OnnxEncoder:
             return list(pool.map(one, encoded))
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Mean of the token vectors of each text, at length 1; shape (n, 384)."""
+        """Mean of the token vectors of each text, at length 1; shape (n, dim)."""
         vectors = np.zeros((len(texts), self.dim), np.float32)
         for row, mean in enumerate(self._hidden(texts, kind, lambda states: states.mean(axis=0))):
             vectors[row] = mean
         return unit_rows(finite(vectors, self.name))
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """For each text its token vectors at length 1, shape (tokens, 384); [CLS] and [SEP] are left out.
+        """For each text its token vectors at length 1, shape (tokens, dim); [CLS] and [SEP] are left out.
 
         A text without a token of its own keeps the two special ones, so that no passage is without a vector.
         """
@@ -137,11 +152,10 @@ class OnnxEncoder:
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of its files, pooling, prefixes, maximum length."""
-        known = models.catalogue().get(self.name)
         return {
             "family": "onnx",
             "model": self.name,
-            "sha256": {file.name: file.sha256 for file in known.files} if known else "",
+            **(models.identity(self.name) or {"sha256": weights_hash(self.name)}),
             "pooling": "mean",
             "max_length": self._max_length,
             "query_prefix": self._prefix["query"],

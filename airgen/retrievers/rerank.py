@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Embedder, Hits, Reranker, Retriever, TextKind
 from airgen.retrievers.batching import token_batches
 from airgen.retrievers.checks import checked_scores
-from airgen.retrievers.embedders import loaded, model_place, weights_hash
+from airgen.retrievers.embedders import loaded, model_place
 from airgen.retrievers.memo import Memo
 from airgen.retrievers.topk import top_k
 
@@ -234,13 +235,17 @@ class RerankedRetriever:
     """
 
     def __init__(
-        self, first: Retriever | Mapping[str, Any], reranker: Reranker | str | Mapping[str, Any], *, top: int = 100
+        self,
+        first: Retriever | str | Mapping[str, Any],
+        reranker: Reranker | str | Mapping[str, Any],
+        *,
+        top: int = 100,
     ) -> None:
         from airgen.retrievers.load import load_reranker, load_retriever
 
         if top < 1:
             raise UsageError(f"top is {top}: at least 1 is needed")
-        self.first = load_retriever(first) if isinstance(first, Mapping) else first
+        self.first = load_retriever(first) if isinstance(first, str | Mapping) else first
         self.reranker = load_reranker(reranker) if isinstance(reranker, str | Mapping) else reranker
         self.top = top
         self.name = f"{self.first.name} > {self.reranker.name}"

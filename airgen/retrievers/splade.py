@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from airgen import models
 from airgen.errors import ModelError
+from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
@@ -83,11 +84,10 @@ class NumpySplade:
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of its files, maximum length."""
-        known = models.catalogue().get(self.name)
         return {
             "family": "splade",
             "model": self.name,
-            "sha256": {file.name: file.sha256 for file in known.files} if known else "",
+            **(models.identity(self.name) or {"sha256": weights_hash(self.name)}),
             "max_length": self._max_length,
         }
 
