@@ -22,7 +22,15 @@ from airgen.evaluation.breakdown import attributes, biases, by_attribute, negati
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
 from airgen.evaluation.produce import Context, Made, produce
 from airgen.evaluation.report import write_reports
-from airgen.evaluation.result import Paths, Result, library_versions, load_result, write_result, write_scores
+from airgen.evaluation.result import (
+    Paths,
+    Result,
+    library_versions,
+    load_result,
+    without_secrets,
+    write_result,
+    write_scores,
+)
 from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import SystemSettings, in_order
@@ -212,8 +220,8 @@ def _score(
         without_relevant=scores.without_relevant,
         costs=made.costs,
         paths=paths,
-        settings=system.settings,
-        description=made.description,
+        settings=without_secrets(system.settings),
+        description=without_secrets(made.description),
         about=about,
         rules=rules,
         versions=library_versions(),

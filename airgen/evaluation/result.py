@@ -6,7 +6,9 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ __all__ = [
     "load_result",
     "mteb_form",
     "read_scores",
+    "without_secrets",
     "write_json",
     "write_result",
     "write_scores",
@@ -44,6 +47,7 @@ _LIBRARIES = (
     "numba",
     "faiss",
 )
+_SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECASE)
 _MTEB = {"nDCG": "ndcg", "AP": "map", "Recall": "recall", "P": "precision", "RR": "mrr"}
 
 
@@ -173,6 +177,24 @@ def read_scores(path: Path, measure: str) -> dict[str, float]:
     except duckdb.Error as error:
         raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
     return dict(rows)
+
+
+def without_secrets(value: Any) -> Any:
+    """Settings as they may be written down: keys masked, addresses without user, password and query.
+
+    Keys belong into environment variables (`api_key_env`); this is for those who put them elsewhere.
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: "***" if isinstance(part, str) and _SECRET.search(str(name)) else without_secrets(part)
+            for name, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(part) for part in value]
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        parts = urllib.parse.urlsplit(value)
+        return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return value
 
 
 def mteb_form(result: Result) -> dict[str, Any]:

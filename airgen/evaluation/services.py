@@ -6,6 +6,7 @@ of HTML, a time-out, or a score that is no number ends in an error that says whi
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import json
 import math
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.result import without_secrets
 from airgen.evaluation.systems import HttpSystem
 from airgen.retrievers.base import Corpus
 from airgen.settings import secret
@@ -39,7 +41,7 @@ def search_http(
     time-out, or a status other than 2xx; UsageError where the key's variable is not set.
     """
     if options.api_key_env and not secret(options.api_key_env):
-        raise UsageError(f"{options.url}: the environment variable {options.api_key_env} is not set")
+        raise UsageError(f"{without_secrets(options.url)}: the environment variable {options.api_key_env} is not set")
     odd: Counter[str] = Counter()
 
     def one(item: tuple[str, str]) -> tuple[str, list[tuple[str, float]]]:
@@ -64,7 +66,7 @@ def search_http(
 
 
 def _ask(options: HttpSystem, query_id: str, text: str, k: int) -> list[tuple[str, float]]:
-    where = f"{options.url}: query {query_id!r}"
+    where = f"{without_secrets(options.url)}: query {query_id!r}"
     fields = {**options.body, options.query_field: text}
     if options.size_field:
         fields[options.size_field] = k
@@ -83,11 +85,12 @@ def _ask(options: HttpSystem, query_id: str, text: str, k: int) -> list[tuple[st
         raise DatasetError(f"{where}: HTTP {error.code}: {_beginning(error.read(400))}") from None
     except TimeoutError:
         raise DatasetError(f"{where}: no answer within {options.timeout_seconds:g} s (timeout_seconds)") from None
-    except (urllib.error.URLError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
             raise DatasetError(f"{where}: no answer within {options.timeout_seconds:g} s (timeout_seconds)") from None
-        raise DatasetError(f"{where}: {reason}; is the service running?") from None
+        said = str(reason).strip() or type(reason).__name__
+        raise DatasetError(f"{where}: {said}; is the service running?") from None
     if len(body) > _LARGEST:
         raise DatasetError(f"{where}: an answer of more than {_LARGEST >> 20} MB")
     try:

@@ -34,6 +34,9 @@ class Handler(BaseHTTPRequestHandler):
             body = '{"hits": {"hits": {"p1": 1}}}'
         elif mode == "bare":
             body = json.dumps([hit["_id"] for hit in hits])
+        elif mode == "drop":
+            self.connection.close()
+            return
         elif mode == "hang":
             server.release.wait(20)
         self.send_response(status)
@@ -93,6 +96,27 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(server, datas
     evaluate(dataset, [wanted], tmp_path / "out")
     assert server.asked[0][1] == "Bearer s3cret-value"
     assert not any(b"s3cret" in path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+
+
+def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
+    def with_key(mode, address):
+        url = f"http://{address}:{server.server_port}/{mode}?key=s3cret"
+        return system(server, mode).model_copy(update={"url": url, "body": {"token": "t0ken"}})
+
+    (result,) = evaluate(dataset, [with_key("ok", "127.0.0.1")], tmp_path / "out")
+    assert server.asked[0][0]["token"] == "t0ken"
+    written = result.paths.json.read_text()
+    for wrong in (with_key("html", "127.0.0.1"), with_key("ok", "me:pass-w0rd@127.0.0.1")):
+        with pytest.raises(DatasetError) as caught:
+            evaluate(dataset, [wrong], tmp_path / "out")
+        written += str(caught.value)
+    assert written.count("127.0.0.1") >= 3
+    assert not any(secret in written for secret in ("pass-w0rd", "s3cret", "t0ken"))
+
+
+def test_a_service_that_hangs_up(server, dataset, tmp_path):
+    with pytest.raises(DatasetError, match=r"query 'q1'.*is the service running"):
+        evaluate(dataset, [system(server, "drop", concurrency=1)], tmp_path / "out")
 
 
 @pytest.mark.parametrize(
