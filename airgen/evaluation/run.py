@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,14 +194,16 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     gap = "\t" if any(len(key.split()) != 1 for key in ids) else " "
     tag = "".join(tag.split()) or "airgen"
     path = Path(path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # a run that is there is whole
     # mtime=0: the same run must give the same bytes.
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream:
+    with fresh.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream:
         for query, hits in ranked.items():
             lines = (
                 gap.join((query, "Q0", passage, str(rank), f"{score:.9g}", tag)) + "\n"
                 for rank, (passage, score) in enumerate(hits, 1)
             )
             stream.write("".join(lines).encode("utf-8"))
+    fresh.replace(path)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -78,5 +78,6 @@ def test_mteb_reads_its_form_of_a_result(dataset, tmp_path):
 
     bm25 = SystemSettings.model_validate({"name": "bm25", "kind": "bm25"})
     (result,) = evaluate(dataset, [bm25], tmp_path / "out")
+    assert '"eng-Latn"' in result.paths.mteb.read_text()
     read = results.TaskResult.model_validate_json(result.paths.mteb.read_text())
     assert read.scores["test"][0]["main_score"] == pytest.approx(result.score, abs=1e-5)
