@@ -43,11 +43,10 @@ def score(
 
     from airgen.dataset.leaderboard import HEAD
     from airgen.dataset.scores import load_labels, save_score, score_results
-    from airgen.dataset.submission import read_submission
+    from airgen.dataset.submission import Submission
 
-    results = read_submission(submission)
-    first = read_submission(bm25) if bm25 else []
-    scored = score_results(results, load_labels(qrels, split), measure, first=first)
+    first = Submission(bm25) if bm25 else None
+    scored = score_results(Submission(submission), load_labels(qrels, split), measure, first=first)
     path = save_score(scored, save) if save else None
     if as_json:
         typer.echo(json.dumps({"class": scored.system_class, **asdict(scored)}, ensure_ascii=False, indent=1))

@@ -19,6 +19,7 @@ __all__ = ["Hub", "HubChanged"]
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5
+_LONGEST_PAUSE = 300.0
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _WORDS = {
     401: "the token is missing, wrong or expired: set HF_TOKEN to one that may write there",
@@ -42,7 +43,8 @@ class Hub:
         self, *, endpoint: str | None = None, token: str | None = None, sleep: Callable[[float], None] | None = None
     ) -> None:
         self._library = load_extra("huggingface_hub", "publishing")
-        self._http_error = load_extra("huggingface_hub.errors", "publishing").HfHubHTTPError
+        errors = load_extra("huggingface_hub.errors", "publishing")
+        self._http_error, self._offline = errors.HfHubHTTPError, errors.OfflineModeIsEnabled
         self._api = self._library.HfApi(endpoint=endpoint, token=token, library_name="airgen")
         self._sleep = sleep
         self.endpoint: str = self._api.endpoint
@@ -126,13 +128,19 @@ class Hub:
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
         """Run a request; passing failures are tried again with growing pauses, others become DatasetError."""
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+        from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
         from tenacity.nap import sleep as default_sleep
+
+        growing = wait_exponential_jitter(initial=1, max=60)
+
+        def pause(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            return max(growing(state), _asked_pause(error))
 
         retrying = Retrying(
             retry=retry_if_exception(self._passing),
             stop=stop_after_attempt(attempts),
-            wait=wait_exponential_jitter(initial=1, max=60),
+            wait=pause,
             sleep=self._sleep or default_sleep,
             reraise=True,
         )
@@ -144,11 +152,15 @@ class Hub:
             raise DatasetError(f"{repo}: the Hub's library refuses: {_first_line(error)}") from error
 
     def _passing(self, error: BaseException) -> bool:
+        if isinstance(error, self._offline):
+            return False
         status = _status(error)
         return status in _AGAIN if status else isinstance(error, _transport_errors())
 
     def _words(self, repo: str, error: BaseException) -> DatasetError:
         status = _status(error)
+        if isinstance(error, self._offline):
+            return DatasetError(f"{repo}: HF_HUB_OFFLINE is set: unset it to publish")
         if status is None:
             return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again, it resumes")
         words = _WORDS.get(status, f"the Hub answered: {_first_line(error)}")
@@ -160,6 +172,13 @@ def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     return status if isinstance(status, int) else None
+
+
+def _asked_pause(error: BaseException | None) -> float:
+    """Seconds that the Hub asks to wait (Retry-After), at most five minutes."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    text = str(headers.get("Retry-After", ""))
+    return min(float(text), _LONGEST_PAUSE) if text.isdigit() else 0.0
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

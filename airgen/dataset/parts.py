@@ -22,17 +22,24 @@ from airgen.errors import DatasetError
 __all__ = ["is_labels_of", "labels_part", "public_part"]
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
+_ENDS = ("tsv", "jsonl")
 _DERIVED = ("README.md", "croissant.json")
 
 
 def is_labels_of(name: str, splits: Sequence[str]) -> bool:
-    """Whether a file of a dataset holds labels of one of `splits`, in any variant or layout.
+    """Whether a file may hold labels of one of `splits`, in any variant or layout, judging broadly by its name.
 
     >>> is_labels_of("qrels-graded/test.tsv", ["test"]), is_labels_of("qrels/dev.tsv", ["test"])
     (True, False)
     """
     path = Path(name)
     return any("qrels" in part for part in path.parts) and any(split in path.name for split in splits)
+
+
+def _is_own_labels(name: str, splits: Sequence[str]) -> bool:
+    """Whether a file is one that `write_dataset` wrote for one of `splits`."""
+    folder, _, file = name.partition("/")
+    return re.fullmatch(r"qrels(-[a-z]+)?", folder) is not None and file in {f"{s}.{e}" for s in splits for e in _ENDS}
 
 
 def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission: str = "") -> Manifest:
@@ -47,8 +54,12 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     files = {
         name: entry
         for name, entry in manifest.files.items()
-        if not name.startswith("private/") and name not in _DERIVED and not is_labels_of(name, withhold)
+        if not name.startswith("private/") and name not in _DERIVED and not _is_own_labels(name, withhold)
     }
+    public_splits = sorted(set(manifest.statistics.splits) - set(withhold))
+    for name in files:
+        if is_labels_of(name, withhold) and not _is_own_labels(name, public_splits):
+            raise DatasetError(f"not published: {name} looks like labels that are to be private")
     notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
@@ -71,7 +82,7 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
     files = {
         name: entry
         for name, entry in manifest.files.items()
-        if name.startswith("private/") or is_labels_of(name, withhold)
+        if name.startswith("private/") or _is_own_labels(name, withhold)
     }
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.submission import NO_RERANKER, Results
+from airgen.dataset.submission import NO_RERANKER, Results, Submission
 from airgen.dataset.suites import dataset_key
 from airgen.errors import DatasetError
 
@@ -122,19 +122,19 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
 
 
 def score_results(
-    results: Sequence[Results], labels: Sequence[Labels], scorer: Scorer, *, first: Sequence[Results] = ()
+    results: Iterable[Results], labels: Sequence[Labels], scorer: Scorer, *, first: Submission | None = None
 ) -> SystemScore:
-    """Score one system's results. `first` are the official BM25 results, to check Reranking Only against them.
+    """Score one system's results, one at a time. `first` is the official BM25 submission, to check Reranking Only.
 
     Raises DatasetError for results of a dataset that there are no labels for or of another version, results of the
     class Reranking Only that are not of BM25's top 100, and no result at all.
     """
-    if not results:
-        raise DatasetError("there are no results to score")
     by_key = {one.key: one for one in labels}
-    stages = {(one.key, one.split): one for one in first}
     scored = []
+    have = set()
+    head: Results | None = None
     for one in results:
+        head = head or one
         label = by_key.get((one.key, one.split))
         if label is None:
             known = ", ".join(f"{key} {split}" for key, split in by_key)
@@ -143,11 +143,12 @@ def score_results(
             wanted = label.manifest.info.version
             raise DatasetError(f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}")
         if one.reranker != NO_RERANKER and one.model.lower() == "bm25":
-            _check_reranking(one, stages.get((one.key, one.split)))
+            _check_reranking(one, first.find(one.entry) if first else None)
         scored.append(_score_one(one, label, scorer))
-    have = {(one.key, one.split) for one in results}
+        have.add((one.key, one.split))
+    if head is None:
+        raise DatasetError("there are no results to score")
     absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in have)
-    head = results[0]
     return SystemScore(head.model, head.reranker, head.version, tuple(scored), absent)
 
 

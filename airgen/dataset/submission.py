@@ -14,15 +14,16 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from airgen.dataset.atomic import safe_name
 from airgen.errors import DatasetError
 
-__all__ = ["NO_RERANKER", "Limits", "Results", "pack", "read_results_tree", "read_submission"]
+__all__ = ["NO_RERANKER", "Limits", "Results", "Submission", "pack", "read_results_tree"]
 
 NO_RERANKER = "NoReranker"
 # All that zipfile raises of a damaged file; RuntimeError is its word for a missing password.
@@ -44,7 +45,7 @@ class Limits:
     """What a submission may be: entries, bytes when unpacked (each and in all), and hits of one query."""
 
     entries: int = 2_000
-    entry_bytes: int = 1_000_000_000
+    entry_bytes: int = 600_000_000
     total_bytes: int = 4_000_000_000
     ratio: int = 200
     hits: int = 1_000
@@ -105,55 +106,97 @@ def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) ->
     return out
 
 
-def read_submission(path: Path, *, limits: Limits = Limits()) -> list[Results]:
-    """The results in a zip of ours or of air-benchmark's, by entry name; entries that are not JSON are passed over.
+class Submission:
+    """A zip of ours or of air-benchmark's, read one entry at a time; entries that are not JSON are passed over.
 
-    Raises DatasetError: not a zip, encrypted, too many or too large entries (counted while reading, whatever the
-    headers say), names that leave the zip, JSON that is broken or repeats a key, scores that are not finite
-    numbers, too many hits, fields that contradict the entry's name, several systems, nothing in it.
+    Iterating gives its `Results` by entry name; memory is that of the largest entry, about ten times its bytes.
+    Raises DatasetError, while opening or iterating: not a zip, encrypted, too many or too large entries (counted
+    while reading, whatever the headers say), names that leave the zip, JSON that is broken or repeats a key, scores
+    that are not finite numbers, too many hits, fields that contradict the entry's name, several systems, nothing.
     """
-    results: list[Results] = []
-    total = 0
-    try:
-        with zipfile.ZipFile(path) as archive:
+
+    def __init__(self, path: Path, *, limits: Limits = Limits()) -> None:
+        self.path, self.limits = path, limits
+        with self._open() as archive:
             infos = archive.infolist()
-            if len(infos) > limits.entries:
-                raise DatasetError(f"{path}: {len(infos)} entries, at most {limits.entries} are read")
-            for info in infos:
-                _check_entry(path, info)
-                if info.is_dir() or not info.filename.endswith(".json") or "__MACOSX" in info.filename:
-                    continue
-                with archive.open(info) as file:
-                    data = _read_limited(file, path, info, min(limits.entry_bytes, limits.total_bytes - total), limits)
+        if len(infos) > limits.entries:
+            raise DatasetError(f"{path}: {len(infos)} entries, at most {limits.entries} are read")
+        for info in infos:
+            _check_entry(path, info)
+        wanted = [i for i in infos if i.filename.endswith(".json") and "__MACOSX" not in i.filename]
+        self._infos = sorted(wanted, key=lambda info: _tail(info.filename))
+        if not self._infos:
+            raise DatasetError(f"{path}: holds no search results")
+        for before, info in zip(self._infos, self._infos[1:], strict=False):
+            if _tail(before.filename) == _tail(info.filename):
+                raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
+
+    def __iter__(self) -> Iterator[Results]:
+        total = 0
+        first: Results | None = None
+        with self._open() as archive:
+            for info in self._infos:
+                data = self._read(archive, info, self.limits.total_bytes - total)
                 total += len(data)
-                results.append(_parse(data, f"{path}: {info.filename}", info.filename, limits))
-    except _DAMAGE as error:
-        raise DatasetError(f"{path}: cannot be read as a zip: {error}") from error
-    return _one_system(results, str(path))
+                results = _parse(data, f"{self.path}: {info.filename}", info.filename, self.limits)
+                first = first or results
+                _check_same_system(first, results, str(self.path))
+                yield results
+
+    def find(self, entry: str) -> Results | None:
+        """The results of one entry name, if there are any."""
+        for info in self._infos:
+            if _tail(info.filename) == entry:
+                with self._open() as archive:
+                    data = self._read(archive, info, self.limits.total_bytes)
+                return _parse(data, f"{self.path}: {info.filename}", info.filename, self.limits)
+        return None
+
+    @contextmanager
+    def _open(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            archive = zipfile.ZipFile(self.path)
+        except _DAMAGE as error:
+            raise DatasetError(f"{self.path}: cannot be read as a zip: {error}") from error
+        with archive:
+            yield archive
+
+    def _read(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
+        """An entry's bytes, given up as soon as they are too many."""
+        limits = self.limits
+        most = min(limits.entry_bytes, left, max(info.compress_size * limits.ratio, 1_000_000))
+        data = bytearray()
+        try:
+            with archive.open(info) as file:
+                while len(data) <= most and (block := file.read(1 << 20)):
+                    data += block
+        except _DAMAGE as error:
+            raise DatasetError(f"{self.path}: {info.filename!r} cannot be unpacked: {error}") from error
+        if len(data) > most:
+            raise DatasetError(f"{self.path}: {info.filename!r} unpacks to more than {most:,} bytes: not read further")
+        return bytes(data)
+
+
+def _tail(name: str) -> str:
+    """The entry's name below whatever folders were zipped with it."""
+    return "/".join(name.split("/")[-3:])
 
 
 def read_results_tree(directory: Path, *, limits: Limits = Limits()) -> list[Results]:
     """The same from air-benchmark's folder {retriever}/{reranker}/: its JSON files below, without those of dev."""
-    found = []
-    for path in sorted(directory.rglob("*.json")):
-        if path.name.endswith("_dev.json"):
-            continue
-        name = "/".join(path.parts[-3:])
-        found.append(_parse(path.read_bytes(), str(path), name, limits))
-    return _one_system(found, str(directory))
+    paths = [path for path in sorted(directory.rglob("*.json")) if not path.name.endswith("_dev.json")]
+    found = [_parse(path.read_bytes(), str(path), path.as_posix(), limits) for path in paths]
+    if not found:
+        raise DatasetError(f"{directory}: holds no search results")
+    for results in found:
+        _check_same_system(found[0], results, str(directory))
+    return sorted(found, key=lambda one: one.entry)
 
 
-def _one_system(results: list[Results], where: str) -> list[Results]:
-    if not results:
-        raise DatasetError(f"{where}: holds no search results")
-    systems = sorted({(one.model, one.reranker, one.version) for one in results})
-    if len(systems) > 1:
+def _check_same_system(first: Results, other: Results, where: str) -> None:
+    systems = [(one.model, one.reranker, one.version) for one in (first, other)]
+    if systems[0] != systems[1]:
         raise DatasetError(f"{where}: holds results of several systems or versions: {systems[0]}, {systems[1]}")
-    entries = [one.entry for one in results]
-    for entry in entries:
-        if entries.count(entry) > 1:
-            raise DatasetError(f"{where}: holds {entry} twice")
-    return sorted(results, key=lambda one: one.entry)
 
 
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
@@ -162,17 +205,6 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
         raise DatasetError(f"{path}: the entry {name!r} points out of the zip")
     if info.flag_bits & 1:
         raise DatasetError(f"{path}: {name!r} is encrypted")
-
-
-def _read_limited(file: IO[bytes], path: Path, info: zipfile.ZipInfo, most: int, limits: Limits) -> bytes:
-    """The entry's bytes, given up as soon as they are too many."""
-    most = min(most, max(info.compress_size * limits.ratio, 1_000_000))
-    data = bytearray()
-    while block := file.read(1 << 20):
-        data += block
-        if len(data) > most:
-            raise DatasetError(f"{path}: {info.filename!r} unpacks to more than {most:,} bytes: not read further")
-    return bytes(data)
 
 
 def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
@@ -203,7 +235,7 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
             raise DatasetError(f"{where}: {theirs} is missing or is not a short text")
         fields[ours] = text
     results = Results(**fields, hits=_checked_hits(value["search_results"], where, limits))
-    if "/".join(parts[-3:]) != results.entry:
+    if _tail(name) != results.entry:
         raise DatasetError(f"{where}: says of itself that it is {results.entry}: which is it?")
     return results
 

@@ -35,6 +35,7 @@ class Fault:
     drop: str = ""
     times: int = 1
     skip: int = 0
+    retry_after: int = 1
 
 
 @dataclass
@@ -153,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault and fault.drop == "before":
                 return self._drop()
             if fault and fault.status:
-                return self._send(fault.status, {"error": "a fault on demand"}, {"Retry-After": "1"})
+                return self._send(fault.status, {"error": "a fault on demand"}, {"Retry-After": str(fault.retry_after)})
             try:
                 self._authorise(name)
                 value = getattr(self, f"_{name}")(body, **match.groupdict())

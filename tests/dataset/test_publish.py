@@ -168,6 +168,31 @@ def test_refusals_say_what_to_do_and_never_the_token(
     assert server.repositories == {}
 
 
+def test_the_hubs_own_pause_is_kept(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
+    pauses: list[float] = []
+    server.faults.append(Fault("refs", status=429, times=2, retry_after=120))
+    uploads = plan(dataset, REPO, tmp_path / "work")
+    publish(uploads, Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=pauses.append))
+    assert [pause for pause in pauses if pause >= 120] == [120.0, 120.0]
+
+
+def test_offline_says_so_at_once(
+    server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub_library = pytest.importorskip("huggingface_hub")
+    hub_library.close_session()  # sessions made before do not look at it
+    pauses: list[float] = []
+    try:
+        with pytest.raises(DatasetError, match="HF_HUB_OFFLINE is set"):
+            publish(
+                plan(dataset, REPO, tmp_path / "work"), Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=pauses.append)
+            )
+    finally:
+        hub_library.close_session()
+    assert pauses == []
+
+
 def test_labels_never_go_into_a_public_repository(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
     server.create(LABELS, private=False)
     with pytest.raises(DatasetError, match="exists and is public"):
@@ -245,6 +270,17 @@ def test_negatives_that_can_be_told_stop_private_labels(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
     with pytest.raises(DatasetError, match="that tells their label"):
         plan(tmp_path / "d", REPO, tmp_path / "work", private_qrels=["test"])
+
+
+def test_splits_whose_names_contain_each_other(tmp_path: Path) -> None:
+    rows = make_content().queries
+    queries = [dataclasses.replace(row, split="test_b" if row.split == "dev" else row.split) for row in rows]
+    write_dataset(tmp_path / "d", make_content(queries=queries))
+    manifest = public_part(tmp_path / "d", tmp_path / "p", ["test"])
+    assert manifest.labelled_splits == ("test_b",)
+    assert "qrels/test_b.tsv" in manifest.files
+    assert "qrels/test.tsv" not in manifest.files
+    assert verify(tmp_path / "p") == []
 
 
 def test_parts(dataset: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from airgen.commands.score import measure
 from airgen.dataset.leaderboard import leaderboard, write_leaderboard
 from airgen.dataset.parts import labels_part
 from airgen.dataset.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
-from airgen.dataset.submission import NO_RERANKER, Limits, Results, pack, read_results_tree, read_submission
+from airgen.dataset.submission import NO_RERANKER, Limits, Results, Submission, pack, read_results_tree
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 
@@ -29,6 +29,10 @@ BASE = Results(
     "my-model", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}}
 )
 ENTRY = "qa/science/en_weather-notes_test.json"
+
+
+def read_submission(path: Path, **options: Any) -> list[Results]:
+    return list(Submission(path, **options))
 
 
 def results(**changes: Any) -> Results:
@@ -146,11 +150,12 @@ def test_reranking_only_is_of_bm25s_top_100(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content(n_documents=250))
     labels = load_labels([tmp_path / "d"])
     first = results(model="BM25", hits={"q-00": {f"doc{i:03d}": 1000.0 - i for i in range(200)}})
+    bm25 = Submission(pack([first], tmp_path / "bm25.zip"))
     fine = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(100)}})
-    assert score_results([fine], labels, measure, first=[first]).system_class == "Reranking Only"
+    assert score_results([fine], labels, measure, first=bm25).system_class == "Reranking Only"
     outside = results(model="BM25", reranker="r", hits={"q-00": {"doc100": 1.0}})
     with pytest.raises(DatasetError, match="'doc100' of query 'q-00' is not in BM25's top 100"):
-        score_results([outside], labels, measure, first=[first])
+        score_results([outside], labels, measure, first=bm25)
     many = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(101)}})
     with pytest.raises(DatasetError, match="has 101 hits"):
         score_results([many], labels, measure)
@@ -230,6 +235,24 @@ def test_encrypted_broken_and_absent_zips(tmp_path: Path) -> None:
     for name in ("no.zip", "absent.zip"):
         with pytest.raises(DatasetError, match="cannot be read as a zip"):
             read_submission(tmp_path / name)
+
+
+def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
+    entries = []
+    for i in range(30):
+        one = results(dataset=f"d{i:02d}", hits={"q": {f"{i}-{n}": n / 7 for n in range(900)}})
+        entries.append((one.entry, json.dumps(as_json(one))))
+    path = zip_of(tmp_path / "z.zip", *entries)
+    assert len(read_submission(path)) == 30
+    with pytest.raises(DatasetError, match="unpacks to more than"):
+        read_submission(path, limits=Limits(total_bytes=10 * len(entries[0][1])))
+    assert len(read_submission(path, limits=Limits(total_bytes=40 * len(entries[0][1])))) == 30
+
+
+def test_results_of_unknown_queries_alone_score_zero(dataset: Path) -> None:
+    (scored,) = score_results([results(hits={"q-77": {"doc000": 1.0}})], load_labels([dataset]), measure).datasets
+    assert set(scored.measures.values()) == {0.0}
+    assert (scored.missing_count, scored.unknown_queries) == (4, 1)
 
 
 @given(st.data())
