@@ -53,6 +53,8 @@ DEFAULT_MEASURES = (
 
 Progress = Callable[[str], None]
 
+_PATHS = ("path", "model", "embedder", "reranker", "folder")  # settings that may name files; a cache is none
+
 
 @dataclass
 class Task:
@@ -258,7 +260,7 @@ def _local_files(settings: Mapping[str, Any], task: Task, folder: Path) -> dict[
         if isinstance(value, Mapping):
             inner = _local_files(value, task, folder)
             found.update({f"{name}.{part}": path for part, path in inner.items()})
-        elif isinstance(value, str) and len(value) < 4096 and "\0" not in value:
+        elif name in _PATHS and isinstance(value, str) and value.strip(" ./") and "\0" not in value:
             path = folder / value.replace("{dataset}", task.dataset.name).replace("{split}", task.split)
             if path.exists():
                 found[name] = path

@@ -107,6 +107,15 @@ def test_a_changed_run_file_is_read_again(dataset, their_run, tmp_path):
     assert (first.means["nDCG@10"] < 0.9, again.means["nDCG@10"]) == (True, 1.0)
 
 
+def test_only_settings_that_name_files_are_looked_up(dataset, tmp_path):
+    (tmp_path / "kept").mkdir()
+    model = {"name": "m", "kind": "rerank", "first": "bm25", "reranker": {"kind": "bm25", "name": "kept"}}
+    evaluate(dataset, systems(BM25, model), tmp_path / "out", folder=tmp_path)
+    (tmp_path / "kept" / "file").write_text("new")
+    again = evaluate(dataset, systems(BM25, model), tmp_path / "out", folder=tmp_path)
+    assert [result.cached for result in again] == [True, True]
+
+
 def test_a_damaged_result_is_made_again(dataset, tmp_path):
     first = evaluate(dataset, systems(BM25), tmp_path / "out")[0]
     first.paths.json.write_text(first.paths.json.read_text()[:300])
