@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,12 +46,12 @@ Scorer = Callable[[Mapping[str, Mapping[str, float]], Mapping[str, Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split; `documents` are the ids of the corpus, where it is at hand."""
+    """The labels of one split; `corpus` is its corpus.jsonl, where that is at hand."""
 
     manifest: Manifest
     split: str
     qrels: Mapping[str, Mapping[str, int]]
-    documents: frozenset[str] | None = None
+    corpus: Path | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -117,8 +118,7 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
     for row in read_rows(home / "qrels" / f"{split}.jsonl"):
         qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
     corpus = home / "corpus.jsonl"
-    documents = frozenset(row["_id"] for row in read_rows(corpus)) if corpus.is_file() else None
-    return Labels(manifest, split, qrels, documents)
+    return Labels(manifest, split, qrels, corpus if corpus.is_file() else None)
 
 
 def score_results(
@@ -172,8 +172,11 @@ def _score_one(one: Results, label: Labels, scorer: Scorer) -> DatasetScore:
     known = {query: hits for query, hits in one.hits.items() if query in label.qrels}
     missing = sorted(query for query in label.qrels if not known.get(query))
     unknown = None
-    if label.documents is not None:
-        unknown = sum(document not in label.documents for hits in known.values() for document in hits)
+    if label.corpus is not None:
+        found = Counter(document for hits in known.values() for document in hits)
+        for row in read_rows(label.corpus):  # a stream: only what was found is held
+            found.pop(row["_id"], None)
+        unknown = found.total()
     info = label.manifest.info
     return DatasetScore(
         dataset=info.name,
