@@ -5,18 +5,21 @@
 Both get the same synthetic passages (Zipf-distributed words of a seeded vocabulary, so any machine makes the same
 text), Lucene's BM25 with k1 0.9 and b 0.4, and a Porter-family stemmer with 33 stop words. They take turns, and
 the medians are compared, because the machine may be busy. Scores are compared on equal terms: bm25s is given
-airgen's term ids. Memory is the growth of the process's resident size while indexing.
+airgen's term ids.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +64,27 @@ def questions(count: int, words: list[str], random: np.random.Generator) -> list
     ]
 
 
-def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+def status_mb(field: str) -> float:
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)]
+    return int(line.split()[1]) / 1e3
+
+
+def peak_mb(work: Callable[[], Any]) -> float:
+    """By how much a forked process grows at most while it does the work (Linux only)."""
+
+    def measure(send: Connection) -> None:
+        before = status_mb("VmRSS")
+        kept = work()
+        send.send(status_mb("VmHWM") - before)
+        del kept
+
+    gc.collect()
+    receive, send = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=measure, args=(send,))
+    child.start()
+    found = float(receive.recv())
+    child.join()
+    return found
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -127,24 +149,19 @@ def main() -> None:
     print(f"{len(texts)} passages, {len(asked)} queries, k = {settings.k}")
 
     times: dict[str, list[float]] = {"bm25s": [], "airgen": []}
-    memory: dict[str, float] = {}
     theirs = ours = None
     for _ in range(settings.index_rounds):
         theirs = None
-        before = resident_mb()
         seconds, theirs = timed(partial(bm25s_index, texts))
         times["bm25s"].append(seconds)
-        memory["bm25s"] = resident_mb() - before
         ours = None
-        before = resident_mb()
-        seconds, ours = timed(partial(airgen_index, texts, threads=1))
+        seconds, ours = timed(partial(airgen_index, texts))
         times["airgen"].append(seconds)
-        memory["airgen"] = resident_mb() - before
     report("indexing with tokenising", times, "s")
-    print(f"  memory after indexing: bm25s +{memory['bm25s']:.0f} MB, airgen +{memory['airgen']:.0f} MB", end="")
-    print(f" (arrays {ours.bytes / 1e6:.0f} MB)")
 
     index, tokenizer, _ = theirs
+    # Both get analysed queries, ids there and terms here.
+    asked_terms = [Counter(ours.analyser(query)) for query in asked]
     asked_ids = tokenizer.tokenize(asked, update_vocab=False, return_as="ids", show_progress=False)
     for threads in dict.fromkeys((1, os.cpu_count() or 1)):
         ours.threads = threads
@@ -153,9 +170,19 @@ def main() -> None:
             for _ in range(settings.rounds):
                 seconds, _ = timed(partial(index.retrieve, asked_ids, k=k, show_progress=False, n_threads=threads))
                 times["bm25s"].append(seconds)
-                seconds, _ = timed(partial(ours.search, asked, k))  # analysis of the queries included
+                seconds, _ = timed(partial(ours.search_weighted, asked_terms, k))
                 times["airgen"].append(seconds)
             report(f"search, k = {k}, {threads} thread(s)", times, "s", len(asked))
+
+    del theirs, index
+    arrays = ours.bytes / 1e6
+    del ours
+    peaks = {"bm25s": peak_mb(partial(bm25s_index, texts)), "airgen": peak_mb(partial(airgen_index, texts))}
+    print(
+        f"peak memory of indexing beside the texts: bm25s {peaks['bm25s']:.0f} MB, airgen {peaks['airgen']:.0f} MB",
+        end="",
+    )
+    print(f" ({arrays:.0f} MB of it the index)")
 
     few = texts[:20_000]
     print(f"largest difference of scores on {len(few)} passages: {same_scores(few, asked[:200], settings.k):.1e}")

@@ -66,7 +66,6 @@ class LexicalRetriever:
         self._analyser = analyser if isinstance(analyser, Analyser) else None
         self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
         self._vocabulary: dict[str, int] = {}
-        self._terms: list[str] = []
         self._index: InvertedIndex | None = None
 
     @property
@@ -113,7 +112,6 @@ class LexicalRetriever:
             len(corpus),
         )
         self._vocabulary = encoder.vocabulary
-        self._terms = list(encoder.vocabulary)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query; a term that stands twice in a query counts twice."""
@@ -172,7 +170,7 @@ class LexicalRetriever:
         fresh.mkdir(parents=True)
         index.save(fresh)
         settings = {"format": _FORMAT, "size": index.size, "describe": self.describe()}
-        (fresh / "vocabulary.json").write_text(json.dumps(self._terms), encoding="ascii")
+        (fresh / "vocabulary.json").write_text(json.dumps(list(self._vocabulary)), encoding="ascii")
         (fresh / _SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True), encoding="ascii")
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
@@ -196,8 +194,7 @@ class LexicalRetriever:
         index = InvertedIndex.load(folder, int(settings["size"]))
         if len(index.starts) - 1 != len(terms) * (2 if self.fields == "multi" else 1):
             raise DatasetError(f"{folder}: the vocabulary does not fit the index; index the corpus again")
-        self._terms = list(terms)
-        self._vocabulary = {term: number for number, term in enumerate(self._terms)}
+        self._vocabulary = {str(term): number for number, term in enumerate(terms)}
         self._index = index
         return self
 

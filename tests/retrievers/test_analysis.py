@@ -62,6 +62,16 @@ def test_other_languages(language: str, text: str, terms: list[str]) -> None:
     assert analyser(language)(text) == terms
 
 
+def test_segmented_words_instead_of_bigrams() -> None:
+    pytest.importorskip("rjieba")
+    analyse = analyser("zh", segment=True)
+    assert analyse("我来到北京清华大学。") == ["我", "来到", "北京", "清华大学"]
+    assert analyse.describe()["split"] == "words:rjieba"
+    terms, lengths = Encoder(analyse, compiled=True).encode(["清华大学", "我 清华大学"])  # the scan cannot segment
+    assert terms.tolist() == [0, 1, 0]
+    assert lengths.tolist() == [1, 2]
+
+
 def test_stop_words_survive_normalisation() -> None:
     """Arabic and Persian lists are folded as the text is, or they would never match."""
     assert analyser("ar")("إلى على") == []

@@ -21,6 +21,7 @@ from airgen.text import segmenter, words
 
 __all__ = ["Analyser", "analyser"]
 
+_CACHE = 200_000  # tokens whose terms are kept
 _CJK = frozenset({"zh", "ja", "ko"})
 
 
@@ -75,20 +76,22 @@ class Analyser:
 
     def term(self, token: str) -> str | None:
         """The term of a token, or None for a stop word."""
-        if token in self._cache:
-            return self._cache[token]
         if self.ngram:
-            term: str | None = token
-        else:
-            term = languages.chain(self.language, self.stem, self.stopwords)(token)
-        if len(self._cache) < 1_000_000:
-            self._cache[token] = term
-        return term
+            return token
+        return languages.chain(self.language, self.stem, self.stopwords)(token)
 
     def __call__(self, text: str) -> list[str]:
         """The terms of a text in order, stop words left out."""
-        found = (self.term(token) for token in self.split(self.prepare(text)))
-        return [term for term in found if term is not None]
+        known = self._cache
+        found = []
+        for token in self.split(self.prepare(text)):
+            if token not in known:
+                if len(known) >= _CACHE:
+                    known.clear()
+                known[token] = self.term(token)
+            if (term := known[token]) is not None:
+                found.append(term)
+        return found
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the terms."""
