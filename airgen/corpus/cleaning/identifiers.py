@@ -34,10 +34,18 @@ def luhn(text: str) -> bool:
     return total % 10 == 0 and any(digits)
 
 
+_IBAN_LENGTHS = (
+    "AE23 AT20 BE16 BG22 BH22 BR29 CH21 CY28 CZ24 DE22 DK18 EE20 EG29 ES24 FI18 FR27 GB22 GR27 HR21 HU28 IE22 IL23 IS26"
+    " IT27 JO30 KW30 KZ20 LB28 LT20 LU20 LV21 MC27 MT31 NL18 NO15 PK24 PL28 PT25 QA29 RO24 RS22 RU33 SA24 SE24 SI19"
+    " SK24 TN24 TR26 UA29"
+)
+_LENGTHS = {part[:2]: int(part[2:]) for part in _IBAN_LENGTHS.split()}
+
+
 def iban(text: str) -> bool:
-    """Whether an IBAN's length is possible and its check digits hold (ISO 13616: modulo 97 is 1)."""
+    """Whether an IBAN has its country's length and its check digits hold (ISO 13616: modulo 97 is 1)."""
     plain = re.sub(r"[\s-]", "", text).upper()
-    if not 15 <= len(plain) <= 34:
+    if len(plain) != _LENGTHS.get(plain[:2]):
         return False
     return int("".join(str(int(letter, 36)) for letter in plain[4:] + plain[:4])) % 97 == 1
 
@@ -103,8 +111,17 @@ def social_security(text: str) -> bool:
 
 
 def public_address(text: str) -> bool:
-    """An IP address of someone's machine: not private, loopback, reserved, or for documentation."""
+    """An IP address of someone's machine: not private, loopback, reserved or for documentation, nor a section number.
+
+    A section `4.1.2.1` looks like an address: of an address, at least two of the four numbers are 20 or more but
+    once in a thousand. A hardware address looks like version 6: of that, one group has three digits or more.
+    """
     try:
-        return ipaddress.ip_address(text).is_global
+        address = ipaddress.ip_address(text)
     except ValueError:
         return False
+    if isinstance(address, ipaddress.IPv4Address):
+        likely = sum(part >= 20 for part in address.packed) >= 2
+    else:
+        likely = any(len(group) >= 3 for group in text.split(":"))
+    return likely and address.is_global

@@ -54,10 +54,16 @@ class _Rule:
     sign: str  # nor can one without this
 
 
-_TITLES = (
-    "Mr|Mrs|Ms|Miss|Mister|Sir|Dame|Dr|Prof|Professor|Herr|Herrn|Frau|M|Mme|Mlle|Monsieur|Madame|Mademoiselle|Sr|Sra|Srta"
-    "|Señor|Señora|Don|Doña|Bapak|Ibu|Bpk|Sdr|Shri|Smt|господин|госпожа|г-н|г-жа|доктор"
-)
+_ANYWHERE = "Mr|Mrs|Ms|Dr|Prof|Sir"
+_TITLES = {
+    "en": "Miss|Mister|Dame|Professor|Lord|Lady",
+    "de": "Herr|Herrn|Frau|Professor",
+    "fr": "M|Mme|Mlle|Monsieur|Madame|Mademoiselle",
+    "es": "Sr|Sra|Srta|Señor|Señora|Don|Doña",
+    "ru": "господин|госпожа|г-н|г-жа|доктор",
+    "id": "Bapak|Bpk|Sdr|Tuan|Nyonya",
+    "hi": "Shri|Smt",
+}
 _CAPITAL = "[A-ZÀ-ÖØ-ÞА-ЯЁ]"
 _NAME = (
     rf"{_CAPITAL}[\w’'-]+(?:[ \u00a0](?:(?:von|van|de|der|den|del|di|da|la|le|bin|al|el)[ \u00a0])*"
@@ -76,14 +82,16 @@ def _rule(kind: str, pattern: str, holds: Callable[[str], bool], digits: int, si
 
 
 _PHONE = (
-    r"(?<![\w.,/:+-])(?<!\d )(?:"
-    r"(?:\+|00)[1-9]\d{0,2}[ .\-/]?(?:\(0\)[ ]?)?(?:\(?\d{1,4}\)?[ .\-/]?){1,4}\d{2,4}"  # international
+    r"(?<![\w.,/:+@=-])(?<!\d )(?:"
+    r"(?:\+|00)[1-9]\d{0,2}[ .\-/](?:\(0\)[ ]?)?(?:\(?\d{1,4}\)?[ .\-/]?){1,4}\d{2,4}"  # international, in groups
+    r"|(?:\+|00)[1-9]\d{10,12}"  # and in one
     r"|\(\d{2,5}\)[ ]?\d{3,4}[ .-]?\d{3,4}"  # (030) 1234567
-    r"|[2-9]\d{2}[.-][2-9]\d{2}[.-]\d{4}"  # North America
-    r"|0[1-9]\d{0,3}[ /-]\d{2,4}(?:[ -]?\d{2,4}){1,3}"  # national with trunk 0
-    r"|1[3-9]\d{9}"  # Chinese mobile
+    r"|(?:1[-.])?[2-9]\d{2}[.-][2-9]\d{2}[.-]\d{4}"  # North America
+    r"|0[1-9]\d{0,3}(?:[ /-]\d{6,8}|[ /-]\d{2,4}(?:[ -]\d{2,4}){1,3})"  # national with trunk 0
+    r"|(?<=[：，、（])1[3-9]\d{9}"  # Chinese mobile
     r")(?![\w/-]|[.,:]\d)"
 )
+_CARD = r"(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{4}[ -]\d{6}[ -]\d{5})"
 _NIR = r"[1-478][ ]?\d\d[ ]?(?:0[1-9]|1[0-2]|[2-9]\d)[ ]?(?:\d\d|2[AB])[ ]?\d{3}[ ]?\d{3}[ ]?\d\d"
 _DNI = r"(?<![\w-])(?:\d{8}|[XYZxyz]-?\d{7})-?[A-HJ-NP-TV-Za-hj-np-tv-z](?![\w-])"
 _IPV6 = r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::?[0-9A-Fa-f]{1,4})+(?![\w:])"
@@ -91,7 +99,7 @@ _MAIL = r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-]
 _RULES = [
     _rule("EMAIL", _MAIL, _always, 0, "@"),
     _rule("IBAN", r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,3})?\b", iban, 6),
-    _rule("CARD", _BIG + r"\d(?:[ -]?\d){12,18}" + _END, card, 13),
+    _rule("CARD", _BIG + _CARD + _END, card, 13),
     _rule("ID", _BIG + r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]" + _END, chinese_id, 17),
     _rule("ID", _BIG + _NIR + _END, french_id, 12),
     _rule("ID", _BIG + r"[2-9]\d{3}([ -])\d{4}\1\d{4}" + _END, aadhaar, 12),
@@ -101,7 +109,6 @@ _RULES = [
     _rule("IP", _IPV6, public_address, 1, ":"),
     _rule("PHONE", _PHONE, lambda text: 8 <= len(digits_of(text)) <= 15, 7),
 ]
-_TITLED = re.compile(rf"(?<![\w.])((?:{_TITLES})\.?[ \u00a0])({_NAME})")
 _HONOURED = re.compile(
     r"(?<![\w])([\u4e00-\u9fff]{2,4})(?=先生|女士|小姐)|([ァ-ヶー一-龯]{1,6})(?=さん(?![\w])|氏(?=[はがをのと、]))"
 )
@@ -115,7 +122,7 @@ def mask(text: str, names: Names = "off", language: str = "en") -> Masked:
         if digits >= rule.digits and rule.sign in text:
             text = rule.pattern.sub(lambda match, rule=rule: _replace(match[0], rule, found), text)  # type: ignore[misc]
     if names == "titles":
-        text = _TITLED.sub(lambda match: _name(found, match[1]), text)
+        text = _titled(language).sub(lambda match: _person(found, match), text)
         if language in ("zh", "ja"):
             text = _HONOURED.sub(lambda match: _name(found, ""), text)
     elif names == "ner":
@@ -128,6 +135,20 @@ def _replace(match: str, rule: _Rule, found: Counter[str]) -> str:
         return match
     found[rule.kind] += 1
     return f"<{rule.kind}>"
+
+
+@cache
+def _titled(language: str) -> re.Pattern[str]:
+    titles = "|".join(filter(None, (_ANYWHERE, _TITLES.get(language, ""))))
+    return re.compile(rf"(?<![\w.])((?:(?:{titles})\.?[ \u00a0])+)({_NAME})")
+
+
+def _person(found: Counter[str], match: re.Match[str]) -> str:
+    before = match.string[max(match.start() - 30, 0) : match.start()].split()
+    # `Richard M. Stallman`: there M. is an initial, and the whole name is not what a title announces.
+    if match[1].startswith("M. ") and before and before[-1][:1].isupper() and not before[-1].endswith((".", ",")):
+        return match[0]
+    return _name(found, match[1])
 
 
 def _name(found: Counter[str], before: str) -> str:
