@@ -52,7 +52,7 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         "license": licence,
     }
     if licence == "other":
-        block["license_name"] = info.labels_licence
+        block["license_name"] = re.sub(r"[^a-z0-9.]+", "-", info.labels_licence.lower()).strip("-") or "unnamed"
     block |= {
         "annotations_creators": ["machine-generated"],
         "language_creators": ["machine-generated", "found"],

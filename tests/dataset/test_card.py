@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dataset_maker import INFO, make_content
 
-from airgen.dataset.card import render_card
+from airgen.dataset.card import front_matter, render_card
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.dataset.licences import check_redistribution, hub_licence
 from airgen.dataset.manifest import load_manifest
@@ -47,6 +47,12 @@ def test_card_says_levels_models_funnel_and_pipeline(dataset: Path) -> None:
     assert "| 12 | 17.7 | dev | 2 |" in card
     assert card.endswith("`````yaml\nname: weather-notes\ntask: qa\n# ```` a fence that would close a block\n`````\n")
     assert "No person has checked" in card
+
+
+def test_a_licence_that_the_hub_does_not_know(tmp_path: Path) -> None:
+    info = dataclasses.replace(INFO, labels_licence="House Rules: v2, see below")
+    block = front_matter(write_dataset(tmp_path / "d", make_content(info=info)))
+    assert (block["license"], block["license_name"]) == ("other", "house-rules-v2-see-below")
 
 
 def test_levels_of_another_judge(tmp_path: Path) -> None:
@@ -100,7 +106,8 @@ def test_croissant_is_valid_and_yields_the_rows(dataset: Path) -> None:
     [
         ("CC BY-NC-SA 4.0", "cc-by-nc-sa-4.0"),
         ("Apache-2.0", "apache-2.0"),
-        ("PSF-2.0", "psfl"),
+        ("PSF-2.0", "other"),
+        ("GPL-3.0-only", "gpl-3.0"),
         ("Crown copyright", "other"),
     ],
 )
