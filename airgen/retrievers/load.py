@@ -17,7 +17,7 @@ from airgen.retrievers.base import Embedder, Reranker, Retriever
 
 __all__ = ["load_embedder", "load_reranker", "load_retriever"]
 
-_CATALOGUE = {"onnx": "onnx", "sentence-transformers": "sentence-transformers"}  # kind of model -> embedder
+_EMBEDDERS = ("onnx", "sentence-transformers", "e5-packed")  # kinds of the catalogue that are embedder kinds too
 
 
 def load_embedder(spec: str | Mapping[str, Any]) -> Embedder:
@@ -36,10 +36,10 @@ def _embedder_kind(model: str) -> str:
     known = catalogue().get(model)
     if known is None:
         return "flag" if "bge-m3" in model.lower() else "sentence-transformers"
-    if known.kind not in _CATALOGUE:
-        able = [name for name, other in catalogue().items() if other.kind in _CATALOGUE]
+    if known.kind not in _EMBEDDERS:
+        able = [name for name, other in catalogue().items() if other.kind in _EMBEDDERS]
         raise UsageError(f"{model} ({known.kind}) is not an embedder; these are: {', '.join(able)}")
-    return _CATALOGUE[known.kind]
+    return known.kind
 
 
 def load_reranker(spec: str | Mapping[str, Any]) -> Reranker:

@@ -20,11 +20,11 @@ from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
+from airgen.retrievers.bert import Array, Bert, gelu, layer_norm
 from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
 
 __all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
 
-Array = NDArray[np.float32]
 SparseRow = tuple[NDArray[np.int32], Array]
 """Ascending term ids of the vocabulary, and their weights above 0."""
 
@@ -66,8 +66,8 @@ class NumpySplade:
         return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
 
     @cached_property
-    def _bert(self) -> _Bert:
-        return _Bert(self._folder)
+    def _model(self) -> _MaskedLanguageModel:
+        return _MaskedLanguageModel(self._folder)
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text; queries and passages are treated alike."""
@@ -76,7 +76,7 @@ class NumpySplade:
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
         # Maximum before log(1 + ReLU(x)): it is monotonous, so the result is the same at 1/length of the cost.
-        best = self._bert.logits(ids).max(axis=0)
+        best = self._model.logits(ids).max(axis=0)
         if not np.isfinite(best).all():
             raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
         terms = np.flatnonzero(best > 0).astype(np.int32)
@@ -151,8 +151,8 @@ def _short(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
 
 
-class _Bert:
-    """The forward pass of a BERT masked-language model for one text, in fp32."""
+class _MaskedLanguageModel:
+    """BERT and its masked-language-model head, for one text, in fp32."""
 
     def __init__(self, folder: Path) -> None:
         safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
@@ -162,69 +162,25 @@ class _Bert:
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder} is not a BERT model: {error}") from error
         if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
-            raise ModelError(f"{folder}: only BERT with gelu runs by numpy, use the kind sparse-encoder")
-        self._layers = int(config["num_hidden_layers"])
-        self._heads = int(config["num_attention_heads"])
-        self._epsilon = np.float32(config["layer_norm_eps"])
+            raise ModelError(f"{folder}: only BERT with gelu runs by numpy, use sentence-transformers for it")
+        self._epsilon = float(config["layer_norm_eps"])
         # Older checkpoints call the weight and bias of a layer norm gamma and beta.
         self._weights: dict[str, Array] = {
-            name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): array
+            name.removeprefix("bert.")
+            .replace("LayerNorm.gamma", "LayerNorm.weight")
+            .replace("LayerNorm.beta", "LayerNorm.bias"): array
             for name, array in raw.items()
         }
-        words = self._weights["bert.embeddings.word_embeddings.weight"]
-        self._decoder = np.ascontiguousarray(self._weights.get("cls.predictions.decoder.weight", words).T)
+        self._words = self._weights["embeddings.word_embeddings.weight"]
+        self._bert = Bert(self._weights, config["num_hidden_layers"], config["num_attention_heads"], self._epsilon)
+        # The decoder is tied to the word embeddings and not stored, unless a model says otherwise.
+        self._decoder = np.ascontiguousarray(self._weights.get("cls.predictions.decoder.weight", self._words).T)
 
     def logits(self, ids: NDArray[np.int64]) -> Array:
         """Logits over the vocabulary of each token, (tokens, vocabulary)."""
-        weights = self._weights
-        states = (
-            weights["bert.embeddings.word_embeddings.weight"][ids]
-            + weights["bert.embeddings.position_embeddings.weight"][: len(ids)]
-            + weights["bert.embeddings.token_type_embeddings.weight"][0]
-        )
-        states = self._norm(states, "bert.embeddings.LayerNorm")
-        for layer in range(self._layers):
-            states = self._layer(states, f"bert.encoder.layer.{layer}")
-        states = _gelu(self._dense(states, "cls.predictions.transform.dense"))
-        states = self._norm(states, "cls.predictions.transform.LayerNorm")
+        weights, head = self._weights, "cls.predictions.transform"
+        states = self._bert.states(self._words[ids])
+        states = gelu(states @ weights[f"{head}.dense.weight"].T + weights[f"{head}.dense.bias"])
+        norm = weights[f"{head}.LayerNorm.weight"], weights[f"{head}.LayerNorm.bias"]
+        states = layer_norm(states, *norm, self._epsilon)
         return np.asarray(states @ self._decoder + weights["cls.predictions.bias"], np.float32)
-
-    def _layer(self, states: Array, name: str) -> Array:
-        attended = self._dense(self._attention(states, f"{name}.attention.self"), f"{name}.attention.output.dense")
-        states = self._norm(attended + states, f"{name}.attention.output.LayerNorm")
-        inner = _gelu(self._dense(states, f"{name}.intermediate.dense"))
-        return self._norm(self._dense(inner, f"{name}.output.dense") + states, f"{name}.output.LayerNorm")
-
-    def _attention(self, states: Array, name: str) -> Array:
-        tokens, width = states.shape
-
-        def heads(part: str) -> Array:  # (heads, tokens, width / heads)
-            return self._dense(states, f"{name}.{part}").reshape(tokens, self._heads, -1).transpose(1, 0, 2)
-
-        scores = heads("query") @ heads("key").transpose(0, 2, 1) / np.float32(np.sqrt(width // self._heads))
-        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        scores /= scores.sum(axis=-1, keepdims=True)
-        return np.asarray((scores @ heads("value")).transpose(1, 0, 2).reshape(tokens, width), np.float32)
-
-    def _dense(self, states: Array, name: str) -> Array:
-        return np.asarray(states @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"], np.float32)
-
-    def _norm(self, states: Array, name: str) -> Array:
-        centred = states - states.mean(axis=-1, keepdims=True)
-        deviation = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + self._epsilon)
-        scaled = centred / deviation * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
-        return np.asarray(scaled, np.float32)
-
-
-def _gelu(values: Array) -> Array:
-    return values * np.float32(0.5) * (1 + _erf(values / np.float32(np.sqrt(2))))
-
-
-def _erf(values: Array) -> Array:
-    """The error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26); numpy has none."""
-    size = np.abs(values)
-    t = 1 / (1 + np.float32(0.3275911) * size)
-    series = np.zeros_like(t)
-    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        series = (series + np.float32(factor)) * t
-    return np.asarray(np.sign(values) * (1 - series * np.exp(-size * size)), np.float32)

@@ -44,6 +44,11 @@ def splade() -> str:
     return _fetched("splade-bert-tiny")
 
 
+@pytest.fixture(scope="session")
+def multilingual() -> str:
+    return _fetched("multilingual-e5-small-q4")
+
+
 @pytest.fixture
 def corpus() -> Corpus:
     return Corpus([f"d{place}" for place in range(len(TEXTS))], TEXTS)

@@ -12,6 +12,7 @@ from airgen.retrievers.embedders import FlagEmbedder, SentenceTransformersEmbedd
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late import MaxSim
 from airgen.retrievers.onnx_encoder import OnnxEncoder
+from airgen.retrievers.packed_e5 import PackedE5
 from airgen.retrievers.rerank import CrossEncoder, DenseReranker, FlagReranker
 from airgen.retrievers.sparse import SparseReranker
 
@@ -21,6 +22,7 @@ from airgen.retrievers.sparse import SparseReranker
     [
         ("all-minilm-l6-v2-int8", OnnxEncoder),
         ("all-minilm-l6-v2", SentenceTransformersEmbedder),
+        ("multilingual-e5-small-q4", PackedE5),
         ("BAAI/bge-m3", FlagEmbedder),
         ("intfloat/e5-small-v2", SentenceTransformersEmbedder),
         ({"kind": "onnx"}, OnnxEncoder),
@@ -47,6 +49,11 @@ def test_embedders(spec: object, kind: type) -> None:
 )
 def test_rerankers(spec: object, kind: type) -> None:
     assert type(load_reranker(spec)) is kind  # type: ignore[arg-type]
+
+
+def test_a_retriever_by_its_kind_alone() -> None:
+    assert load_retriever("sparse").name == "sparse splade-bert-tiny"
+    assert load_retriever({"kind": "rerank", "first": "bm25", "reranker": "bm25"}).describe()["top"] == 100
 
 
 def test_nested_settings() -> None:

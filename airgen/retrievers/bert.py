@@ -1,0 +1,78 @@
+"""The forward pass of BERT for one text, by numpy alone: for models small enough that torch is not worth installing.
+
+Weights are named as transformers names those of `BertModel`. Each text runs by itself, without padding, so that its
+states never depend on its neighbours in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Bert", "gelu", "layer_norm"]
+
+Array = NDArray[np.float32]
+
+
+class Bert:
+    """Embeddings and encoder layers; `weights` are fp32, linear ones (out, in)."""
+
+    def __init__(self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float) -> None:
+        self._weights = weights
+        self._layers, self._heads, self._epsilon = layers, heads, epsilon
+
+    def states(self, words: Array) -> Array:
+        """The last hidden states, (tokens, width), of the word embeddings of one text, (tokens, width)."""
+        states = words + self._weights["embeddings.position_embeddings.weight"][: len(words)]
+        states = states + self._weights["embeddings.token_type_embeddings.weight"][0]
+        states = self._norm(states, "embeddings.LayerNorm")
+        for layer in range(self._layers):
+            states = self._layer(states, f"encoder.layer.{layer}")
+        return states
+
+    def _layer(self, states: Array, name: str) -> Array:
+        attended = self._dense(self._attention(states, f"{name}.attention.self"), f"{name}.attention.output.dense")
+        states = self._norm(attended + states, f"{name}.attention.output.LayerNorm")
+        inner = gelu(self._dense(states, f"{name}.intermediate.dense"))
+        return self._norm(self._dense(inner, f"{name}.output.dense") + states, f"{name}.output.LayerNorm")
+
+    def _attention(self, states: Array, name: str) -> Array:
+        tokens, width = states.shape
+
+        def heads(part: str) -> Array:  # (heads, tokens, width / heads)
+            return self._dense(states, f"{name}.{part}").reshape(tokens, self._heads, -1).transpose(1, 0, 2)
+
+        scores = heads("query") @ heads("key").transpose(0, 2, 1) / np.float32(np.sqrt(width // self._heads))
+        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        scores /= scores.sum(axis=-1, keepdims=True)
+        return np.asarray((scores @ heads("value")).transpose(1, 0, 2).reshape(tokens, width), np.float32)
+
+    def _dense(self, states: Array, name: str) -> Array:
+        return np.asarray(states @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"], np.float32)
+
+    def _norm(self, states: Array, name: str) -> Array:
+        return layer_norm(states, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], self._epsilon)
+
+
+def layer_norm(states: Array, weight: Array, bias: Array, epsilon: float) -> Array:
+    """Layer normalisation over the last axis."""
+    centred = states - states.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+    return np.asarray(centred / deviation * weight + bias, np.float32)
+
+
+def gelu(values: Array) -> Array:
+    """GELU by the error function, as BERT has it."""
+    return values * np.float32(0.5) * (1 + _erf(values / np.float32(np.sqrt(2))))
+
+
+def _erf(values: Array) -> Array:
+    """The error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26); numpy has none."""
+    size = np.abs(values)
+    t = 1 / (1 + np.float32(0.3275911) * size)
+    series = np.zeros_like(t)
+    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series = (series + np.float32(factor)) * t
+    return np.asarray(np.sign(values) * (1 - series * np.exp(-size * size)), np.float32)

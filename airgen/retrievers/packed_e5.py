@@ -1,0 +1,200 @@
+"""multilingual-e5-small from one packed 4-bit file, by numpy and tokenizers: dense vectors for many languages.
+
+The file holds, little-endian: the sizes of the model, a unigram vocabulary with scores, a map of characters to
+replacements, and the tensors by name, linear ones and word embeddings in blocks of 32 weights (an fp16 scale, then 16
+bytes: weight j in the low half of byte j, weight j + 16 in the high half, both plus 8).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen import models
+from airgen.errors import ModelError
+from airgen.registry import load_extra
+from airgen.retrievers.base import TextKind
+from airgen.retrievers.bert import Array, Bert
+from airgen.retrievers.checks import finite, unit_rows
+
+__all__ = ["PackedE5"]
+
+_BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])
+_CHARS_A_TOKEN = 20  # longer than any piece of the vocabulary; see onnx_encoder.encode_batch
+_SPACES = re.compile(" {2,}")
+_NAMES = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "ao": "attention.output.dense",
+    "aln": "attention.output.LayerNorm",
+    "fi": "intermediate.dense",
+    "fo": "output.dense",
+    "oln": "output.LayerNorm",
+}
+
+
+class PackedE5:
+    """An `Embedder`: mean-pooled unit vectors; its model card asks for the two prefixes that are the defaults."""
+
+    def __init__(
+        self,
+        model: str = "multilingual-e5-small-q4",
+        *,
+        max_length: int = 512,
+        query_prefix: str = "query: ",
+        passage_prefix: str = "passage: ",
+    ) -> None:
+        if not 3 <= max_length <= 512:
+            raise ModelError(f"max_length is {max_length}: 3 to 512 tokens are possible")
+        self.name = model
+        self._max_length = max_length
+        self._prefix = {"query": query_prefix, "passage": passage_prefix}
+
+    @cached_property
+    def _file(self) -> _File:
+        return _File(models.path(self.name) if self.name in models.catalogue() else Path(self.name))
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector; the catalogue model's is known without loading it."""
+        return 384 if self.name in models.catalogue() else self._file.width
+
+    @cached_property
+    def _bert(self) -> Bert:
+        file = self._file
+        return Bert(file.weights(), file.layers, file.heads, file.epsilon)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        tokenizer = self._file.tokenizer()
+        tokenizer.enable_truncation(self._max_length - 2)
+        return tokenizer
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """Unit vectors, (n, dim)."""
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        for row, ids in enumerate(self._ids([self._prefix[kind] + text for text in texts])):
+            vectors[row] = self._bert.states(self._file.words(ids)).mean(axis=0)
+        return unit_rows(finite(vectors, self.name))
+
+    def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        file, limit = self._file, self._max_length * _CHARS_A_TOKEN
+        # A lone surrogate cannot leave Python; it becomes a question mark.
+        cut = [text[:limit].encode("utf-8", "replace").decode("utf-8") for text in texts]
+        plain = [_SPACES.sub(" ", text.translate(file.replacements)) for text in cut]
+        return [np.array([file.begin, *item.ids, file.end]) for item in self._tokenizer.encode_batch(plain)]
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash, pooling, prefixes, maximum length."""
+        return {
+            "family": "packed-e5",
+            "model": self.name,
+            **models.identity(self.name),
+            "pooling": "mean",
+            "max_length": self._max_length,
+            "query_prefix": self._prefix["query"],
+            "passage_prefix": self._prefix["passage"],
+        }
+
+
+class _File:
+    """The packed file, read as data; word embeddings stay packed and mapped (fp32 they are 384 MB)."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._data = np.memmap(path, np.uint8, "r")
+            self._parse()
+        except (OSError, ValueError, struct.error, UnicodeDecodeError, IndexError) as error:
+            raise ModelError(f"{path} is not a packed e5 model: {error}") from error
+
+    def _take(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize("<" + form)
+        found = struct.unpack("<" + form, self._data[self._at : self._at + size].tobytes())
+        self._at += size
+        return found
+
+    def _array(self, kind: str, count: int) -> NDArray[Any]:
+        array = np.frombuffer(self._data, kind, count, self._at)
+        self._at += array.nbytes
+        return array
+
+    def _parse(self) -> None:
+        self._at = 0
+        if self._take("4sI") != (b"E5S1", 1):
+            raise ValueError("its first bytes are others")
+        self.width, self.layers, self.heads, _, _, self.positions, self.types = self._take("7i")
+        self.epsilon, block = self._take("fi")
+        if block != 32:
+            raise ValueError(f"its blocks hold {block} weights")
+        count, self.begin, self.end, _, self._unknown = self._take("5i")
+        (size,) = self._take("Q")
+        offsets = self._array("<u4", count + 1)
+        scores = self._array("<f4", count).tolist()
+        blob = self._array("u1", size).tobytes()
+        pieces = [blob[start:end].decode("utf-8") for start, end in pairwise(offsets)]
+        self._vocabulary = list(zip(pieces, scores, strict=True))
+        replaced, _ = self._take("iI")
+        self.replacements: dict[int, str] = {}
+        for _ in range(replaced):
+            point, length = self._take("IB")
+            self.replacements[point] = "".join(map(chr, self._array("<u4", length)))
+        self._tensors: dict[str, tuple[int, int]] = {}
+        for _ in range(self._take("i")[0]):
+            (length,) = self._take("H")
+            name = self._array("u1", length).tobytes().decode("ascii")
+            _, values, start, _ = self._take("BIQQ")
+            self._tensors[name] = (start, values)
+
+    def tokenizer(self) -> Any:
+        """The unigram tokenizer, without special tokens."""
+        library = load_extra("tokenizers", "the embedded models")
+        tokenizer = library.Tokenizer(library.models.Unigram(self._vocabulary, self._unknown))
+        tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
+        return tokenizer
+
+    def _plain(self, name: str) -> Array:
+        start, values = self._tensors[name]
+        return np.frombuffer(self._data, "<f4", values, start)
+
+    def _packed(self, name: str) -> NDArray[Any]:
+        start, values = self._tensors[name]
+        return np.frombuffer(self._data, _BLOCK, values // 32, start)
+
+    def words(self, ids: NDArray[np.int64]) -> Array:
+        """The word embeddings of token ids, (tokens, width)."""
+        blocks = self._packed("emb.word").reshape(-1, self.width // 32)
+        return _unpacked(blocks[ids]).reshape(len(ids), self.width)
+
+    def weights(self) -> dict[str, Array]:
+        """All but the word embeddings in fp32, by transformers' names."""
+        found = {
+            "embeddings.position_embeddings.weight": self._plain("emb.pos").reshape(self.positions, self.width),
+            "embeddings.token_type_embeddings.weight": self._plain("emb.type").reshape(-1, self.width),
+            "embeddings.LayerNorm.weight": self._plain("emb.ln.w"),
+            "embeddings.LayerNorm.bias": self._plain("emb.ln.b"),
+        }
+        for layer in range(self.layers):
+            for short, long in _NAMES.items():
+                name, bias = f"encoder.layer.{layer}.{long}", self._plain(f"l{layer}.{short}.b")
+                found[f"{name}.bias"] = bias
+                if short.endswith("ln"):
+                    found[f"{name}.weight"] = self._plain(f"l{layer}.{short}.w")
+                else:
+                    found[f"{name}.weight"] = _unpacked(self._packed(f"l{layer}.{short}.w")).reshape(len(bias), -1)
+        return found
+
+
+def _unpacked(blocks: NDArray[Any]) -> Array:
+    """Blocks of any shape as fp32 weights, one after another."""
+    packed = blocks["weights"]
+    nibbles = np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32) - 8
+    return np.asarray(nibbles * blocks["scale"].astype(np.float32)[..., None], np.float32)
