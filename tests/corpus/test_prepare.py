@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.corpus import load_corpus_settings, prepare
-from airgen.corpus import prepare as prepare_function
+from airgen.corpus import load_corpus_settings, preparation, prepare
 from airgen.corpus.settings import manifest_names
 from airgen.corpus.stats import bins, printable, summarise
 from airgen.errors import CorpusError, SettingsError
@@ -69,12 +68,10 @@ def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("size", [1, 100, 5000])
 def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    import importlib
-
     write(tmp_path / "c.jsonl", 300)
     settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
-    expected = list(prepare_function(settings, "qa"))
-    monkeypatch.setattr(importlib.import_module("airgen.corpus.prepare"), "BATCH", size)
+    expected = list(prepare(settings, "qa"))
+    monkeypatch.setattr(preparation, "BATCH", size)
     assert list(prepare(settings, "qa")) == expected
 
 

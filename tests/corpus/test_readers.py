@@ -11,8 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from airgen.corpus.readers.beir import BeirReader
 from airgen.corpus.readers.epub import EpubReader
 from airgen.corpus.readers.html import HtmlReader, html_blocks
+from airgen.corpus.readers.hub import DatasetsReader
 from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.pdf import PdfReader, join_pages
 from airgen.corpus.readers.records import JsonLinesReader, JsonReader
@@ -334,3 +336,31 @@ def test_manual_pages_lose_their_marks() -> None:
         ("-a", 0), ("show all", 0), ("  ls -a\n    x", 0),
     ]  # fmt: skip
     assert blocks[4].joins
+
+
+def test_a_beir_folder(tmp_path: Path) -> None:
+    rows = b'{"_id": "1", "title": "T", "text": "a"}\n{"_id": "2", "text": "b"}\n'
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "corpus.jsonl.gz").write_bytes(gzip.compress(rows))
+    (tmp_path / "set" / "queries.jsonl").write_text('{"_id": "q", "text": "not read"}')
+    found = read(BeirReader, tmp_path, path="set")
+    assert [(row.id, row.title, row.text) for row in found] == [("1", "T", "a"), ("2", "", "b")]
+    (tmp_path / "set" / "corpus.jsonl").write_bytes(rows)
+    with pytest.raises(CorpusError, match=r"2 files named corpus\.jsonl"):
+        read(BeirReader, tmp_path, path="set")
+
+
+def test_a_data_set_on_disk(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = {"text": ["a", "b", None], "key": [1, 2, 3]}
+    datasets.DatasetDict({"dev": datasets.Dataset.from_dict(rows)}).save_to_disk(str(tmp_path / "saved"))
+    found = read(DatasetsReader, tmp_path, path="saved", split="dev", fields={"id": "key", "title": None})
+    assert [(row.id, row.text) for row in found if isinstance(row, Document)] == [("1", "a"), ("2", "b")]
+    assert reasons(found) == ["missing text"]
+    with pytest.raises(CorpusError, match="split 'train'"):
+        read(DatasetsReader, tmp_path, path="saved")
+
+
+def test_a_shared_collection_reads_whole(shared: Path) -> None:
+    found = read(BeirReader, shared / "collections", path="scifact")
+    assert len(texts(found)) == 5183 and not reasons(found)

@@ -28,6 +28,7 @@ from airgen.records import Document, Dropped, Passage
 __all__ = ["prepare"]
 
 BATCH = 1024  # documents; large enough for the vectorised steps, small enough for progress
+_REPORT = 100
 
 
 def prepare(
@@ -58,10 +59,15 @@ def prepare(
 def _counted(
     rows: Iterable[Document | Dropped], progress: Callable[[int], object] | None
 ) -> Iterator[Document | Dropped]:
+    """Report what was read by the hundred: a call for each document would cost more than some cleaners."""
+    count = 0
     for row in rows:
-        if progress is not None:
-            progress(1)
+        count += 1
+        if progress is not None and count % _REPORT == 0:
+            progress(_REPORT)
         yield row
+    if progress is not None and count % _REPORT:
+        progress(count % _REPORT)
 
 
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
