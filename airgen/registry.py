@@ -58,7 +58,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "late": "airgen.retrievers.late:LateInteraction",
         "lsa": "airgen.retrievers.lsa:LSA",
         "query-likelihood": "airgen.retrievers.bm25:QueryLikelihood",
-        "rerank": "airgen.retrievers.rerank:RerankedRetriever",
+        "rerank": "airgen.retrievers.reranked:RerankedRetriever",
         "rm3": "airgen.retrievers.rm3:RM3",
         "sparse": "airgen.retrievers.sparse:Sparse",
     },

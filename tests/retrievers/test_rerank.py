@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
 from airgen.retrievers.batching import token_batches
-from airgen.retrievers.rerank import CrossEncoder, FlagReranker, RerankedRetriever
+from airgen.retrievers.rerank import CrossEncoder, FlagReranker
+from airgen.retrievers.reranked import RerankedRetriever
 
 QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
 
@@ -130,6 +131,22 @@ def RerankedRetrieverOf(first: First, reranker: Given) -> RerankedRetriever:
     system = RerankedRetriever(first, reranker, top=3)
     system.index(CORPUS)
     return system
+
+
+def test_many_queries_are_scored_in_blocks_without_a_trace() -> None:
+    sizes = []
+
+    class Watched(Given):
+        def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+            sizes.append(len(pairs))
+            return super().score(pairs)
+
+    system = RerankedRetriever(First([3, 2, 1]), Watched({"B": 2, "C": 1, "D": 3}), top=2)
+    system.index(CORPUS)
+    hits = system.search([str(number) for number in range(40)], 3)
+    assert hits.positions.tolist() == [[3, 2, 1]] * 40
+    assert len(sizes) > 1 and sum(sizes) == 80
+    assert system.search([], 3).positions.shape[0] == 0
 
 
 def test_scores_below_a_large_negative_score_still_descend() -> None:
