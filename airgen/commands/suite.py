@@ -97,3 +97,28 @@ def stats(
     rows = table_rows(manifests)
     text = csv_table(rows) if as_csv else json.dumps(rows, indent=1) if as_json else markdown_table(rows)
     typer.echo(text.rstrip("\n"))
+
+
+@app.command()
+def layout(
+    home: Annotated[Path, typer.Argument(metavar="DIR", help="A finished version of a suite, or a dataset.")],
+    kind: Annotated[str, typer.Argument(metavar="LAYOUT", help="trec or air-bench.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to write.")],
+    as_json: _JSON = False,
+) -> None:
+    """Write datasets for other tools: TREC files (ir_datasets, trec_eval), or AIR-Bench's folders (air-benchmark).
+
+    Example: airgen suite layout suites/python/26.11 air-bench --out export
+    """
+    import json
+
+    from airgen.dataset.layouts import export_layout, export_layouts
+    from airgen.dataset.manifest import MANIFEST
+    from airgen.dataset.suites import datasets_of
+
+    if (home / MANIFEST).is_file():
+        files = export_layout(home, kind, out)
+    else:
+        files = export_layouts({key: home / key for key in datasets_of(home)}, kind, out)
+    names = [path.relative_to(out).as_posix() for path in files]
+    typer.echo(json.dumps({"directory": str(out), "files": names}, indent=1) if as_json else "\n".join(names))

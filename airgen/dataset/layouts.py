@@ -8,7 +8,7 @@ air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders  
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.registry import closest
 
-__all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "read_rows"]
+__all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "export_layouts", "read_rows"]
 
 
 def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
@@ -27,18 +27,25 @@ def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
     Raises UsageError for an unknown layout, DatasetError for a directory that is no finished dataset. `out`
     appears whole, with its `layout.json` last, or not at all.
     """
+    return _export({"": dataset}, layout, out)
+
+
+def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
+    """The same for several datasets by name: a folder of each name (trec), or one tree of repositories."""
+    return _export(datasets, layout, out)
+
+
+def _export(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
     if layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}{closest(layout, list(LAYOUTS))}")
-    manifest = load_manifest(dataset)
+    manifests = {name: load_manifest(path) for name, path in sorted(datasets.items())}
     with building(out, marker="layout.json") as directory:
-        LAYOUTS[layout](dataset, manifest, directory)
-        value = {
-            "layout": layout,
-            "name": manifest.info.name,
-            "version": manifest.info.version,
-            "digest": manifest.digest,
-        }
-        write_text(directory / "layout.json", json.dumps(value, indent=1) + "\n")
+        for name, manifest in manifests.items():
+            LAYOUTS[layout](datasets[name], manifest, directory / name if layout == "trec" else directory)
+        if layout == "air-bench":
+            _air_bench_cards(manifests.values(), directory)
+        digests = {manifest.info.name: manifest.digest for manifest in manifests.values()}
+        write_text(directory / "layout.json", json.dumps({"layout": layout, "datasets": digests}, indent=1) + "\n")
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
@@ -96,37 +103,52 @@ def air_bench_repositories(manifest: Manifest) -> dict[str, str]:
 
 
 def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
-    info = manifest.info
-    repositories = air_bench_repositories(manifest)
-    root = out / "AIR-Bench"
-    config = info.name.replace("-", "_")
-    folder = f"{info.version}/{info.name}"
-    files = {f"corpus_{config}": f"{folder}/corpus.jsonl"}
-    with FileWriter(root / repositories["data"] / files[f"corpus_{config}"]) as file:
+    found = _air_bench_files(manifest)
+    paths = {key: out / "AIR-Bench" / repo / path for repo, files in found.items() for key, path in files.items()}
+    name = manifest.info.name.replace("-", "_")
+    with FileWriter(paths[f"corpus_{name}"]) as file:
         for row in read_rows(dataset / "corpus.jsonl"):
             file.write(encode_row({"id": row["_id"], "text": _flat(row)}, row["_id"]))
-    for split, rows in sorted(_queries_of_splits(dataset).items()):
-        files[f"queries_{config}_{split}"] = f"{folder}/{split}_queries.jsonl"
+    for split, rows in _queries_of_splits(dataset).items():
         lines = (encode_row({"id": row["_id"], "text": row["text"]}, row["_id"]) for row in rows)
-        write_text(root / repositories["data"] / f"{folder}/{split}_queries.jsonl", "".join(lines))
-    _air_bench_card(root / repositories["data"], manifest, files)
+        write_text(paths[f"queries_{name}_{split}"], "".join(lines))
     for split in manifest.labelled_splits:
-        home = root / repositories["dev" if split == "dev" else "test"]
         labels = read_rows(dataset / "qrels" / f"{split}.jsonl")
         rows = [{"qid": row["query-id"], "docid": row["corpus-id"], "relevance": row["score"]} for row in labels]
-        write_text(home / f"{folder}/{split}_qrels.jsonl", "".join(encode_row(row, split) for row in rows))
-        _air_bench_card(home, manifest, {f"qrels_{config}_{split}": f"{folder}/{split}_qrels.jsonl"})
+        write_text(paths[f"qrels_{name}_{split}"], "".join(encode_row(row, split) for row in rows))
 
 
-def _air_bench_card(home: Path, manifest: Manifest, files: Mapping[str, str]) -> None:
+def _air_bench_files(manifest: Manifest) -> dict[str, dict[str, str]]:
+    """Repository -> split name -> path in it, of one dataset."""
+    info = manifest.info
+    repositories = air_bench_repositories(manifest)
+    name, folder = info.name.replace("-", "_"), f"{info.version}/{info.name}"
+    data = {f"corpus_{name}": f"{folder}/corpus.jsonl"}
+    for split in sorted(manifest.statistics.splits):
+        data[f"queries_{name}_{split}"] = f"{folder}/{split}_queries.jsonl"
+    files = {repositories["data"]: data}
+    for split in manifest.labelled_splits:
+        home = repositories["dev" if split == "dev" else "test"]
+        files.setdefault(home, {})[f"qrels_{name}_{split}"] = f"{folder}/{split}_qrels.jsonl"
+    return files
+
+
+def _air_bench_cards(manifests: Iterable[Manifest], out: Path) -> None:
+    """A card for each repository, naming the files of all its datasets: one config per version."""
     import yaml
 
-    data_files = [{"split": split, "path": path} for split, path in files.items()]
-    block = {
-        "language": list(manifest.info.all_languages),
-        "configs": [{"config_name": manifest.info.version, "data_files": data_files}],
-    }
-    write_text(home / "README.md", f"---\n{yaml.safe_dump(block, allow_unicode=True, sort_keys=False)}---\n")
+    cards: dict[str, dict[str, Any]] = {}
+    for manifest in manifests:
+        for repo, files in _air_bench_files(manifest).items():
+            card = cards.setdefault(repo, {"language": [], "configs": {}})
+            card["language"] = sorted({*card["language"], *manifest.info.all_languages})
+            rows = card["configs"].setdefault(manifest.info.version, [])
+            rows += [{"split": split, "path": path} for split, path in files.items()]
+    for repo, card in cards.items():
+        configs = [{"config_name": version, "data_files": rows} for version, rows in sorted(card["configs"].items())]
+        block = {"language": card["language"], "configs": configs}
+        text = yaml.safe_dump(block, allow_unicode=True, sort_keys=False, width=1000)
+        write_text(out / "AIR-Bench" / repo / "README.md", f"---\n{text}---\n")
 
 
 LAYOUTS: dict[str, Callable[[Path, Manifest, Path], None]] = {"trec": _trec, "air-bench": _air_bench}

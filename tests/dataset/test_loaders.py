@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_maker import make_content
+from dataset_maker import INFO, make_content
 
+from airgen.commands.score import measure
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
-from airgen.dataset.layouts import export_layout
+from airgen.dataset.derive import derive
+from airgen.dataset.layouts import export_layout, export_layouts
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.parts import public_part
+from airgen.dataset.scores import load_labels, score_results
+from airgen.dataset.submission import read_results_tree
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
@@ -178,6 +183,37 @@ def test_air_benchmark_runs_to_its_metrics(
         assert measures["ndcg_at_10"] == pytest.approx(1 / (1 + 1 / 1.5849625), abs=1e-4)
         assert measures["recall_at_10"] == 0.5
         assert measures["mrr_at_10"] == 1.0
+
+
+def test_air_benchmark_runs_a_whole_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_caches: Path) -> None:
+    """Its own entry point, from its table of tasks to its table of scores, with two datasets in one repository."""
+    air_benchmark = pytest.importorskip("air_benchmark")
+    tasks = pytest.importorskip("air_benchmark.tasks")
+    homes = {}
+    for name, task, domain, split in (
+        ("a-b", "long-doc", "law", "dev"),
+        ("c", "long-doc", "law", "test"),
+        ("d", "qa", "web", ""),
+    ):
+        info = dataclasses.replace(INFO, name=name, task=task, domain=domain)
+        write_dataset(tmp_path / "in" / name, make_content(info=info))
+        homes[name] = tmp_path / "out" / name
+        derive(tmp_path / "in" / name, homes[name], split=split or None)
+    export_layouts(homes, "air-bench", tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    table = {
+        "long-doc": {"law": {"en": {"a-b": {"splits": ["dev"]}, "c": {"splits": ["test"]}}}},
+        "qa": {"web": {"en": {"d": {"splits": ["dev", "test"]}}}},
+    }
+    monkeypatch.setitem(tasks.BenchmarkTable, "26.11", table)
+    air_benchmark.AIRBench(benchmark_version="26.11", cache_dir=str(fresh_caches)).run(Shouting(), output_dir="found")
+    air_benchmark.AIRBench.evaluate_dev("26.11", "found", cache_dir=str(fresh_caches), output_path="./scores/dev.md")
+    text = Path("scores/dev.md").read_text()
+    assert "| shouting | NoReranker | **61.315** |" in text
+    packed = read_results_tree(Path("found") / "shouting" / "NoReranker")
+    assert [one.entry for one in packed] == ["long-doc/law/en_c_test.json", "qa/web/en_d_test.json"]
+    scored = score_results(packed, load_labels([*homes.values()]), measure)
+    assert [(one.dataset, one.measures["nDCG@10"]) for one in scored.datasets] == [("c", 0.613147), ("d", 0.613147)]
 
 
 def test_layouts_are_whole_or_not_there(dataset: Path, tmp_path: Path) -> None:

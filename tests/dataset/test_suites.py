@@ -231,6 +231,10 @@ def test_commands(tmp_path: Path, runner: Runner) -> None:
     assert result.stdout.count("| qa |") == 4
     result = CliRunner().invoke(app, ["stats", str(second.directory / "qa_law_en/beta"), "--csv"])
     assert result.stdout.splitlines()[1].startswith("qa,law,en,beta,Weather notes,CC-BY-4.0,30,")
+    out = tmp_path / "trec"
+    result = CliRunner().invoke(app, ["layout", str(second.directory), "trec", "--out", str(out)])
+    assert "qa_law_en/beta/qrels.test.txt" in result.stdout.splitlines()
+    assert (out / "qa_science_en/alpha/docs.tsv").read_text().count("\n") == 30
     result = CliRunner().invoke(verify_app, [str(second.directory)])
     assert (result.exit_code, result.stdout.count(": whole")) == (0, 2)
     (second.directory / "qa_law_en/beta/corpus.jsonl").write_text("")
