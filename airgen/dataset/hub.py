@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.dataset.files import git_blob_id, sha256_of
+from airgen.dataset.files import git_blob_id
 from airgen.errors import DatasetError
 from airgen.registry import load_extra
 
@@ -80,11 +80,11 @@ class Hub:
 
         return self._call(repo, read)
 
-    def same(self, path: Path, remote: str | None) -> bool:
-        """Whether a local file has the hash that `files` told."""
+    def same(self, path: Path, sha256: str, remote: str | None) -> bool:
+        """Whether a local file of known SHA-256 has the hash that `files` told."""
         if remote is None:
             return False
-        return remote == (sha256_of(path) if len(remote) == 64 else git_blob_id(path))
+        return remote == sha256 if len(remote) == 64 else remote == git_blob_id(path)
 
     def commit(self, repo: str, add: Mapping[str, Path], delete: Sequence[str], message: str, parent: str) -> None:
         """One commit on top of `parent`. Raises HubChanged where the repository is not at `parent` any more.

@@ -7,6 +7,7 @@ withheld query to a document. `public_part` looks for such ties in what it has w
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -119,7 +120,10 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
     for name in files:
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(dataset / name, target)
+        try:
+            os.link(dataset / name, target)  # these parts are read and sent, never changed
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(dataset / name, target)
 
 
 def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:

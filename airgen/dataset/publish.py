@@ -8,7 +8,7 @@ publication that broke in the middle is resumed by publishing again, without a s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def _publish_one(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Publis
     for round_ in range(_ROUNDS):
         head = hub.head(upload.repo)
         remote = hub.files(upload.repo, head)
-        changed = [name for name in upload.files if not hub.same(upload.directory / name, remote.get(name))]
+        changed = _different(upload, hub, remote)
         extra = sorted(set(remote) - set(upload.files) - _KEPT)
         _check_remote(upload, extra)
         if not changed and not extra:
@@ -125,13 +125,18 @@ def _publish_one(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Publis
     raise DatasetError(f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later, it resumes")
 
 
+def _different(upload: Upload, hub: Hub, remote: Mapping[str, str]) -> list[str]:
+    """The files that the repository lacks or has otherwise."""
+    files = upload.files.items()
+    return [name for name, sha256 in files if not hub.same(upload.directory / name, sha256, remote.get(name))]
+
+
 def _check_version(upload: Upload, hub: Hub) -> None:
     """A published version never changes."""
     commit = hub.tags(upload.repo).get(upload.version)
     if commit is None:
         return
-    remote = hub.files(upload.repo, commit)
-    different = [name for name in upload.files if not hub.same(upload.directory / name, remote.get(name))]
+    different = _different(upload, hub, hub.files(upload.repo, commit))
     if different:
         raise DatasetError(
             f"{upload.repo}: version {upload.version} is published with another {different[0]}: "

@@ -77,6 +77,14 @@ def verify(directory: Path) -> list[Problem]:
         manifest = load_manifest(directory)
     except DatasetError as error:
         return [Problem("manifest", MANIFEST, str(error))]
+    try:
+        _check(directory, manifest, found)
+    except OSError as error:
+        found.add("unreadable", error.filename or str(directory), f"cannot be read: {error.strerror or error}")
+    return found.finish()
+
+
+def _check(directory: Path, manifest: Manifest, found: _Found) -> None:
     _check_files(directory, manifest, found)
     if manifest.part != "labels":
         queries = _check_queries(directory, found)
@@ -86,7 +94,6 @@ def verify(directory: Path) -> list[Problem]:
     for name in ("README.md", "pipeline.yaml", MANIFEST):
         for hint in secrets_in(_read_text(directory / name)):
             found.add("secret", name, f"holds what looks like a key or password ({hint}): remove it and export again")
-    return found.finish()
 
 
 def secrets_in(text: str) -> list[str]:

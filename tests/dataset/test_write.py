@@ -175,6 +175,22 @@ def test_a_failure_in_the_middle_leaves_the_older_export(tmp_path: Path) -> None
     assert not (tmp_path / "new").exists()
 
 
+def test_a_full_disk_leaves_the_older_export(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: writing fails in the middle of the corpus."""
+    resource = pytest.importorskip("resource")
+    write_dataset(tmp_path / "d", make_content())
+    before = bytes_of(tmp_path / "d")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(DatasetError, match="cannot be written: File too large"):
+            write_dataset(tmp_path / "d", make_content(n_documents=5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert bytes_of(tmp_path / "d") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
 def test_killed_between_the_two_renames_the_older_export_comes_back(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content())
     dead = 2**22 + 12345  # above the largest process id
