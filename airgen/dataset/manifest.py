@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from airgen.dataset.content import DatasetInfo, FunnelStep, ModelUse
+from airgen.dataset.content import DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.dataset.statistics import Statistics
 from airgen.errors import DatasetError
 
@@ -24,6 +25,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 _DERIVED = ("README.md", "croissant.json", MANIFEST)
 _PRIVATE = "private/"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,22 @@ def load_manifest(directory: Path) -> Manifest:
     names = {item.name for item in dataclasses.fields(DatasetInfo)}
     nested: dict[str, Any] = {key: item for key, item in value.items() if key not in names}
     nested["info"] = {key: item for key, item in value.items() if key in names}
-    return _parse(nested, path)
+    manifest = _parse(nested, path)
+    _check_names(manifest, path)
+    return manifest
+
+
+def _check_names(manifest: Manifest, path: Path) -> None:
+    """Names become paths, and a manifest may come from anyone."""
+    check_info(manifest.info)
+    for kind, names in (("split", [*manifest.statistics.splits, *manifest.withheld]), ("variant", manifest.variants)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise DatasetError(f"{path}: {kind} {name!r} cannot be a part of a file's name")
+    for name in manifest.files:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") for part in parts) or any(char in name for char in "\\\0"):
+            raise DatasetError(f"{path}: the file {name!r} lies outside the dataset")
 
 
 def _parse(value: dict[str, Any], path: Path) -> Manifest:

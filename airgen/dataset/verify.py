@@ -109,7 +109,7 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
     for name, entry in manifest.files.items():
         path = directory / name
         if not path.resolve().is_relative_to(directory.resolve()):
-            found.add("path", name, "lies outside the dataset")
+            found.add("path", name, "is a link to a place outside the dataset")
         elif not path.is_file():
             found.add("missing", name, "is in the manifest but not in the directory")
         elif path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:

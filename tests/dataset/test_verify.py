@@ -106,9 +106,27 @@ def test_files_missing_extra_outside(dataset: Path) -> None:
     (dataset / "qrels/dev.tsv").unlink()
     (dataset / "notes.txt").write_text("x")
     assert kinds(dataset) == {("missing", "qrels/dev.tsv"), ("extra", "notes.txt")}
-    text = (dataset / "manifest.json").read_text().replace('"pipeline.yaml"', '"../../secrets"')
-    (dataset / "manifest.json").write_text(text)
-    assert ("path", "../../secrets") in kinds(dataset)
+    (dataset / "pipeline.yaml").unlink()
+    (dataset / "pipeline.yaml").symlink_to("/etc/hostname")
+    assert ("path", "pipeline.yaml") in kinds(dataset)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"pipeline.yaml"', '"../../secrets"', "'../../secrets' lies outside the dataset"),
+        ('"pipeline.yaml"', '"/etc/hostname"', "'/etc/hostname' lies outside the dataset"),
+        ('"pipeline.yaml"', '"a\\u0000b"', "lies outside the dataset"),
+        ('"dev": {', '"../dev": {', "split '../dev' cannot be a part"),
+        ('"name": "weather-notes"', '"name": "../weather"', "dataset name '../weather' cannot be used"),
+        ('"graded"', '"../graded"', "variant '../graded' cannot be a part"),
+        ('"task": "qa"', '"task": "chat"', "task 'chat' is unknown"),
+    ],
+)
+def test_manifests_of_strangers_do_not_leave_the_directory(dataset: Path, old: str, new: str, words: str) -> None:
+    edit(dataset / "manifest.json", lambda text: text.replace(old, new))
+    with pytest.raises(DatasetError, match=words):
+        load_manifest(dataset)
 
 
 def test_withheld_labels_must_not_be_there(dataset: Path) -> None:
