@@ -183,12 +183,15 @@ class Judgment(Row):
 class Decision(Row):
     """What Table 2 makes of a judgment.
 
-    `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore.
+    `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore. `level` and `probability`
+    are those of the judgment that it stands on, if there was one.
     """
 
     id: str
     action: str
     reason: str
+    level: int | None = None
+    probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

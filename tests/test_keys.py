@@ -26,7 +26,7 @@ def test_different_values_have_different_keys(left: object, right: object) -> No
 
 
 def test_nan_is_refused() -> None:
-    with pytest.raises(ValueError, match="NaN|nan|not JSON compliant|Out of range"):
+    with pytest.raises(ValueError, match=r"not JSON compliant"):
         content_key({"score": math.nan})
 
 

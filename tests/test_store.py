@@ -29,7 +29,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_every_row_type_has_a_table_with_its_columns(store: Store) -> None:
     for kind, table in TABLES.items():
-        columns = {name for (name,) in store.query("SELECT column_name FROM information_schema.columns WHERE table_name = ?", [table])}
+        columns = {
+            name
+            for (name,) in store.query(
+                "SELECT column_name FROM information_schema.columns WHERE table_name = ?", [table]
+            )
+        }
         assert columns == set(kind.__dataclass_fields__), table
 
 

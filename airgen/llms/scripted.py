@@ -244,6 +244,8 @@ def _one_item(text: str, random: Random) -> str:
         value = json.loads(text)
     except ValueError:
         return text
+    if not isinstance(value, dict):
+        return text
     return json.dumps({name: item[:1] if isinstance(item, list) else item for name, item in value.items()})
 
 

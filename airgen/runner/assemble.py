@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.tokens import load_tokenizer
 from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, ModelUse, QrelRow, QueryRow
 from airgen.dataset.split import split_of
 from airgen.keys import text_key
-from airgen.llms.tokens import count_tokens
 from airgen.prompts import PromptSet
-from airgen.records import Decision, Judgment, Passage
+from airgen.records import Decision, Passage
 from airgen.runner.funnel import funnel
 from airgen.runner.generate import Accepted
 from airgen.settings import Pipeline
@@ -39,22 +39,24 @@ def assemble(
         decisions.setdefault(row.parent, []).append(row)
     if "control" in without:
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
-    judged = {(row.parent, row.id): row for row in store.rows(Judgment, "current_judgment")}
-    name_of = _ids(pipeline)
+    name_of, tokenizer = _ids(pipeline), load_tokenizer(corpus.tokenizer, pipeline.language)
     queries = list(_queries(pipeline, accepted, name_of))
+    generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
     kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
     if "negatives" in without:
+        # A negative that was generated for one query may have become another's positive: it goes, too.
         kept = set()
+        decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
     return DatasetContent(
         info=_info(pipeline, corpus),
         corpus=_corpus(store, accepted, kept, name_of),
         queries=queries,
-        qrels=list(_qrels(accepted, decisions, judged, kept, name_of)),
+        qrels=list(_qrels(accepted, decisions, kept, name_of)),
         provenance=_provenance(pipeline, prompts),
         funnel=funnel(store, accepted, [row for rows in decisions.values() for row in rows]),
         pipeline_yaml=pipeline_yaml,
         lineage=list(_lineage(accepted, name_of)),
-        count_tokens=count_tokens,
+        count_tokens=lambda text: tokenizer.count([text])[0],
     )
 
 
@@ -75,7 +77,7 @@ def _info(pipeline: Pipeline, corpus: CorpusSettings) -> DatasetInfo:
         name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
         source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
         seed=pipeline.seed, splits=dict(pipeline.export.splits), source=corpus.source,
-        relevant_from=pipeline.control.judge.relevant_from, tokenizer="cl100k_base",
+        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
     )  # fmt: skip
 
 
@@ -116,20 +118,15 @@ def _undecided(lineage: Lineage) -> list[Decision]:
 def _qrels(
     accepted: Accepted,
     decisions: dict[str, list[Decision]],
-    judged: dict[tuple[str, str], Judgment],
     kept: Collection[str],
     name_of: Callable[[str], str],
 ) -> Iterator[QrelRow]:
     for lineage in accepted.lineages:
-        key = lineage.final.key
-        for row in decisions.get(key, ()):
-            judgment = judged.get((key, row.id))
-            level = judgment.level if judgment else None
-            gain = judgment.probability if judgment else None
+        for row in decisions.get(lineage.final.key, ()):
             if row.action in ("keep_query", "add_positive"):
-                yield QrelRow(query_id(lineage), name_of(row.id), 1, level, gain)
+                yield QrelRow(query_id(lineage), name_of(row.id), 1, row.level, row.probability)
             elif row.action == "keep_negative" and row.id in kept:
-                yield QrelRow(query_id(lineage), name_of(row.id), 0, level, gain)
+                yield QrelRow(query_id(lineage), name_of(row.id), 0, row.level, row.probability)
 
 
 def _provenance(pipeline: Pipeline, prompts: PromptSet) -> list[ModelUse]:

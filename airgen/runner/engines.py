@@ -55,7 +55,7 @@ def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, r
 
     def price_of(model: str) -> Price | None:
         llm = next(llm for llm in llms if llm.model == model)
-        if llm.backend != "openai":
+        if llm.backend != "openai" and model not in llm.prices:
             return Price(0.0, 0.0, 0.0)
         return price(model, llm.prices, llm.base_url or "")
 

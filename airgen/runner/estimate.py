@@ -111,7 +111,7 @@ def estimate(job: Job) -> Estimate:
 
 
 def _cost(llm: LlmSettings, prompt_tokens: int, completion_tokens: int) -> float | None:
-    if llm.backend != "openai":
+    if llm.backend != "openai" and llm.model not in llm.prices:
         return 0.0
     found = price(llm.model, llm.prices, llm.base_url or "")
     if found is None:

@@ -128,7 +128,9 @@ def decide(
 
     def add(id_: str, action: str, reason: str) -> None:
         key = row_key("decision", f"{query}/{id_}", fingerprint)
-        rows.append(Decision(key, query, fingerprint, len(rows), id_, action, reason))
+        found = judgments.get(id_)
+        level, probability = (found.level, found.probability) if found else (None, None)
+        rows.append(Decision(key, query, fingerprint, len(rows), id_, action, reason, level, probability))
 
     own = judgments.get(positive)
     if own is None or own.level < relevant_from:
