@@ -107,10 +107,11 @@ class Analyser:
 def analyser(
     language: str = "en", stem: bool = True, stopwords: bool = True, segment: bool = False, ngram: int = 0
 ) -> Analyser:
-    """The analyser of a language; one without rules of its own is split and lower-cased.
+    """The analyser of a language (`zh` and `zh-Hant` alike); one without rules of its own is split and lower-cased.
 
     Raises MissingExtra if its stemmer needs PyStemmer and that is not installed.
     """
+    language = language.replace("_", "-").partition("-")[0].lower()
     made = Analyser(language, stem, stopwords, segment, ngram)
     if stem and not ngram:
         languages.chain(language, stem, stopwords)  # fails here, not at the first text
