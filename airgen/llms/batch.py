@@ -124,7 +124,16 @@ class BatchBackend:
         self._out |= dict.fromkeys(batch.keys, batch)
         task = asyncio.get_running_loop().create_task(self._see_through(batch))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        """A defect must leave nobody waiting for ever."""
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        for _, future in self._asked.values():
+            if not future.done():
+                future.set_exception(error)
 
     # -- one batch -----------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any
 from airgen.errors import AirgenError, LlmError, SettingsError, Stopped
 from airgen.llms.base import AnswerStore, Backend, Request
 from airgen.llms.budget import Budget
-from airgen.llms.lane import Call, Lane, Retries
+from airgen.llms.lane import GROUP, Backlog, Call, Lane, Retries
 from airgen.llms.limits import Gate, Pace
 from airgen.llms.prices import FREE, Price, unknown_price
 from airgen.llms.usage import Usage
@@ -67,7 +67,7 @@ class Engine:
         self._requests_per_minute, self._tokens_per_minute = requests_per_minute, tokens_per_minute
         self._max_failures, self._retry_failed = max_failures, retry_failed
         self._retries = Retries(failures=max_retries, timeout=timeout, backoff=backoff)
-        self._usage = Usage()
+        self._usage, self._backlog = Usage(), Backlog()
         self._calls: dict[str, Call] = {}
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._unseen: list[Call] = []
@@ -182,6 +182,7 @@ class Engine:
                 gate=Gate(self._concurrency, now, self._adaptive),
                 price=price or FREE,
                 budget=self._budget,
+                backlog=self._backlog,
                 usage=self._usage,
                 retries=self._retries,
                 start=lambda lane, call: self._spawn(self._run(lane, call)),
@@ -197,6 +198,7 @@ class Engine:
             self._usage[each.request.stage].add(answer, now)
             if answer.error:
                 self._check_failures()
+        self._backlog.unsaved += len(finished)
         self._pump()
         if not finished:
             return
@@ -206,8 +208,12 @@ class Engine:
         except AirgenError as error:
             outcome = error
             self._halt(error)
+        full = self._backlog.unsaved > GROUP
+        self._backlog.unsaved -= len(finished)
         for each, answer in finished:
             _resolve(each, outcome or answer)
+        if full:  # the line may have waited for the disk
+            self._pump()
 
     def _pump(self) -> None:
         """Every lane may move: the budget is shared, so room on one is room for another."""

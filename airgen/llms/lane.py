@@ -24,9 +24,10 @@ from airgen.llms.tokens import upper_bound
 from airgen.llms.usage import Usage
 from airgen.records import Answer
 
-__all__ = ["Call", "Lane", "Retries"]
+__all__ = ["GROUP", "Backlog", "Call", "Lane", "Retries"]
 
 DEFAULT_OUTPUT = 4096  # tokens reserved for an answer whose request names no maximum
+GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
 SUSPECTS = 3  # calls that ran out of retries with no success between them: the endpoint is down
 ENDPOINT_FAULTS = {"connection", "rate_limit"}  # never a single request's own failure
 
@@ -48,6 +49,13 @@ class Call:
     reserved: float = 0.0
     tokens: float = 0.0
     number: int = 0
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Answers that have come and are not on the disk yet, over all lanes."""
+
+    unsaved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +86,14 @@ class Lane:
         gate: Gate,
         price: Price,
         budget: Budget,
+        backlog: Backlog,
         usage: Usage,
         retries: Retries,
         start: Callable[[Lane, Call], None],
         stop: Callable[[AirgenError], None],
     ) -> None:
         self.pace, self.gate = pace, gate
-        self._price, self._budget, self._usage, self._retries = price, budget, usage, retries
+        self._price, self._budget, self._backlog, self._usage, self._retries = price, budget, backlog, usage, retries
         self._start, self._stop = start, stop
         self._line: list[tuple[int, Call]] = []
         self._resting: dict[int, tuple[asyncio.TimerHandle, Call]] = {}
@@ -197,7 +206,7 @@ class Lane:
         server is not asked everything; a few more than fit are tried, lest bad requests look like a dead server."""
         limit = int(self.gate.limit)
         stuck = self._failing >= SUSPECTS and self._in_flight + len(self._resting) >= max(limit, 3 * SUSPECTS)
-        return self._in_flight < limit and not stuck
+        return self._in_flight + max(0, self._backlog.unsaved - GROUP) < limit and not stuck
 
     def _leave(self) -> Call:
         _, call = heapq.heappop(self._line)

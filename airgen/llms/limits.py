@@ -42,6 +42,8 @@ class Pace:
     absence of refusals the learned rate grows, slowly at first and then faster, to find a limit that was raised.
     """
 
+    GROWTH = 0.05  # share of the rate after one second, four times that after two
+
     def __init__(self, now: float, requests: float | None = None, tokens: float | None = None) -> None:
         self._requests = Bucket(requests / 60, max(1.0, requests / 60), now) if requests else None
         self._tokens = Bucket(tokens / 60, max(1.0, tokens / 60), now) if tokens else None
@@ -70,7 +72,7 @@ class Pace:
         waits = [0.0, self._paused_until - now]
         if self._learned is not None:
             self._learned.fill(now)
-            self._learned.rate = self._base * (1 + 0.01 * (now - self._cut_at) ** 2)
+            self._learned.rate = self._base * (1 + self.GROWTH * (now - self._cut_at) ** 2)
             waits.append(self._learned.wait(1, now))
         if self._requests:
             waits.append(self._requests.wait(1, now))

@@ -1,0 +1,132 @@
+"""The Batch API against the loopback server: nothing is submitted twice, only what expired is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import MemoryStore
+
+from airgen.errors import LlmError, StoreError
+from airgen.llms.base import Message, Request
+from airgen.llms.batch import DAY, BatchBackend
+from airgen.llms.batch_file import BatchFile
+from airgen.llms.engine import Engine
+from airgen.llms.prices import Price
+from airgen.records import Answer
+
+
+def wanted(n: int) -> list[Request]:
+    return [Request("m", (Message("user", f"number {i}"),), {"max_tokens": 64}, stage="query") for i in range(n)]
+
+
+def run(base_url: str, folder: Path, store: MemoryStore, n: int, **options: Any) -> list[Answer]:
+    async def main() -> list[Answer]:
+        backend = BatchBackend(folder=folder, base_url=base_url, gather=0.05, poll=0.02, **options)
+        price = Price(1.0, 1.0, 1.0).halved()
+        async with Engine(
+            backend, store, concurrency=50_000, adaptive=False, timeout=DAY, backoff=0.01, price=lambda model: price
+        ) as engine:
+            return await asyncio.gather(*(engine.ask(request) for request in wanted(n)))
+
+    return asyncio.run(main())
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the program handles it."""
+
+
+def test_one_stage_is_one_batch_and_costs_half(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server, store = loopback(), MemoryStore()
+    answers = run(server.base_url, tmp_path, store, 300)
+    assert len({answer.text for answer in answers}) == 300 and not any(answer.error for answer in answers)
+    assert answers[0].cost_usd == (answers[0].prompt_tokens + answers[0].completion_tokens) * 0.5 / 1e6
+    assert (server.stats()["batches"], server.stats()["batch_lines"]) == (1, 300)
+    assert not BatchFile.unfinished(tmp_path)
+
+
+def test_files_are_split_where_they_are_full(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback()
+    assert len(run(server.base_url, tmp_path, MemoryStore(), 25, max_requests=10)) == 25
+    assert (server.stats()["batches"], server.stats()["batch_lines"]) == (3, 25)
+
+
+def test_only_what_expired_is_submitted_again(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(batch_expire=10)  # every tenth, the first time
+    answers = run(server.base_url, tmp_path, MemoryStore(), 100)
+    assert not any(answer.error for answer in answers)
+    assert (server.stats()["batches"], server.stats()["batch_lines"]) == (2, 110)
+    assert server.stats()["answered_twice"] == 0
+
+
+@pytest.mark.parametrize("step", ["_upload", "_create", "_wait", "_fetch"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_between_any_two_steps(
+    step: str, moment: str, loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work dies before a step, or after it and before it could be noted; the next process goes on."""
+    server, store = loopback(batch_seconds=0.05), MemoryStore()
+    real, note = getattr(BatchBackend, step), BatchFile.note
+
+    async def dying(self: BatchBackend, *arguments: Any) -> Any:
+        if moment == "before":
+            raise Killed
+        monkeypatch.setattr(BatchFile, "note", die)
+        await real(self, *arguments)
+        raise Killed
+
+    def die(self: BatchFile, **changes: str) -> None:
+        raise Killed
+
+    monkeypatch.setattr(BatchBackend, step, dying)
+    with pytest.raises(Killed):
+        run_until_killed(server.base_url, tmp_path, store)
+    monkeypatch.setattr(BatchBackend, step, real)
+    monkeypatch.setattr(BatchFile, "note", note)
+    assert not store.rows
+    answers = run(server.base_url, tmp_path, store, 20)
+    assert len({answer.text for answer in answers}) == 20
+    assert (server.stats()["batches"], server.stats()["batch_lines"]) == (1, 20)
+
+
+def run_until_killed(base_url: str, folder: Path, store: MemoryStore) -> None:
+    async def main() -> None:
+        backend = BatchBackend(folder=folder, base_url=base_url, gather=0.01, poll=0.01)
+        asks = [asyncio.ensure_future(backend.send(request)) for request in wanted(20)]
+        try:
+            await asyncio.gather(*asks)
+        finally:  # the system closes a dead process's sockets
+            await asyncio.gather(*asks, return_exceptions=True)
+            await backend._endpoint.close()
+
+    asyncio.run(main())
+
+
+def test_answers_that_were_fetched_and_not_asked_for_are_not_lost(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    """Killed after the submission; the next process asks for a part first, a third one for the rest."""
+    server, store = loopback(), MemoryStore()
+    first = run(server.base_url, tmp_path / "a", store, 20)
+    for state in (tmp_path / "a").glob("airgen-*.json"):  # as if the process had died before it noted the end
+        state.write_text(json.dumps(json.loads(state.read_text()) | {"state": "submitted"}))
+    fresh = MemoryStore()
+    assert [answer.text for answer in run(server.base_url, tmp_path / "a", fresh, 5)] == [a.text for a in first[:5]]
+    assert len(BatchFile.unfinished(tmp_path / "a")) == 1
+    again = run(server.base_url, tmp_path / "a", fresh, 20)
+    assert [answer.text for answer in again] == [answer.text for answer in first]
+    assert server.stats()["batches"] == 1
+
+
+def test_a_wrong_key_stops_with_the_servers_words(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback()
+    with pytest.raises(LlmError, match="HTTP 404"):
+        run(server.root + "/elsewhere", tmp_path, MemoryStore(), 3)
+
+
+def test_a_state_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "airgen-0.json").write_text("{")
+    with pytest.raises(StoreError, match=r"airgen-0\.json"):
+        BatchFile.unfinished(tmp_path)

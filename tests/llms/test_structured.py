@@ -1,0 +1,120 @@
+"""Answers as models write them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.llms.base import Message, Request
+from airgen.llms.chat import chat_body, closed
+from airgen.llms.structured import corrective, parse_answer, parse_json
+from airgen.records import Answer
+
+QUERY = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
+THREE = {
+    "type": "object",
+    "properties": {"characters": {"type": "array", "items": {"type": "string"}, "minItems": 3, "maxItems": 3}},
+    "required": ["characters"],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"query": "why?"}',
+        '  {"query": "why?"}\n',
+        '```json\n{"query": "why?"}\n```',
+        'Sure! Here it is:\n```\n{"query": "why?"}\n```\nHope that helps.',
+        'Here you are: {"query": "why?"} Is that fine?',
+        "{'query': 'why?'}",
+        '{"query": "why?",}',
+        '{query: "why?"}',
+        '{"query": "why?"',
+    ],
+)
+def test_what_means_the_same(text: str) -> None:
+    assert parse_json(text, QUERY) == {"query": "why?"}
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "reason"),
+    [
+        ("", QUERY, "empty"),
+        ("   \n", QUERY, "empty"),
+        ("I cannot do that.", QUERY, "not JSON"),
+        ('{"query": ""}', QUERY, "query: '' should be non-empty"),
+        ('{"question": "why?"}', QUERY, "'query' is a required property"),
+        ('{"query": 3}', QUERY, "query: 3 is not of type 'string'"),
+        ('"why?"', QUERY, "not of type 'object'"),
+        ('{"characters": ["a"]}', THREE, "characters: ['a'] is too short"),
+        ('{"characters": ["a", "b", 3]}', THREE, "characters.2"),
+        ("[" * 100_000, QUERY, ""),
+        ('{"a":' * 50_000, QUERY, ""),
+        ("x" * 2_000_000, QUERY, "2,000,000 characters"),
+    ],
+)
+def test_what_cannot_be_used_says_why_in_one_line(text: str, schema: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_json(text, schema)
+    said = str(caught.value)
+    assert reason in said and "\n" not in said and 0 < len(said) < 300
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())))
+def test_property_what_is_json_comes_back_unchanged(value: dict[str, Any]) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=2)):
+        assert parse_json(text, {"type": "object"}) == value
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text())
+def test_property_any_text_gives_a_value_that_fits_or_a_reason(text: str) -> None:
+    try:
+        value = parse_json(text, QUERY)
+    except ValueError as reason:
+        assert str(reason)
+    else:
+        assert isinstance(value["query"], str) and value["query"]
+
+
+def test_half_a_sentence_is_not_repaired_into_an_answer() -> None:
+    cut = Answer("k", "query", "m", "default", '{"query": "how does one', finish_reason="length")
+    with pytest.raises(ValueError, match="cut off"):
+        parse_answer(cut, QUERY)
+    whole = Answer("k", "query", "m", "default", '{"query": "how?"}', finish_reason="length")
+    assert parse_answer(whole, QUERY) == {"query": "how?"}
+    failed = Answer("k", "query", "m", "default", "the server's words", error="refusal")
+    with pytest.raises(ValueError, match=r"^refusal$"):
+        parse_answer(failed, QUERY)
+
+
+def test_the_corrective_request_keeps_the_prompts_beginning_and_is_a_new_call() -> None:
+    request = Request("m", (Message("user", "the document, then the wish"),), schema=QUERY, stage="query")
+    again = corrective(request, '{"query": ""}', "query: '' should be non-empty")
+    assert again.messages[:1] == request.messages and again.key != request.key
+    assert [message.role for message in again.messages] == ["user", "assistant", "user"]
+    assert "should be non-empty" in again.messages[2].content
+    assert len(corrective(request, "x" * 100_000, "too long").messages[1].content) < 5000
+    assert corrective(request, "", "empty").messages[1].content  # no endpoint takes an empty message
+
+
+def test_schemas_are_closed_and_strict_where_they_can_be() -> None:
+    tricky = {
+        "type": "object",
+        "properties": {"type": {"type": "string", "enum": ["object"]}, "items": {"type": "array", "items": QUERY}},
+        "required": ["type"],
+    }
+    shut = closed(tricky)
+    assert shut["additionalProperties"] is False
+    assert shut["properties"]["items"]["items"]["additionalProperties"] is False
+    assert set(shut["properties"]) == {"type", "items"} and shut["properties"]["type"] == tricky["properties"]["type"]  # type: ignore[index]
+
+    def strict(schema: dict[str, Any]) -> bool:
+        return bool(chat_body(Request("m", (), schema=schema))["response_format"]["json_schema"]["strict"])
+
+    assert strict(QUERY) and strict(THREE) and not strict(tricky)  # strict wants every property required
