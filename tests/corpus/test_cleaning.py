@@ -49,6 +49,7 @@ def test_normalised_text_is_clean_and_stays_as_it_is(text: str) -> None:
     [
         ("\x1b[31mred\x1b[0m and \x1b]0;title\x07plain", "red and plain"),
         ("  indented first\n    code  here\t x", "indented first\n    code here x"),
+        ("two  spaces here  \n>>> '   spacious   '.rstrip()", "two spaces here\n>>> '   spacious   '.rstrip()"),
         ("e\u0301te\u0301", "été"),
         ("می\u200cخواهم", "می\u200cخواهم"),  # a zero-width non-joiner is spelling
         ("a\u202eb\u200bc\u00add", "abcd"),

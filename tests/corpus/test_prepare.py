@@ -189,3 +189,16 @@ def test_off_means_off_in_yaml(tmp_path: Path) -> None:
         None,
         None,
     )
+
+
+def test_looking_at_settings_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, airgen.corpus; airgen.corpus.load_corpus_settings('python-reference');"
+        "heavy = {'numpy', 'duckdb', 'llama_index', 'tiktoken', 'selectolax', 'pypdf', 'fasttext', 'datasets'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -147,11 +147,16 @@ def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> N
     parquet = read(ParquetReader, tmp_path, path="t.parquet", fields=fields)
     table = read(CsvReader, tmp_path, path="t.csv", fields=fields)
     assert [(row.id, row.title, row.text) for row in parquet] == [(row.id, row.title, row.text) for row in table]
+    (tmp_path / "a[1]*.parquet").write_bytes((tmp_path / "t.parquet").read_bytes())
+    assert read(ParquetReader, tmp_path, path="a[[]1]*.parquet", fields=fields)[5].text == parquet[5].text
     assert (len(parquet), parquet[7].id, parquet[7].text) == (2500, "007", 'text "7", x')
     some = read(ParquetReader, tmp_path, path="t.parquet", fields=fields, where="other % 1000 = 3")
     assert [row.id for row in some] == [
         "003", "001003", "002003"
     ]  # fmt: skip
+    with pytest.raises(CorpusError, match="Permission"):
+        query = f"id IN (SELECT body FROM read_parquet('/elsewhere/other.parquet'))"
+        read(ParquetReader, tmp_path, path="t.parquet", fields=fields, where=query)
     with pytest.raises(CorpusError, match="no column 'wrong'"):
         read(ParquetReader, tmp_path, path="t.parquet", fields={"text": "wrong"})
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")

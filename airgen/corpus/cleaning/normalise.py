@@ -23,6 +23,7 @@ _UNWANTED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CODE = re.compile(r"""^(?:>>>|\.\.\.|[$#|+]) |["'`=]""")
 _BREAKS = re.compile(r"\n{3,}")
 
 
@@ -41,7 +42,7 @@ def _is_clean(text: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    """Line breaks as \\n, at most one blank line in a row, runs of spaces as one except at the start of a line."""
+    """Line breaks as \\n, at most one blank line in a row, runs of spaces as one except in code."""
     if _is_clean(text):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n")
@@ -53,13 +54,15 @@ def normalise(text: str) -> str:
         text = _SURROGATE.sub("\ufffd", text)
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
-    # Indentation carries meaning in code and lists; elsewhere a run of spaces is one space.
+    # Indentation carries meaning in code and lists, and so do spaces between quotes; elsewhere a run is one space.
     rows = []
     for row in text.split("\n"):
         row = row.expandtabs(4)
         body = row.lstrip()
         indent = min(len(row) - len(body), 64)
-        rows.append(" " * indent + " ".join(body.split()) if body else "")
+        if not _CODE.search(body):
+            body = " ".join(body.split())
+        rows.append(" " * indent + body.rstrip() if body else "")
     return _BREAKS.sub("\n\n", "\n".join(rows)).strip()
 
 

@@ -51,6 +51,10 @@ class ParquetReader:
         name = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
         with duckdb.connect(config={"threads": 1, "preserve_insertion_order": True}) as database:
             try:
+                # A corpus's YAML may come from elsewhere: its condition sees this folder and no other.
+                quoted = str(path.parent).replace("'", "''")
+                database.execute(f"SET allowed_directories = ['{quoted}']")
+                database.execute("SET enable_external_access = false")
                 known = {
                     row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {self.table()}", [name]).fetchall()
                 }
