@@ -155,7 +155,7 @@ def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> N
         "003", "001003", "002003"
     ]  # fmt: skip
     with pytest.raises(CorpusError, match="Permission"):
-        query = f"id IN (SELECT body FROM read_parquet('/elsewhere/other.parquet'))"
+        query = "id IN (SELECT body FROM read_parquet('/elsewhere/other.parquet'))"
         read(ParquetReader, tmp_path, path="t.parquet", fields=fields, where=query)
     with pytest.raises(CorpusError, match="no column 'wrong'"):
         read(ParquetReader, tmp_path, path="t.parquet", fields={"text": "wrong"})
