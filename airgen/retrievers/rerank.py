@@ -5,7 +5,8 @@ A re-ranker scores (query, passage) pairs; only the order within one query has a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from airgen.retrievers.batching import token_batches
 from airgen.retrievers.checks import checked_scores
 from airgen.retrievers.embedders import loaded, model_place
 from airgen.retrievers.memo import Memo
+from airgen.retrievers.shortcut import shorten
 
 __all__ = ["CrossEncoder", "DenseReranker", "FlagReranker"]
 
@@ -49,6 +51,7 @@ class CrossEncoder:
         self.name = model
         self._max_length, self._budget = max_length, token_budget
         self._device, self._revision = device, revision
+        self._shortened: bool | None = None
 
     @cached_property
     def _model(self) -> Any:
@@ -94,17 +97,28 @@ class CrossEncoder:
         padding = {"input_ids": model.tokenizer.pad_token_id or 0}
         # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
         left = model.tokenizer.padding_side == "left"
+
+        def inputs(batch: list[int]) -> dict[str, Any]:
+            rows = {name: [encoded[name][place] for place in batch] for name in encoded}
+            arrays = {name: _padded(some, padding.get(name, 0), left) for name, some in rows.items()}
+            return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
         scores = np.zeros(len(pairs), np.float32)
-        with torch.inference_mode():
-            for batch in token_batches(lengths, budget):
-                inputs = {
-                    name: torch.from_numpy(
-                        _padded([encoded[name][place] for place in batch], padding.get(name, 0), left)
-                    )
-                    for name in encoded
-                }
-                logits = model.model(**{name: array.to(device) for name, array in inputs.items()}).logits
+
+        def run(batch: list[int]) -> None:
+            with torch.inference_mode():
+                logits = model.model(**inputs(batch)).logits
                 scores[batch] = model.activation_fn(logits.float()).reshape(-1).cpu().numpy()
+
+        batches = token_batches(lengths, budget)
+        with torch.inference_mode():
+            if self._shortened is None:
+                self._shortened = shorten(model.model, inputs([*batches[0][:1], batches[-1][-1]]))
+        if str(device) == "cpu":
+            _in_parallel(torch, run, batches)
+        else:
+            for batch in batches:
+                run(batch)
         return scores
 
     def describe(self) -> Mapping[str, object]:
@@ -128,6 +142,22 @@ def _is_plain_classifier(model: Any) -> bool:
         and getattr(model.tokenizer, "is_fast", False)
         and not any((getattr(model, "prompts", None) or {}).values())
     )
+
+
+def _in_parallel(torch: Any, run: Callable[[list[int]], None], batches: list[list[int]]) -> None:
+    """Run batches side by side, one thread each: small batches use cores better so than sharing them within one."""
+    threads = min(torch.get_num_threads(), len(batches))
+    if threads < 2:
+        for batch in batches:
+            run(batch)
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(run, batches))
+    finally:
+        torch.set_num_threads(before)
 
 
 def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,23 @@ def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpu
     theirs = library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").predict(pairs)
     assert ours.score(pairs) == pytest.approx(theirs, abs=2e-6)
     assert np.std(theirs) > 0.01  # else anything would be equal
+    assert ours._shortened
     assert ours.score([]).shape == (0,)
+
+
+def test_a_model_that_reads_all_tokens_is_not_shortened(tiny_cross_encoder: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    ours = CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu")
+    pairs = [(QUERIES[0], "cells"), (QUERIES[1], "saturn's rings are mostly particles of ice.")]
+
+    def reading_all(model: Any) -> Any:
+        model.model.bert.pooler.forward = lambda states: states.mean(dim=1)
+        return model
+
+    reading_all(ours._model)
+    theirs = reading_all(library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu"))
+    assert ours.score(pairs) == pytest.approx(theirs.predict(pairs), abs=2e-6)
+    assert ours._shortened is False
 
 
 def test_flag_embedding_gives_the_same_logits(tiny_cross_encoder: Path, corpus: Corpus) -> None:
