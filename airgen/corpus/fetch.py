@@ -24,7 +24,7 @@ from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError
 from airgen.keys import content_key
 
-__all__ = ["fetch", "fetched", "folder_of", "is_fetched"]
+__all__ = ["fetch", "fetched", "folder_of", "is_fetched", "record"]
 
 _MARK = ".airgen-corpus.json"  # written last inside the folder: without it a folder is not a corpus
 
@@ -54,6 +54,16 @@ def fetched(settings: CorpusSettings) -> Path:
     if not is_fetched(settings):
         raise CorpusError(f"corpus {settings.name!r} is not on this machine: airgen corpus fetch {settings.name}")
     return folder
+
+
+def record(settings: CorpusSettings) -> dict[str, str]:
+    """What was fetched: name and sha256 of the archive. Raises CorpusError if it must be fetched first."""
+    try:
+        found: dict[str, str] = json.loads((fetched(settings) / _MARK).read_text(encoding="utf-8"))
+    except ValueError as error:
+        again = f"airgen corpus fetch {settings.name} --force"
+        raise CorpusError(f"corpus {settings.name!r}: its record is damaged: {again}") from error
+    return found
 
 
 def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str], object] = lambda _: None) -> Path:

@@ -1,12 +1,17 @@
-"""From settings to an open reader: where the files lie, fetched or local."""
+"""From settings to an open reader: where the files lie, fetched or local, and whether they are still the same."""
 
 from __future__ import annotations
 
-from airgen.corpus.reading import Place, Reader
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from airgen.corpus.reading import Place, Reader, files
 from airgen.corpus.settings import CorpusSettings
 from airgen.registry import resolve
 
-__all__ = ["open_reader", "place_of"]
+__all__ = ["open_reader", "place_of", "source_digest"]
 
 
 def place_of(settings: CorpusSettings) -> Place:
@@ -26,3 +31,29 @@ def open_reader(settings: CorpusSettings) -> Reader:
     values = {key: value for key, value in settings.reader.items() if key != "kind"}
     opened: Reader = reader(reader.Settings.model_validate(values), place_of(settings))
     return opened
+
+
+def source_digest(settings: CorpusSettings) -> str:
+    """What the text itself is, beside the settings: 32 hex digits that change when a file of the corpus does.
+
+    Of a fetched corpus, its archive's SHA-256; of local files, their names and bytes (which are read once); of a
+    data set on the Hub, its name and revision only, since it is streamed; of Python's reference, the version.
+    Raises CorpusError if the files are not there.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    path = settings.reader.get("path")
+    if settings.fetch is not None and settings.fetch.kind != "hub":
+        from airgen.corpus.fetch import record
+
+        digest.update(json.dumps(record(settings)["sha256"]).encode())
+    elif settings.reader["kind"] == "python-topics":
+        digest.update(f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}".encode())
+    elif settings.fetch is None and isinstance(path, str) and settings.reader["kind"] != "datasets":
+        for file in files(place_of(settings), path):
+            if isinstance(file, Path):
+                with file.open("rb") as stream:
+                    content = hashlib.file_digest(stream, "sha256").hexdigest()
+                digest.update(f"{file.name}\x1f{content}\x1e".encode("utf-8", "surrogateescape"))
+    else:
+        digest.update(json.dumps(settings.reader, sort_keys=True, default=str).encode())
+    return digest.hexdigest()

@@ -17,6 +17,7 @@ from airgen.corpus import archives as archives_module
 from airgen.corpus import prepare
 from airgen.corpus.archives import unpack
 from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
+from airgen.corpus.opening import source_digest
 from airgen.errors import CorpusError
 
 
@@ -169,3 +170,18 @@ def test_an_archive_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "out").mkdir()
     with pytest.raises(CorpusError, match="unpacked; refused"):
         unpack(archive, tmp_path / "out")
+
+
+def test_the_source_digest_follows_the_text(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_bytes(DATA)
+    local = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"})
+    first = source_digest(local)
+    assert source_digest(local) == first
+    (tmp_path / "c.jsonl").write_bytes(DATA + b"\n")
+    assert source_digest(local) != first
+    one, two = (tar(tmp_path / f"{n}.tar.gz", {"data/c.jsonl": DATA + b"\n" * n}) for n in range(2))
+    settings = [made(tmp_path, one), made(tmp_path, two)]
+    for each in settings:
+        fetch(each)
+    assert source_digest(settings[0]) != source_digest(settings[1])
+    assert len(source_digest(corpus(tmp_path, {"kind": "python-topics"}))) == 32
