@@ -38,13 +38,13 @@ $(VENV)/bin/python:
 	$(PIP) --upgrade pip
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
-	$(PIP) --editable '.[embedded,long-doc]'
+	$(PIP) --editable '.[embedded,long-doc,corpus]'
 	touch $@
 
 # torch first and pinned: an unpinned one may bring several GB of CUDA. The --no-deps ones are loaded by the tests to
 # prove that datasets open in them; they pin versions of what is already here, or need a compiler.
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[embedded,long-doc,models,hub,fast,segment,dev]'
+	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,hub,fast,dev]'
 	$(PIP) --no-deps beir air-benchmark
 	touch $@

