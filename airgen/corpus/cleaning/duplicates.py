@@ -20,7 +20,7 @@ from airgen.corpus.settings import NearDuplicateSettings
 
 __all__ = ["DuplicateIds", "ExactDuplicates", "NearDuplicates"]
 
-_RELAX = 64  # batches between two times of giving mapped pages back
+_RELAX = 4  # batches between two times of giving mapped pages back
 
 
 def _hash(text: str) -> bytes:

@@ -94,16 +94,23 @@ class DiskTable:
             values = old_places[index]
             live = values != 0
             self._insert(old_keys[index][live], values[live])
+            self.relax()
+            _release(old_keys, old_places)
         del old_keys, old_places
         for path in old_files:
             path.unlink()
 
     def relax(self) -> None:
         """Give the mapped pages back; they stay in the operating system's cache as long as it likes."""
-        for array in (self._keys, self._places):
-            mapped = getattr(array, "_mmap", None)
-            if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
-                mapped.madvise(mmap.MADV_DONTNEED)
+        _release(self._keys, self._places)
+
+
+def _release(*arrays: NDArray[np.generic]) -> None:
+    """Let go of the pages of mapped arrays; their contents are in the files."""
+    for array in arrays:
+        mapped = getattr(array, "_mmap", None)
+        if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class IdLog:
