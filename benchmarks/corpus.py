@@ -287,9 +287,8 @@ def scale(count: int) -> None:
             make(path, part)
             found = measure("airgen", "whole", path)
             rate = f"{part / found['seconds']:>8,.0f} a CPU second"
-            print(
-                f"{part:>10,} passages: {rate}, peak {found['peak']:.0f} MB ({found['own']:.0f} own), {found['kept']:,.0f} kept"
-            )
+            memory = f"peak {found['peak']:.0f} MB ({found['own']:.0f} MB own at the end)"
+            print(f"{part:>10,} passages: {rate}, {memory}, {found['kept']:,.0f} kept", flush=True)
 
 
 def main() -> None:
