@@ -237,6 +237,23 @@ def test_encrypted_broken_and_absent_zips(tmp_path: Path) -> None:
             read_submission(tmp_path / name)
 
 
+def test_a_bomb_is_given_up_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zip_of(tmp_path / "z.zip", (ENTRY, b"0" * 64_000_000))
+    unpacked = 0
+    read = zipfile.ZipExtFile.read
+
+    def counting(self: zipfile.ZipExtFile, n: int | None = -1) -> bytes:
+        nonlocal unpacked
+        block = read(self, n)
+        unpacked += len(block)
+        return block
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", counting)
+    with pytest.raises(DatasetError, match="unpacks to more than 3,000,000 bytes"):
+        read_submission(path, limits=Limits(entry_bytes=3_000_000))
+    assert 3_000_000 < unpacked < 5_000_000
+
+
 def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
     entries = []
     for i in range(30):
