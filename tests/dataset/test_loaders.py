@@ -113,6 +113,15 @@ def test_verify_warns_of_ids_that_datasets_rewrites(tmp_path: Path, fresh_caches
     assert [(problem.kind, problem.severity) for problem in verify(tmp_path / "d")] == [("date", "warning")] * 2
 
 
+def test_columns_have_their_types_where_nothing_is_known(tmp_path: Path, fresh_caches: Path) -> None:
+    load_dataset = pytest.importorskip("datasets").load_dataset
+    queries = [dataclasses.replace(row, metadata={"style": None}) for row in CONTENT.queries]
+    write_dataset(tmp_path / "d", make_content(queries=queries))
+    loaded = load_dataset(str(tmp_path / "d"), "queries", split="queries")
+    assert loaded.features["metadata"]["style"].dtype == "string"  # without the card's word it would be null
+    assert loaded[0]["metadata"] == {"split": "test", "style": None}
+
+
 def rows_of(loaded: Any) -> dict[str, dict[str, dict[str, float]]]:
     result: dict[str, dict[str, dict[str, float]]] = {}
     for split, rows in loaded.items():
