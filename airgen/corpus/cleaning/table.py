@@ -20,7 +20,7 @@ __all__ = ["WAYS", "DiskTable", "IdLog"]
 
 WAYS = 4  # entries under one key that a lookup returns; more are kept out, the first have the say
 _LOAD = 0.5
-_BLOCK = 1 << 20
+_BLOCK = 1 << 17
 
 Keys = NDArray[np.uint64]
 Places = NDArray[np.int64]
