@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = ["Costs", "array_bytes", "described", "resident_bytes", "single_latencies"]
 
-_MODELS = ("model", "_model", "embedder", "reranker", "first", "retrievers", "systems", "_corpus")
+_MODELS = ("model", "_model", "embedder", "reranker", "_corpus")
 
 
 @dataclass(frozen=True, slots=True)
