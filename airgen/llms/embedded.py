@@ -3,10 +3,11 @@
     backend = EmbeddedBackend("qwen2.5-coder-1.5b")       # after `airgen models fetch qwen2.5-coder-1.5b`
 
 **One answer a request, whatever came before.** A float sum depends on how tokens were grouped into batches, so
-llama.cpp's prefix cache and parallel slots change answers with the order of arrival: of 16 greedy answers of 24
-tokens, 2 changed with the cache and 4 with two slots. Here, with one slot, prompts are computed in blocks of
-`BLOCK` tokens from position 0, and a cached prefix is only ever reused up to a block's edge: every number comes
-out of the same batches as in a fresh process, and most of the prefix is still served from the cache.
+llama.cpp's prefix cache and parallel slots change answers with the order of arrival: of 8 greedy answers of 24
+tokens, 2 changed with the cache, and 1 or 2 with two slots. Here calls are computed one at a time, prompts in blocks
+of `BLOCK` tokens from position 0, and a cached prefix is only ever reused up to a block's edge: every number comes
+out of the same batches as in a fresh process, and most of the prefix is still served from the cache. Several slots
+keep the prefixes of several prompts, for calls about different documents that take turns.
 
 **Text is text.** Message contents are tokenised without special tokens: a document that holds `<|im_end|>` cannot
 end its message.
@@ -45,9 +46,9 @@ class EmbeddedBackend:
     """Chat with a GGUF model; loads at the first call, then answers one call at a time.
 
     model: a name of `airgen models list`. path: a GGUF file instead. threads: computing threads, all cores of this
-    process by default. context: the most tokens of a prompt and its answer together. slots: calls computed together;
-    above 1, throughput rises a little and answers depend on what they were computed with. Raises ModelError where
-    the model was not fetched, MissingExtra without xllamacpp.
+    process by default. context: the most tokens of a prompt and its answer together. slots: how many callers take
+    turns; the prefixes of one prompt more are kept, and each takes memory for `context` tokens (230 MB for 8,192 of
+    the default model). Raises ModelError where the model was not fetched, MissingExtra without xllamacpp.
     """
 
     def __init__(
@@ -64,14 +65,15 @@ class EmbeddedBackend:
 
             path = _gguf(fetched(model))
         self.model, self._path = model, path
-        self._threads, self._context, self._slots = threads or _cores(), context, max(1, slots)
-        self._workers = ThreadPoolExecutor(self._slots, thread_name_prefix="airgen-llama")
+        self._threads, self._context, self._slots = threads or _cores(), context, min(max(1, slots), 7) + 1
+        self._workers = ThreadPoolExecutor(1, thread_name_prefix="airgen-llama")
         self._loading = asyncio.Lock()
         self._server: Any = None
         self._secret = secrets.token_hex(16)
         self._frames: dict[tuple[str, ...], list[str]] = {}
         self._framed: dict[str, list[int]] = {}
-        self._held: list[int] = []
+        # What each slot holds, the least recently used slot first.
+        self._held: dict[int, list[int]] = {slot: [] for slot in range(self._slots)}
 
     async def send(self, request: Request) -> Reply:
         """Answer one request. Raises Refused for a prompt longer than the context, LlmError for another model."""
@@ -96,8 +98,8 @@ class EmbeddedBackend:
         params.model.path = str(self._path)
         params.n_ctx = self._context * self._slots
         params.n_parallel = self._slots
-        # One slot: batches of one block, so that each block is computed alone, wherever a prompt starts.
-        params.n_batch = params.n_ubatch = BLOCK if self._slots == 1 else 512
+        params.n_batch = params.n_ubatch = BLOCK  # each block is computed alone, wherever a prompt starts
+        params.kv_unified = False
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
         params.cache_ram_mib = 0  # the server's own cache of old prompts would reuse them off the blocks' edges
         params.n_ctx_checkpoints = 0
@@ -114,38 +116,33 @@ class EmbeddedBackend:
         body = _parameters(request)
         if len(tokens) >= self._context:
             raise Refused("context_length", f"{len(tokens)} tokens, the context holds {self._context}")
-        if self._slots == 1:
-            body["cache_prompt"] = self._align(tokens)
-        payload = self._complete({**body, "prompt": tokens})
+        slot, keep = self._align(tokens)
+        payload = self._complete(slot, {**body, "prompt": tokens, "cache_prompt": keep > 0})
+        self._held[slot] = tokens
         # A text completion differs from a chat completion in where the text stands.
         choice = payload["choices"][0]
         return chat_reply({**payload, "choices": [{**choice, "message": {"content": choice.get("text", "")}}]})
 
-    def _align(self, tokens: list[int]) -> bool:
-        """Cut what the slot holds to whole blocks that `tokens` begins with; whether any are left to reuse."""
-        common = 0
-        for held, wanted in zip(self._held, tokens, strict=False):
-            if held != wanted:
-                break
-            common += 1
-        keep = min(common, len(tokens) - 1) // BLOCK * BLOCK
+    def _align(self, tokens: list[int]) -> tuple[int, int]:
+        """The slot to use, cut to whole blocks that `tokens` begins with, and how many tokens of it are kept."""
+        kept = {slot: min(_common(held, tokens), len(tokens) - 1) // BLOCK * BLOCK for slot, held in self._held.items()}
+        slot = max(kept, key=lambda slot: kept[slot])  # of equals the least recently used
+        keep = kept[slot]
         if keep:
             # One token that differs from the prompt's next: the server then forgets all behind `keep`, and the
             # prompt's own computation starts exactly there.
-            other = (tokens[keep] + 1) % 1000
-            self._held = []
-            self._complete({"prompt": [*tokens[:keep], other], "max_tokens": 1, "temperature": 0, "cache_prompt": True})
-        self._held = tokens
-        return keep > 0
+            prompt = [*tokens[:keep], (tokens[keep] + 1) % 1000]
+            self._complete(slot, {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_prompt": True})
+        return slot, keep
 
-    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _complete(self, slot: int, body: dict[str, Any]) -> dict[str, Any]:
+        self._held.pop(slot)
+        self._held[slot] = []  # until the caller knows better; the slot is now the last used one
         try:
-            payload = self._server.handle_completions(body)
+            payload = self._server.handle_completions({**body, "id_slot": slot})
         except (RuntimeError, ValueError) as error:
-            self._held = []
             raise Retry("llama", detail=str(error)) from error
         if not isinstance(payload, dict) or "choices" not in payload:
-            self._held = []
             problem = payload.get("error", {}) if isinstance(payload, dict) else {}
             words = str(problem.get("message", payload))
             if problem.get("type") == "exceed_context_size_error":
@@ -194,6 +191,14 @@ class EmbeddedBackend:
         except (urllib.error.URLError, OSError, ValueError) as error:
             raise Retry("llama", detail=f"{path}: {error}") from error
         return payload
+
+
+def _common(held: Sequence[int], wanted: Sequence[int]) -> int:
+    """How many tokens the two begin with together."""
+    for i, (one, other) in enumerate(zip(held, wanted, strict=False)):
+        if one != other:
+            return i
+    return min(len(held), len(wanted))
 
 
 def _parameters(request: Request) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture(scope="module")
 def backend(loop: asyncio.AbstractEventLoop) -> Iterator[EmbeddedBackend]:
     try:
-        backend = EmbeddedBackend(MODEL, context=2048)
+        backend = EmbeddedBackend(MODEL, context=2048, slots=2)
     except ModelError as error:
         pytest.skip(str(error))
     yield backend
