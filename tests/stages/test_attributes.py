@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from airgen.settings import GenerationSettings, Pipeline
+from airgen.stages.attributes import draw, query_attributes
+from airgen.yamls import parse_yaml
+
+# 99.9 % quantiles of the chi-squared distribution, by degrees of freedom.
+CRITICAL = {1: 10.83, 2: 13.82, 3: 16.27, 6: 22.46}
+
+
+def chi_squared(counts: Counter[str], ratios: dict[str, float]) -> float:
+    total, whole = sum(counts.values()), sum(ratios.values())
+    return sum((counts[name] - total * ratio / whole) ** 2 / (total * ratio / whole) for name, ratio in ratios.items())
+
+
+@pytest.mark.parametrize("name", ["lengths", "types", "information", "styles"])
+def test_ten_thousand_draws_keep_the_papers_ratios(name: str) -> None:
+    ratios: dict[str, float] = getattr(GenerationSettings(), name)
+    counts = Counter(draw(ratios, f"item-{number}", name) for number in range(10_000))
+    assert chi_squared(counts, ratios) < CRITICAL[len(ratios) - 1]
+
+
+def test_the_joint_draw_keeps_types_and_the_lengths_of_what_is_not_a_claim() -> None:
+    settings = GenerationSettings()
+    drawn = [query_attributes(settings, f"item-{number}") for number in range(10_000)]
+    assert chi_squared(Counter(kind for _, kind, _ in drawn), settings.types) < CRITICAL[2]
+    free = Counter(length for length, kind, _ in drawn if kind != "claim")
+    assert chi_squared(free, settings.lengths) < CRITICAL[3]
+    claims = Counter(length for length, kind, _ in drawn if kind == "claim")
+    assert set(claims) == {"10to20", "ge20"}  # a short claim is ambiguous (A.2.1)
+    assert chi_squared(claims, {"10to20": 2, "ge20": 1}) < CRITICAL[1]
+
+
+def test_a_draw_depends_on_its_key_alone() -> None:
+    settings = GenerationSettings()
+    once = [query_attributes(settings, f"k{number}") for number in range(50)]
+    assert once == [query_attributes(settings, f"k{number}") for number in range(50)]
+    assert len(set(once)) > 10
+
+
+def test_long_doc_draws_no_problem() -> None:
+    text = "name: a\ntask: long-doc\ncorpus: c\ntarget: 1\nllm: {backend: scripted}\n"
+    settings = parse_yaml(text, Pipeline).generation
+    assert {query_attributes(settings, f"k{number}")[1] for number in range(500)} == {"question", "claim"}
+
+
+def test_a_ratio_of_zero_is_never_drawn() -> None:
+    assert {draw({"a": 0, "b": 1}, number) for number in range(200)} == {"b"}

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.stages import checks
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "good"),
+    [
+        ("one two three four", "lt5", True), ("one two three four five", "lt5", False),
+        ("one two three four five six seven eight nine", "lt10", True), (" ".join("w" * 10), "lt10", False),
+        (" ".join("w" * 10), "10to20", True), (" ".join("w" * 20), "10to20", True),
+        (" ".join("w" * 21), "10to20", False),
+        (" ".join("w" * 19), "ge20", False), (" ".join("w" * 20), "ge20", True),
+        ("", "lt5", False),
+    ],
+)  # fmt: skip
+def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> None:
+    assert (checks.wrong_length(text, length, "en") is None) == good
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("what does the document say of bees", True), ("according to the text, who won", True),
+     ("This passage is about bees", True),
+     ("the author of the theory", True), ("how do I document my code", False), ("text classification methods", False),
+     ("which passage leads to the tomb", False), ("section 12 of the act", False)],
+)  # fmt: skip
+def test_references_to_the_document(text: str, found: bool) -> None:
+    assert (checks.self_reference(text) is not None) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "good"),
+    [("wie alt ist das Haus", "de", True), ("这座房子有多老", "zh", True),
+     ("how old is it", "zh", False), ("这座房子", "en", False),
+     ("Python の例外処理", "ja", True), ("كم عمر هذا البيت", "ar", True), ("कितना पुराना", "hi", True),
+     ("বাড়িটি কত পুরানো", "bn", True),
+     ("이 집은 얼마나 오래", "ko", True), ("сколько лет дому", "ru", True), ("1234 ?!", "en", False)],
+)  # fmt: skip
+def test_scripts(text: str, language: str, good: bool) -> None:
+    assert (checks.wrong_script(text, language) is None) == good
+
+
+@given(WORDS, WORDS)
+def test_longest_common_run_against_brute_force(left: list[str], right: list[str]) -> None:
+    def runs(words: list[str]) -> set[tuple[str, ...]]:
+        return {tuple(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+
+    expected = max((len(run) for run in runs(left) & runs(right)), default=0)
+    assert checks.longest_common_run(left, right) == expected == checks.longest_common_run(right, left)
+
+
+def test_copies() -> None:
+    document = "The quick brown fox jumps over the lazy dog near the river bank."
+    assert checks.copied("why does the quick brown fox jump", document, "en", 4) is None
+    assert "5 words in a row" in (checks.copied("The QUICK brown fox jumps high", document, "en", 4) or "")
+
+
+def test_overlap_counts_distinct_words() -> None:
+    assert checks.overlap("bees bees honey frost", "Honey is made by bees.", "en") == pytest.approx(2 / 3)
+    assert checks.overlap("", "anything", "en") == 0.0
+
+
+def test_near_duplicates() -> None:
+    assert checks.duplicates("How do bees make honey?", "how do bees make honey", "en")
+    assert not checks.duplicates("how do bees make honey", "how do wasps build nests", "en")
+    assert not checks.duplicates("", "", "en")
