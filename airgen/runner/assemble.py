@@ -77,8 +77,22 @@ def _info(pipeline: Pipeline, corpus: CorpusSettings) -> DatasetInfo:
         name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
         source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
         seed=pipeline.seed, splits=dict(pipeline.export.splits), source=corpus.source,
-        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
+        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer, levels=_levels(pipeline),
     )  # fmt: skip
+
+
+def _levels(pipeline: Pipeline) -> dict[int, str]:
+    """What a level means where it is not Table 8's wording: a small judge's probability of Yes, cut in four."""
+    judge = pipeline.control.judge
+    if judge.kind == "levels":
+        return {}
+    threshold, middle = judge.threshold, (1 + judge.threshold) / 2
+    return {
+        0: f"probability of Yes below {threshold / 2:.2f}",
+        1: f"probability of Yes from {threshold / 2:.2f} to {threshold:.2f}",
+        2: f"probability of Yes from {threshold:.2f} to {middle:.2f}",
+        3: f"probability of Yes from {middle:.2f}",
+    }
 
 
 def _corpus(
