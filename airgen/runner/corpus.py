@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TypeVar
 
 from airgen.corpus import prepare
+from airgen.corpus.opening import source_digest
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.keys import fingerprint
@@ -24,8 +25,9 @@ T = TypeVar("T")
 
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
-    """What the passages depend on: the corpus's settings and the task."""
-    return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=settings.model_dump(mode="json"))
+    """What the passages depend on: the source's text, the corpus's settings, and the task."""
+    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"})
+    return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
 
 
 def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: str, display: Display) -> int:

@@ -113,7 +113,6 @@ def test_a_new_document_leaves_paid_answers_of_the_old_ones(run: Run, folder: Pa
     extra = {"id": "doc-new", "title": "New", "text": "A document that was added later, on tides and lanterns alike."}
     with (folder / "small.jsonl").open("a", encoding="utf-8") as out:
         out.write(json.dumps(extra) + "\n")
-    (folder / "small.yaml").write_text((folder / "small.yaml").read_text() + "notes: grown\n")
     second = run()
     assert {row["title"] for row in rows(second.directory / "dataset" / "corpus.jsonl")} >= {"New"}
     asked = sum(second.usage.get(stage, {}).get("calls", 0) for stage in ("character", "scenario", "query", "rewrite"))
