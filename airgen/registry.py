@@ -17,6 +17,7 @@ __all__ = ["REGISTRY", "closest", "load_extra", "names", "resolve"]
 REGISTRY: dict[str, dict[str, str]] = {
     "llm": {
         "openai": "airgen.llms.openai:OpenAIBackend",
+        "batch": "airgen.llms.batch:BatchBackend",
         "embedded": "airgen.llms.embedded:EmbeddedBackend",
         "scripted": "airgen.llms.scripted:ScriptedBackend",
     },

@@ -77,7 +77,8 @@ class LlmSettings(Settings):
     def _offline_defaults(cls, value: Any) -> Any:
         models = {"embedded": "qwen2.5-coder-1.5b", "scripted": "scripted"}
         if isinstance(value, dict) and value.get("backend") in models:
-            few = {"concurrency": 1} if value["backend"] == "embedded" else {}  # one slot: no dependence on order
+            # One call at a time, and no hurry: a time-out would count the wait for the call before.
+            few = {"concurrency": 1, "timeout_seconds": 3600.0} if value["backend"] == "embedded" else {}
             return {"model": models[str(value["backend"])], **few, **value}
         return value
 

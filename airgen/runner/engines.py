@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from airgen.llms.base import Backend, Reply, Request
+from airgen.llms.batch import DAY
 from airgen.llms.engine import Engine
 from airgen.llms.prices import Price, price
 from airgen.registry import resolve
 from airgen.settings import LlmSettings, Pipeline
 from airgen.store import Store
 
-__all__ = ["make_backend", "make_engine"]
+__all__ = ["make_backend", "make_engine", "workers_of"]
+
+BATCH_WORKERS = 50_000  # what one batch file of OpenAI's may hold
 
 
 class Router:
@@ -30,8 +34,8 @@ class Router:
             await backend.close()
 
 
-def make_backend(llm: LlmSettings) -> Backend:
-    """The backend of one LLM. Raises SettingsError where its key is not in the environment."""
+def make_backend(llm: LlmSettings, folder: Path) -> Backend:
+    """The backend of one LLM; batches keep their state in `folder`. Raises SettingsError where its key is not set."""
     made: Backend
     if llm.backend == "scripted":
         made = resolve("llm", "scripted")(faults=llm.faults, latency=llm.latency)
@@ -39,8 +43,16 @@ def make_backend(llm: LlmSettings) -> Backend:
         made = resolve("llm", "embedded")(llm.model, slots=llm.concurrency, threads=llm.threads)
     else:
         url = {} if llm.base_url is None else {"base_url": llm.base_url}
-        made = resolve("llm", "openai")(**url, api_key_env=llm.api_key_env)
+        if llm.mode == "batch":
+            made = resolve("llm", "batch")(folder=folder, **url, api_key_env=llm.api_key_env)
+        else:
+            made = resolve("llm", "openai")(**url, api_key_env=llm.api_key_env)
     return made
+
+
+def workers_of(llm: LlmSettings) -> int:
+    """How many items are worked on at a time: in batch mode all, so that a whole stage goes into one batch."""
+    return BATCH_WORKERS if llm.mode == "batch" else llm.concurrency
 
 
 def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, retry_failed: bool) -> Engine:
@@ -49,7 +61,7 @@ def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, r
     if pipeline.control.judge.llm is not None:
         llms.append(pipeline.control.judge.llm)
     by_model = {(llm.endpoint, llm.model): llm for llm in llms}
-    backend = Router({where: make_backend(llm) for where, llm in by_model.items()})
+    backend = Router({where: make_backend(llm, store.path.parent / "batches") for where, llm in by_model.items()})
     first = pipeline.llm
     (spent,) = store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer")[0]
 
@@ -57,12 +69,14 @@ def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, r
         llm = next(llm for llm in llms if llm.model == model)
         if llm.backend != "openai" and model not in llm.prices:
             return Price(0.0, 0.0, 0.0)
-        return price(model, llm.prices, llm.base_url or "")
+        found = price(model, llm.prices, llm.base_url or "")
+        return found.halved() if found is not None and llm.mode == "batch" else found
 
+    batch = first.mode == "batch"
     return Engine(
-        backend, store,
-        concurrency=first.concurrency, budget_usd=budget_usd if budget_usd is not None else first.budget_usd,
+        backend, store, adaptive=not batch,
+        concurrency=workers_of(first), budget_usd=budget_usd if budget_usd is not None else first.budget_usd,
         spent_usd=float(spent), price=price_of, requests_per_minute=first.requests_per_minute,
         tokens_per_minute=first.tokens_per_minute, max_failures=first.max_failures, retry_failed=retry_failed,
-        max_retries=first.retries, timeout=first.timeout_seconds,
+        max_retries=first.retries, timeout=DAY if batch else first.timeout_seconds,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from airgen.records import Sample
 from airgen.runner.assemble import assemble
 from airgen.runner.control import control
 from airgen.runner.corpus import corpus_fingerprint, load_corpus
-from airgen.runner.engines import make_engine
+from airgen.runner.engines import make_engine, workers_of
 from airgen.runner.generate import Accepted, accepted_so_far, generate
 from airgen.runner.progress import Display, read_status
 from airgen.settings import Pipeline, load_pipeline
@@ -138,7 +138,7 @@ class Job:
         self, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
     ) -> tuple[Accepted, dict[str, Any]]:
         engine = make_engine(self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed)
-        workers = self.pipeline.llm.concurrency
+        workers = workers_of(self.pipeline.llm)
         async with engine:
             with _interruptible(engine) as stopping:
                 tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, engine, self._meaning())

@@ -65,7 +65,8 @@ def evaluate_systems(job: Job, display: Display) -> list[dict[str, Any]]:
     measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP"]
     with display.stage("evaluation", len(systems)) as bar:
         results = evaluate(
-            job.dataset, systems, job.directory / "evaluation", split=settings.split, measures=measures, folder=path.parent,
+            job.dataset, systems, job.directory / "evaluation", split=settings.split, measures=measures,
+            folder=path.parent,
             progress=lambda name: bar.advance(note=str(name)),
         )  # fmt: skip
     return [{"system": one.name, **one.means} for one in results]
