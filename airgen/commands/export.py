@@ -17,6 +17,7 @@ def export(
     pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that was run.")],
     out: Annotated[Path | None, typer.Option(help="The directory to write; the job's own if not given.")] = None,
     without: Annotated[list[str] | None, typer.Option(help="Leave out `control` or `negatives` (Table 5).")] = None,
+    layout: Annotated[str | None, typer.Option(help="Another layout of the finished dataset: trec, air-bench.")] = None,
     runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print counts as JSON.")] = False,
 ) -> None:
@@ -37,6 +38,14 @@ def export(
     if without and out is None:
         raise UsageError("--without needs --out: the job's own dataset is the complete one")
     job = Job(pipeline, runs)
+    if layout is not None:
+        from airgen.dataset.layouts import export_layout
+
+        if out is None or without:
+            raise UsageError("--layout needs --out, and writes the finished dataset: it takes no --without")
+        export_layout(job.dataset, layout, out)
+        typer.echo(json.dumps({"directory": str(out), "layout": layout}) if as_json else f"{out}: {layout}")
+        return
     directory = out or job.dataset
     with job.open_store() as store:
         manifest = job.export(store, job.accepted(store), directory, without or ())
