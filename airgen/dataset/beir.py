@@ -158,9 +158,20 @@ class BeirDataset:
                 return path
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 
+    def _qrels_files(self, split: str) -> list[Path]:
+        """The files of a split; of `all`, where no split has that name, those of every split."""
+        if split == "all" and "all" not in self.splits:
+            return [self.qrels_file(one) for one in self.splits]
+        return [self.qrels_file(split)]
+
     def qrels(self, split: str = "test") -> Qrels:
-        """The labels of one split. Raises DatasetError for an unknown split or a bad line."""
-        return read_qrels(self.qrels_file(split))
+        """The labels of one split, or of `all`. Raises DatasetError for an unknown split or a bad line."""
+        found = [read_qrels(path) for path in self._qrels_files(split)]
+        labels: Labels = {}
+        for one in found:
+            for query, of_query in one.labels.items():
+                labels.setdefault(query, {}).update(of_query)
+        return Qrels(labels, sum(one.repeated for one in found))
 
     def digest(self, split: str = "test") -> str:
         """SHA-256 of the decompressed corpus, queries and qrels of the split: all that a score depends on."""
@@ -168,7 +179,7 @@ class BeirDataset:
         for name, path in (
             ("corpus", self.file("corpus")),
             ("queries", self.file("queries")),
-            ("qrels", self.qrels_file(split)),
+            *(("qrels", path) for path in self._qrels_files(split)),
         ):
             total.update(f"{name} {_sha256(path)}\n".encode())
         return total.hexdigest()

@@ -162,3 +162,14 @@ def test_the_reader_knows_neither_stores_nor_stages():
     tree = ast.parse(Path(module.__file__).read_text("utf-8"))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name for name in imported if name.startswith("airgen")} <= {"airgen.errors", "airgen.registry"}
+
+
+def test_all_stands_for_every_split(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "x"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "x"}\n{"_id": "q2", "text": "y"}\n')
+    for split, query in (("dev", "q1"), ("test", "q2")):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{query}\td\t1\n")
+    dataset = BeirDataset.open(tmp_path)
+    assert dataset.qrels("all").labels == {"q1": {"d": 1}, "q2": {"d": 1}}
+    assert len({dataset.digest(split) for split in ("all", "dev", "test")}) == 3
