@@ -26,7 +26,7 @@ from typing import Any
 from airgen.errors import DatasetError
 from airgen.registry import closest
 
-__all__ = ["BeirDataset", "BeirPassage", "BeirQuery", "Qrels", "read_qrels"]
+__all__ = ["BeirDataset", "BeirPassage", "BeirQuery", "Qrels", "numbered_lines", "read_qrels"]
 
 Labels = dict[str, dict[str, float]]
 
@@ -219,7 +219,7 @@ def _jsonl_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
 
 def _column_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
     first = True
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         # Tabs first: ids may hold spaces. TREC's own qrels are separated by any white space.
         cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
@@ -270,7 +270,7 @@ def _text(row: Mapping[str, Any], name: str, where: str, missing: str | None = N
 
 
 def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
@@ -281,7 +281,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, row
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not blank, without line ends and byte order mark."""
     try:
         with _open(path) as stream:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.dataset.beir import numbered_lines
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
 
@@ -154,7 +155,7 @@ def read_run(path: str | Path) -> Run:
     found: dict[str, dict[str, float]] = {}
     unsorted: set[str] = set()
     last: dict[str, float] = {}
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         cells = line.split("\t") if line.count("\t") == 5 else line.split()
         if len(cells) != 6:
@@ -204,21 +205,6 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
             )
             stream.write("".join(lines).encode("utf-8"))
     fresh.replace(path)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            for number, raw in enumerate(stream, 1):
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if line and not line.isspace():
-                    yield number, line
-    except FileNotFoundError as error:
-        raise DatasetError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: not UTF-8 ({error.reason})") from error
-    except (OSError, EOFError) as error:
-        raise DatasetError(f"{path}: cannot be read ({error})") from error
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
