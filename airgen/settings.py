@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from airgen.errors import SettingsError
 from airgen.yamls import load_yaml
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "JudgeSettings",
     "LlmSettings",
     "MeaningSettings",
+    "OneJudge",
     "Pipeline",
     "RecallSettings",
     "Thresholds",
@@ -60,6 +62,7 @@ class LlmSettings(Settings):
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=1024, ge=1)
     mode: Literal["live", "batch"] = "live"
+    batch_poll_seconds: float = Field(default=30.0, gt=0)  # mode batch: between two looks at a batch that is out
     concurrency: int = Field(default=64, ge=1, le=4096)
     budget_usd: float | None = Field(default=None, ge=0)
     requests_per_minute: int | None = Field(default=None, ge=1)
@@ -178,15 +181,59 @@ class Thresholds(Settings):
     other: int = Field(default=10, ge=1)
 
 
-class JudgeSettings(Settings):
-    """The LLM as labeler (appendix A.3, Table 8), or a small model's yes/no probability."""
+_JUDGE_PROMPTS = {"levels": "judge", "yes-no": "small/judge_yes_no", "rubric": "judge_rubric"}
 
-    prompt: str = "judge"
-    kind: Literal["levels", "yes-no"] = "levels"
-    relevant_from: int = Field(default=2, ge=1, le=3)
+
+class OneJudge(Settings):
+    """A prompt, how its answers are read, and who is asked (appendix A.3, Table 8).
+
+    `levels`: the answer is one number. `yes-no`: the probability of Yes is read from the first token, for small
+    models. `rubric`: a reason, then the number.
+    """
+
+    kind: Literal["levels", "yes-no", "rubric"] = "levels"
+    prompt: str = ""  # the kind's own, where none is named
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
     temperature: float = Field(default=0.0, ge=0, le=2)
     llm: LlmSettings | None = None  # another model than the generator
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prompt_of_the_kind(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not value.get("prompt"):
+            return {**value, "prompt": _JUDGE_PROMPTS.get(str(value.get("kind", "levels")), "judge")}
+        return value
+
+
+class JudgeSettings(OneJudge):
+    """The LLM as labeler: one judge, or a panel of several with a vote.
+
+    `relevant_from` cuts the levels. `calibration` names the coefficients of a combined judge: a shipped name, or a
+    JSON file that `airgen calibrate combined --save` wrote, beside the pipeline.
+    """
+
+    relevant_from: int = Field(default=2, ge=1, le=3)
+    panel: list[OneJudge] = []
+    calibration: str | None = None
+
+    @property
+    def members(self) -> list[OneJudge]:
+        """The judges that are asked: the panel, or this one."""
+        return list(self.panel) or [self]
+
+    @property
+    def llms(self) -> list[LlmSettings]:
+        """The models that judges bring along, besides the generator."""
+        return [member.llm for member in self.members if member.llm is not None]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_panel_judges_alone(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("panel"):
+            own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "calibration"} & set(value))
+            if own:
+                raise ValueError(f"{own[0]}: with a panel, this stands in each of its judges")
+        return value
 
 
 class ControlSettings(Settings):
@@ -282,5 +329,11 @@ def load_pipeline(path: Path) -> Pipeline:
 
 
 def secret(name: str | None) -> str | None:
-    """The value of an environment variable that holds a key, or None. The only reader of os.environ for settings."""
-    return os.environ.get(name) if name else None
+    """The key in an environment variable, stripped, or None where it is not set. The only reader of keys.
+
+    Raises SettingsError, which never shows the value, where it is not one line of ASCII and could not be a header.
+    """
+    key = os.environ.get(name, "").strip() if name else ""
+    if key and not (key.isascii() and key.isprintable()):
+        raise SettingsError([f"the value of the environment variable {name} is not one line of ASCII"])
+    return key or None

@@ -147,7 +147,7 @@ def _ask_llm(
             asked = (judge_pair(tools, queries[query], texts[passage]) for query, passage in pairs)
             for pair, found in zip(pairs, await asyncio.gather(*asked), strict=True):
                 if not isinstance(found, Refusal):
-                    ledger.add(pair, float(found[0] >= cut))
+                    ledger.add(pair, float(found.level >= cut))
 
     store = Store.open(out / "answers.duckdb")
     try:

@@ -84,7 +84,7 @@ def _info(pipeline: Pipeline, corpus: CorpusSettings) -> DatasetInfo:
 def _levels(pipeline: Pipeline) -> dict[int, str]:
     """What a level means where it is not Table 8's wording: a small judge's probability of Yes, cut in four."""
     judge = pipeline.control.judge
-    if judge.kind == "levels":
+    if judge.panel or judge.kind != "yes-no":
         return {}
     threshold, middle = judge.threshold, (1 + judge.threshold) / 2
     return {
@@ -159,16 +159,13 @@ def _provenance(pipeline: Pipeline, prompts: PromptSet) -> list[ModelUse]:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
     uses.append(ModelUse("recall", _model_name(pipeline.control.recall.model)))
     uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
-    judge = pipeline.control.judge
-    prompt = prompts.get(judge.prompt)
-    how = (
-        "judge (four levels)"
-        if judge.kind == "levels"
-        else f"judge (probability of Yes, relevant from {judge.threshold})"
-    )
-    uses.append(
-        ModelUse(how, (judge.llm or pipeline.llm).model, prompt.name, _version(prompt.version, prompt.fingerprint))
-    )
+    for judge in pipeline.control.judge.members:
+        prompt = prompts.get(judge.prompt)
+        how = {"levels": "four levels", "rubric": "a reason and four levels"}.get(
+            judge.kind, f"probability of Yes, relevant from {judge.threshold}"
+        )
+        model = (judge.llm or pipeline.llm).model
+        uses.append(ModelUse(f"judge ({how})", model, prompt.name, _version(prompt.version, prompt.fingerprint)))
     return uses
 
 

@@ -20,7 +20,7 @@ from airgen.runner.generate import Accepted, drive
 from airgen.runner.progress import Display
 from airgen.stages.base import Refusal, Tools, skip
 from airgen.stages.control import Pair, decide, pairs_to_judge, prelabel_rows, recall_rows
-from airgen.stages.judge import judge_pair
+from airgen.stages.judge import judge_name, judge_pair
 from airgen.store import Store
 
 __all__ = ["control"]
@@ -192,9 +192,8 @@ async def _judge(
         key = lineage.final.key
         pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], settings.thresholds)
     # A prompt's first part decides which calls stand next to each other, so that a prefix cache serves them.
-    pairs.sort(
-        key=(lambda pair: (pair.id, pair.query)) if settings.judge.kind == "yes-no" else (lambda pair: pair.query)
-    )
+    query_first = settings.judge.members[0].kind == "levels"
+    pairs.sort(key=lambda pair: (pair.query, pair.id) if query_first else (pair.id, pair.query))
     done = {key for (key,) in store.query("SELECT key FROM judgment WHERE fingerprint = ?", [fp])}
     failed = {
         key for (key,) in store.query("SELECT parent FROM skip WHERE stage = 'judgment' AND fingerprint = ?", [fp])
@@ -212,9 +211,8 @@ async def _judge(
                 parent = f"{pair.query}/{pair.id}"
                 await store.commit([skip("judgment", parent, tools, found.reason, found.detail)])
             else:
-                level, probability = found
-                judge = settings.judge.prompt
-                await store.commit([Judgment(key_of(pair), pair.query, fp, 0, pair.id, level, probability, judge)])
+                key, said = key_of(pair), (found.level, found.probability, judge_name(tools.pipeline), found.reason)
+                await store.commit([Judgment(key, pair.query, fp, 0, pair.id, *said)])
             bar.advance()
 
         await drive(pending, one, workers)

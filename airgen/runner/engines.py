@@ -44,7 +44,9 @@ def make_backend(llm: LlmSettings, folder: Path) -> Backend:
     else:
         url = {} if llm.base_url is None else {"base_url": llm.base_url}
         if llm.mode == "batch":
-            made = resolve("llm", "batch")(folder=folder, **url, api_key_env=llm.api_key_env)
+            poll = llm.batch_poll_seconds
+            times = {"poll": poll, "gather": min(2.0, poll)}
+            made = resolve("llm", "batch")(folder=folder, **url, api_key_env=llm.api_key_env, **times)
         else:
             made = resolve("llm", "openai")(**url, api_key_env=llm.api_key_env)
     return made
@@ -57,9 +59,7 @@ def workers_of(llm: LlmSettings) -> int:
 
 def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, retry_failed: bool) -> Engine:
     """One engine, one budget, for the generator and the judge."""
-    llms = [pipeline.llm]
-    if pipeline.control.judge.llm is not None:
-        llms.append(pipeline.control.judge.llm)
+    llms = [pipeline.llm, *pipeline.control.judge.llms]
     by_model = {(llm.endpoint, llm.model): llm for llm in llms}
     backend = Router({where: make_backend(llm, store.path.parent / "batches") for where, llm in by_model.items()})
     first = pipeline.llm

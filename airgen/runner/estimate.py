@@ -39,6 +39,7 @@ ANSWERS = {
     "hard_negative": (140, 1.1),  # a document; times their number
     "judgment": (1, 1.0),
 }
+RUBRIC = 60  # answer tokens of a judge that gives a reason
 
 
 @dataclass(frozen=True)
@@ -83,19 +84,22 @@ def estimate(job: Job) -> Estimate:
     negatives = sum(generation.hard_negatives) / 2
     judge = pipeline.control.judge
     prompt = {name: job.prompts.get(prompt_name(pipeline, name)) for name in ANSWERS if name != "judgment"}
-    judging = job.prompts.get(judge.prompt)
     work: dict[str, tuple[float, Prompt, LlmSettings]] = {
         "character": (samples, prompt["character"], pipeline.llm),
         "scenario": (samples, prompt["scenario"], pipeline.llm),
         "query": (samples, prompt["query"], pipeline.llm),
         "rewrite": (queries * generation.rewrites, prompt["rewrite"], pipeline.llm),
         "hard_negative": (pipeline.target if negatives else 0, prompt["hard_negative"], pipeline.llm),
-        "judgment": (queries + pipeline.target * seen.get("pairs", PAIRS), judging, judge.llm or pipeline.llm),
     }
+    for place, one in enumerate(judge.members):
+        pairs = queries + pipeline.target * seen.get("pairs", PAIRS)
+        name = "judgment" if place == 0 else f"judgment {place + 1}"
+        work[name] = (pairs, job.prompts.get(one.prompt), one.llm or pipeline.llm)
     stages, warnings = [], []
     for name, (count, template, llm) in work.items():
         words: float
-        words, tries = ANSWERS[name]
+        words, tries = ANSWERS[name.partition(" ")[0]]
+        words = RUBRIC if template.schema and name.startswith("judgment") else words
         words *= max(negatives, 1) if name == "hard_negative" else 1
         words, tries = seen.get(f"{name} tokens", words), seen.get(f"{name} tries", tries)
         calls = round(count * tries)

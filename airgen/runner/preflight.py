@@ -26,9 +26,10 @@ def preflight(job: Job) -> list[str]:
             problems.extend(str(error).splitlines())
 
     pipeline, control = job.pipeline, job.pipeline.control
-    for stage in [pipeline.llm, *([control.judge.llm] if control.judge.llm else [])]:
+    for stage in [pipeline.llm, *control.judge.llms]:
         attempt(lambda llm=stage: _llm(llm, problems))  # type: ignore[misc]
-    attempt(lambda: job.prompts.get(control.judge.prompt))
+    for judge in control.judge.members:
+        attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
     models = [control.recall.model, *control.rerankers]
     models += [pipeline.generation.meaning.model] if pipeline.generation.meaning else []
     for model in models:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from airgen.keys import row_key
 from airgen.records import Judgment, Row
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, skip
-from airgen.stages.judge import judge_pair, judge_parts
+from airgen.stages.judge import judge_name, judge_pair, judge_parts
 
 __all__ = ["STAGE"]
 
@@ -20,9 +20,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     found = await judge_pair(tools, final.text, lineage.document)
     if isinstance(found, Refusal):
         return [skip("judgment", final.key, tools, found.reason, found.detail)]
-    level, probability = found
-    key = row_key("judgment", f"{final.key}/{passage.id}", fp)
-    return [Judgment(key, final.key, fp, 0, passage.id, level, probability, tools.pipeline.control.judge.prompt)]
+    key, judge = row_key("judgment", f"{final.key}/{passage.id}", fp), judge_name(tools.pipeline)
+    return [Judgment(key, final.key, fp, 0, passage.id, found.level, found.probability, judge, found.reason)]
 
 
 STAGE = Stage("judgment", Judgment, 1, _work, judge_parts, lambda lineage: lineage.final.key)
