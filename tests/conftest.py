@@ -1,9 +1,15 @@
-"""Shared fixtures: the human-labelled collections where they are, and settings that keep tests quick."""
+"""Shared fixtures: the human-labelled collections where they are, and the loopback server of `llms/server.py`."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,3 +25,49 @@ def shared() -> Path:
     if not (path / "collections").is_dir():
         pytest.skip("no human-labelled collections beside the repository (AIRGEN_SHARED)")
     return path
+
+
+class Loopback:
+    """A running server: its base URL, what it has seen, and a way to end it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "llms" / "server.py"), json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        self.root = f"http://127.0.0.1:{self.port}"
+        self.base_url = self.root + "/v1"
+
+    def stats(self) -> dict[str, Any]:
+        with urllib.request.urlopen(self.root + "/stats", timeout=30) as response:
+            return json.load(response)  # type: ignore[no-any-return]
+
+    def set(self, **settings: Any) -> None:
+        data = json.dumps(settings).encode()
+        headers = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(self.root + "/settings", data, headers), timeout=30).close()
+
+    def end(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def loopback() -> Iterator[Callable[..., Loopback]]:
+    """Start servers: `server = loopback(latency=0.05)`; they end with the test."""
+    servers: list[Loopback] = []
+
+    def start(**settings: Any) -> Loopback:
+        servers.append(Loopback(**settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.end()

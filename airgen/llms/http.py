@@ -10,7 +10,6 @@ whatever a server echoes.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from airgen.errors import AirgenError, LlmError, SettingsError
 from airgen.llms.base import Refused, Retry, ServerLimits
+from airgen.settings import secret
 
 if TYPE_CHECKING:
     import aiohttp
@@ -123,12 +123,10 @@ class Endpoint:
 
 
 def read_key(variable: str) -> str:
-    """The key in an environment variable. Raises SettingsError, which never shows the value."""
-    key = os.environ.get(variable, "").strip()
-    if not key:
+    """The key that must be in an environment variable. Raises SettingsError, which never shows the value."""
+    key = secret(variable)
+    if key is None:
         raise SettingsError([f"llm.api_key_env: the environment variable {variable} is not set: export it"])
-    if not key.isascii() or not key.isprintable():
-        raise SettingsError([f"llm.api_key_env: the value of {variable} is not one line of ASCII"])
     return key
 
 

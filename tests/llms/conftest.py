@@ -1,62 +1,8 @@
-"""The loopback server of `server.py`, in a process of its own; and the helpers beside this file made importable."""
+"""The helpers beside this file made importable; the loopback server itself is a fixture of `tests/conftest.py`."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 sys.path.append(str(Path(__file__).parent))  # pytest's importlib mode leaves it alone
-
-
-class Loopback:
-    """A running server: its base URL, what it has seen, and a way to end it."""
-
-    def __init__(self, **settings: Any) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "server.py"), json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-        self.root = f"http://127.0.0.1:{self.port}"
-        self.base_url = self.root + "/v1"
-
-    def stats(self) -> dict[str, Any]:
-        with urllib.request.urlopen(self.root + "/stats", timeout=30) as response:
-            return json.load(response)  # type: ignore[no-any-return]
-
-    def set(self, **settings: Any) -> None:
-        data = json.dumps(settings).encode()
-        headers = {"Content-Type": "application/json"}
-        urllib.request.urlopen(urllib.request.Request(self.root + "/settings", data, headers), timeout=30).close()
-
-    def end(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
-
-
-@pytest.fixture
-def loopback() -> Iterator[Callable[..., Loopback]]:
-    """Start servers: `server = loopback(latency=0.05)`; they end with the test."""
-    servers: list[Loopback] = []
-
-    def start(**settings: Any) -> Loopback:
-        servers.append(Loopback(**settings))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.end()

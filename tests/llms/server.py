@@ -5,7 +5,7 @@
 prints its port, then serves until its standard input is closed. Settings: latency (seconds), rate and burst
 (requests a second, bucket size), retry_after (say so in 429s), slots (calls served at once; others queue silently),
 faults (name -> share, drawn from the request and its attempt), fault_attempts (attempts that faults can strike),
-always (one fault for everything), die_after (exit hard after so many answers), batch_seconds, batch_expire (share).
+always (one fault for everything), scripted (answer as airgen's scripted model does), die_after (exit hard after so many answers), batch_seconds, batch_expire (share).
 GET /stats tells what was asked; POST /settings changes settings while it runs.
 """
 
@@ -88,7 +88,7 @@ class Server:
             await asyncio.sleep(30)
         if self.die_after and sum(self.answered.values()) >= self.die_after:
             os._exit(9)
-        payload = answer(body, key, self.text or "")
+        payload = await self.answer(body, key)
         if fault == "refusal":
             payload["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": "I cannot do that."}
         elif fault == "content_filter":
@@ -163,15 +163,15 @@ class Server:
         self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic() + self.batch_seconds}
         if self.die_on_create:
             os._exit(9)
-        return web.json_response(self.shown(name))
+        return web.json_response(await self.shown(name))
 
-    def shown(self, name: str) -> Json:
+    async def shown(self, name: str) -> Json:
         batch = self.batches[name]
         if batch["status"] == "in_progress" and time.monotonic() >= batch["due"]:
-            self.finish(batch)
+            await self.finish(batch)
         return {key: value for key, value in batch.items() if key != "due"}
 
-    def finish(self, batch: Json) -> None:
+    async def finish(self, batch: Json) -> None:
         good, bad = [], []
         for number, line in enumerate(self.files[batch["input_file_id"]].decode().splitlines()):
             item = json.loads(line)
@@ -182,7 +182,7 @@ class Server:
                 bad.append({"custom_id": item["custom_id"], "response": None, "error": error})
                 continue
             self.answered[key] += 1
-            response = {"status_code": 200, "body": answer(item["body"], key, self.text or "")}
+            response = {"status_code": 200, "body": await self.answer(item["body"], key)}
             good.append({"custom_id": item["custom_id"], "response": response, "error": None})
         for field, rows in (("output_file_id", good), ("error_file_id", bad)):
             if rows:
@@ -195,10 +195,24 @@ class Server:
         name = request.match_info["id"]
         if name not in self.batches:
             return problem(404, "no such batch")
-        return web.json_response(self.shown(name))
+        return web.json_response(await self.shown(name))
 
     async def listed(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [self.shown(name) for name in reversed(self.batches)], "has_more": False})
+        return web.json_response(
+            {"data": [await self.shown(name) for name in reversed(self.batches)], "has_more": False}
+        )
+
+    async def answer(self, body: Json, key: str) -> Json:
+        """A deterministic answer; of the scripted model's rules where that is set, else always the same form."""
+        if not self.scripted:
+            return answer(body, key, self.text or "")
+        from airgen.llms.base import Message, Request
+        from airgen.llms.scripted import ScriptedBackend
+
+        form = body.get("response_format", {}).get("json_schema", {})
+        messages = tuple(Message(message["role"], message["content"]) for message in body["messages"])
+        request = Request(body["model"], messages, {}, form.get("schema"), stage=form.get("name", "judgment"))
+        return answer(body, key, (await ScriptedBackend().send(request)).text)
 
     # -- about itself ----------------------------------------------------------------------------------------
 
