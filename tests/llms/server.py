@@ -5,7 +5,8 @@
 prints its port, then serves until its standard input is closed. Settings: latency (seconds), rate and burst
 (requests a second, bucket size), retry_after (say so in 429s), slots (calls served at once; others queue silently),
 faults (name -> share, drawn from the request and its attempt), fault_attempts (attempts that faults can strike),
-always (one fault for everything), scripted (answer as airgen's scripted model does), die_after (exit hard after so many answers), batch_seconds, batch_expire (share).
+always (one fault for everything), scripted (answer as airgen's scripted model does), die_after (exit hard after so
+many answers), batch_seconds, batch_expire (share).
 GET /stats tells what was asked; POST /settings changes settings while it runs.
 """
 
