@@ -23,7 +23,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("Compare two runs with significance tests.", "compare"),
     "metrics": ("Measures of one run file.", "metrics"),
     "holes": ("Judge what systems found and nobody judged.", "holes"),
+    "diversity": ("How diverse queries are, how far corpora differ.", "diversity"),
     "models": ("Local models: list, fetch, verify.", "models"),
+    "train": ("Train retrievers on a dataset.", "train"),
     "corpus": ("Corpora: list, fetch, stats, sample, dropped.", "corpus"),
     "prompts": ("Prompts: list, show, render, try.", "prompts"),
     "verify": ("Check a dataset directory.", "verify"),
@@ -38,6 +40,8 @@ GROUPS = (
     ("The main job", ("check", "run", "status", "show", "export", "evaluate", "models")),
     ("Look inside", ("corpus", "prompts")),
     ("Compare systems", ("compare", "metrics", "holes")),
+    ("Learned systems", ("train",)),
+    ("Is it any good?", ("diversity",)),
     ("Give it to others", ("verify", "suite", "publish", "submit", "score", "leaderboard")),
 )
 

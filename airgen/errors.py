@@ -10,6 +10,7 @@ AirgenError                 the base: `airgen` prints it as one line and exits w
 ├── ModelError              a local model is missing, or its hash is wrong
 ├── LlmError                an endpoint that refuses for good: wrong key, unknown model, no credit
 ├── DatasetError            a dataset directory, a run file or qrels that cannot be used
+├── TrainingError           a training that cannot go on: another recipe's checkpoint, a loss that is no number
 └── Stopped                 not a failure: stopped by the user or by a spent budget, resumable (exit 3)
     └── BudgetSpent         the next call could have passed the budget
 """
@@ -30,6 +31,7 @@ __all__ = [
     "SettingsError",
     "Stopped",
     "StoreError",
+    "TrainingError",
     "UsageError",
 ]
 
@@ -86,6 +88,10 @@ class LlmError(AirgenError):
 
 class DatasetError(AirgenError):
     """A dataset directory, run file or qrels file cannot be used."""
+
+
+class TrainingError(AirgenError):
+    """A training cannot start or go on; says where it stood and which setting to change."""
 
 
 class Stopped(AirgenError):

@@ -15,12 +15,13 @@ from airgen.cli import COMMANDS, GROUPS, help_text
 PACKAGE = Path(airgen.__file__).parent
 
 # What each part of the package may import besides itself; the order is the design's.
-GROUND = {"records", "keys", "errors", "registry", "yamls", "text"}
+GROUND = {"records", "keys", "errors", "registry", "yamls", "text", "duplicates"}
 MAY_IMPORT: dict[str, set[str]] = {
     "records": set(),
     "keys": set(),
     "errors": set(),
     "text": {"errors"},
+    "duplicates": {"text"},
     "registry": {"errors"},
     "yamls": {"errors", "registry"},
     "settings": GROUND,
@@ -33,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stages": {*GROUND, "settings", "prompts", "llms", "retrievers"},
     "dataset": {*GROUND, "settings", "store", "evaluation"},
     "evaluation": {*GROUND, "settings", "dataset", "retrievers", "models", "prompts"},
-    "training": {*GROUND, "settings", "dataset", "retrievers", "models"},
+    "training": {*GROUND, "settings", "dataset", "evaluation", "retrievers", "models"},
     "report": {*GROUND, "settings", "dataset", "evaluation"},
 }
 ABOVE = {"runner", "commands", "cli", "__main__", "__init__"}

@@ -1,0 +1,88 @@
+"""The pretrained model that a training starts from: found by name, checked, identified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen import models
+from airgen.errors import ModelError
+from airgen.models.files import weights_hash
+from airgen.registry import load_extra
+from airgen.retrievers.embedders import loaded, model_place
+
+__all__ = ["Base", "base_identity", "load_base", "pick_device"]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A pretrained model of transformers and its fast tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+def base_identity(base: str) -> Mapping[str, object]:
+    """What a base is, for fingerprints and cards: name and hashes. Raises ModelError where it is not fetched."""
+    return {"model": base, **(models.identity(base) or {"sha256": weights_hash(model_place(base))})}
+
+
+def load_base(base: str, *, masked_lm: bool = False) -> Base:
+    """A model by a name of the catalogue, a folder, or a Hub name; `masked_lm` asks for one with its head.
+
+    Raises ModelError for one that cannot be had, has no fast tokenizer, or (with `masked_lm`) whose head would be
+    random because it was never trained as a masked-language model. MissingExtra without transformers.
+    """
+    transformers = load_extra("transformers", f"training from {base!r}")
+    place = model_place(base)
+    if base[:1] in (".", "/", "~") and not Path(place).is_dir():  # a path, so the Hub need not be asked
+        raise ModelError(f"the base model {base}: no such folder")
+    tokenizer = loaded(
+        "the tokenizer of", base, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place
+    )
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(f"{base} has no fast tokenizer (tokenizer.json): choose another base")
+    kind = transformers.AutoModelForMaskedLM if masked_lm else transformers.AutoModel
+    with _quiet():
+        model, notes = loaded(
+            "the base model", base, kind.from_pretrained, pretrained_model_name_or_path=place, output_loading_info=True
+        )
+    missing = sorted(name for name in notes["missing_keys"] if "pooler" not in name)
+    if masked_lm and missing:
+        raise ModelError(
+            f"{base} is not a masked-language model: {missing[0]} and {len(missing) - 1} more weights would be random; "
+            "choose a base with its masked-language-model head"
+        )
+    if missing:
+        raise ModelError(f"{base}: the file of weights lacks {missing[0]} and {len(missing) - 1} more: it is damaged")
+    return Base(model, tokenizer)
+
+
+def pick_device(asked: str | None) -> str:
+    """The device asked for, else a GPU where there is one. Raises ModelError for one that is not there."""
+    torch = load_extra("torch", "training")
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=asked)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ModelError(f"--device {asked}: {str(error).splitlines()[0]}") from error
+    return asked
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' bars, and its report of heads that a base does not need."""
+    words = load_extra("transformers", "training").utils.logging
+    level, bars = words.get_verbosity(), words.is_progress_bar_enabled()
+    words.set_verbosity_error()
+    words.disable_progress_bar()
+    try:
+        yield
+    finally:
+        words.set_verbosity(level)
+        if bars:
+            words.enable_progress_bar()

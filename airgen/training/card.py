@@ -1,0 +1,104 @@
+"""What stands beside trained weights: card.json for programs, README.md for people, and a fold's held-out labels.
+
+MODEL/card.json        kind, base, data, recipe, figures, costs; written last, so a folder with it is whole
+MODEL/README.md        the same in words
+MODEL/held-out.tsv     qrels of the queries that a fold kept out: `airgen metrics RUN --qrels MODEL/held-out.tsv`
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airgen.dataset.atomic import building
+from airgen.errors import TrainingError
+from airgen.evaluation.result import library_versions
+from airgen.evaluation.tables import safe, to_markdown
+from airgen.training.data import TrainingSet
+from airgen.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from airgen.training.loop import Task, Trained
+
+__all__ = ["CARD", "read_card", "write_card"]
+
+CARD = "card.json"
+
+
+def read_card(folder: Path) -> dict[str, Any] | None:
+    """The card of a trained model, or None where the folder holds none. Raises TrainingError for a damaged one."""
+    path = folder / CARD
+    if not path.is_file():
+        return None
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"{path}: cannot be read ({error}): train again into another folder") from error
+    if not isinstance(card, dict) or "kind" not in card:
+        raise TrainingError(f"{path}: is not the card of a trained model")
+    return card
+
+
+def write_card(
+    kind: str,
+    task: Task,
+    trained: Trained,
+    recipe: Recipe,
+    data: TrainingSet,
+    parts: Mapping[str, Any],
+    device: str,
+) -> None:
+    """Write the whole folder of a trained model, which appears by one rename: the task's files, then the cards."""
+    card = {
+        "kind": kind,
+        "fingerprint": trained.fingerprint,
+        "parts": dict(parts),
+        "base": parts["base"],
+        "data": dict(data.about),
+        "recipe": recipe.model_dump(mode="json"),
+        "steps": trained.steps,
+        "stopped": trained.stopped,
+        "figures": dict(trained.figures),
+        "history": [dict(entry) for entry in trained.history],
+        "costs": {"seconds": round(trained.seconds, 3), "memory_bytes": trained.memory_bytes, "device": device},
+        "versions": library_versions(),
+    }
+    with building(trained.out, CARD) as folder:
+        task.save(folder)
+        if data.held_out:
+            pairs = ((query, passage, label) for query, of in data.held_out.items() for passage, label in of.items())
+            rows = [f"{query}\t{passage}\t{label:g}\n" for query, passage, label in pairs]
+            (folder / "held-out.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
+        (folder / "README.md").write_text(_words(card), encoding="utf-8")
+        (folder / CARD).write_text(json.dumps(card, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
+
+
+def _words(card: Mapping[str, Any]) -> str:
+    data, costs = card["data"], card["costs"]
+    fold = f", fold {data['fold']} held out ({data['held_out_queries']} queries)" if data.get("fold") else ""
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in card["figures"].items()) or "no dev queries"
+    history = [
+        [str(entry["step"]), *(f"{entry[name]:.4f}" if name in entry else "" for name in ("loss", "nDCG@10"))]
+        for entry in card["history"]
+    ]
+    return "\n".join(
+        [
+            f"# {card['kind']} trained on {safe(data['dataset'])}",
+            "",
+            f"Base: {safe(card['base']['model'])}. Data: {safe(data['dataset'])}, split {safe(data['split'])}{fold}: "
+            f"{data['training_queries']} training and {data['dev_queries']} dev queries over "
+            f"{data['passages']} passages; content hash {data['digest']}.",
+            "",
+            f"Dev figures of these weights: {figures}. {card['steps']} steps ({card['stopped']}), "
+            f"{costs['seconds']:.0f} s on {costs['device']}, {costs['memory_bytes'] / 1e6:.0f} MB at most. "
+            f"Fingerprint {card['fingerprint']}.",
+            "",
+            to_markdown(["step", "loss", "dev nDCG@10"], history),
+            "## Recipe",
+            "",
+            *(f"- {name}: {value}" for name, value in card["recipe"].items()),
+            "",
+        ]
+    )

@@ -1,0 +1,369 @@
+"""The one training loop. A kind of training is a `Task`; its function ends in `run`:
+
+    class MyTask(Task):
+        def __init__(self, recipe, data, base, device): ...     # self.model = a torch.nn.Module on its device
+        def batches(self, epoch): ...                           # any sequence, the same for the same epoch
+        def loss(self, batch): ...                              # {"loss": scalar tensor, other parts to be shown}
+        def evaluate(self): ...                                 # {"nDCG@10": ...} on the dev queries, or {}
+        def save(self, folder): ...                             # what the retriever needs
+
+    def train(request: Request) -> Trained:
+        recipe = request.recipe_of(MyRecipe)
+        data = with_negatives(load_training_set(request.on, split=request.split, fold=request.fold), recipe)
+        return run("my-kind", lambda device: MyTask(recipe, data, request.base, device), recipe, data, request)
+
+A task that must control the backward pass itself (gradient caching, two backward passes) overrides `backward`.
+
+`run` seeds everything before the task is made, so that its fresh weights are the recipe's. While it trains,
+OUT.training/ holds `checkpoint.pt` (weights, optimizer, random state, position) and `best.pt`, each replaced by one
+rename: after SIGKILL at any moment `--resume` ends in the same weights as an uninterrupted run on the same machine.
+OUT appears when all is done, with card.json and README.md beside the weights (`card.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import DatasetError, TrainingError, UsageError
+from airgen.keys import content_key
+from airgen.registry import load_extra
+from airgen.training.bases import base_identity, pick_device
+from airgen.training.card import read_card, write_card
+from airgen.training.data import TrainingSet
+from airgen.training.progress import Progress
+from airgen.training.recipe import Recipe, Request
+
+__all__ = ["Task", "Trained", "run"]
+
+_WATCHED = "nDCG@10"
+
+
+class Task(ABC):
+    """What one kind of training gives the loop. `memory` names the settings that lower its use of memory."""
+
+    model: Any
+    memory: tuple[str, ...] = ("batch_size",)
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Sequence[Any]:
+        """The batches of an epoch, in order: the same for the same epoch, as many in every one."""
+
+    @abstractmethod
+    def loss(self, batch: Any) -> Mapping[str, Any]:
+        """{"loss": a scalar tensor to be minimised, and any other scalars to be shown}."""
+
+    @abstractmethod
+    def evaluate(self) -> Mapping[str, float]:
+        """Figures of the dev queries, nDCG@10 among them; {} where there are none. Called without gradients."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the trained model, as its retriever loads it."""
+
+    def backward(self, batch: Any) -> dict[str, float]:
+        """Fill the gradients for one step; returns the numbers of `loss`."""
+        parts = self.loss(batch)
+        parts["loss"].backward()
+        return {name: float(value.detach()) for name, value in parts.items()}
+
+    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
+        """AdamW's parameter groups; each may have its own `lr`. Biases and norms are not decayed."""
+        named = [(name, weights) for name, weights in self.model.named_parameters() if weights.requires_grad]
+        return [
+            {"params": [weights for _, weights in named if weights.ndim >= 2], "weight_decay": recipe.weight_decay},
+            {"params": [weights for _, weights in named if weights.ndim < 2], "weight_decay": 0.0},
+        ]
+
+    def told(self, batch: Any) -> str:
+        """What a batch is, for an error message."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training. `figures` are of the weights that were kept; `history` has one entry a look at dev."""
+
+    out: Path
+    fingerprint: str
+    steps: int
+    figures: Mapping[str, float]
+    history: Sequence[Mapping[str, Any]]
+    stopped: str
+    seconds: float
+    memory_bytes: int
+    trained_now: bool = True
+
+
+@dataclass
+class _State:
+    step: int = 0
+    best: float = -math.inf
+    best_step: int = 0
+    worse: int = 0
+    stopped: str = ""
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run(kind: str, make: Callable[[str], Task], recipe: Recipe, data: TrainingSet, request: Request) -> Trained:
+    """Train to the end and write OUT; on a finished OUT of the same training, do nothing and say so.
+
+    Raises UsageError where OUT holds a checkpoint and `resume` was not asked for; TrainingError for a checkpoint or
+    model of another training, a loss that is not a number, and memory that does not suffice; the task's own errors.
+    """
+    parts = {
+        "kind": kind,
+        "recipe": recipe.parts(),
+        "base": dict(base_identity(request.base)),
+        "data": data.digest,
+    }
+    fingerprint = content_key(parts)[:16]
+    finished = read_card(request.out)
+    if finished is not None:
+        if finished.get("fingerprint") != fingerprint:
+            raise TrainingError(
+                f"{request.out} holds a model of another training: {_other(finished, parts)}; choose another --out"
+            )
+        return _again(finished, request.out)
+    if request.out.exists() and any(request.out.iterdir() if request.out.is_dir() else [request.out]):
+        raise UsageError(f"{request.out} exists and is no trained model: choose another --out")
+    work = request.out.with_name(f"{request.out.name}.training")
+    if (work / "checkpoint.pt").exists() and not request.resume:
+        raise UsageError(f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start again")
+    device = pick_device(request.device)
+    _seed(recipe.seed)
+    task = make(device)
+    with Progress(kind, quiet=request.quiet) as progress:
+        state = _Loop(task, recipe, work, parts, progress).run(resume=request.resume)
+    trained = Trained(
+        out=request.out,
+        fingerprint=fingerprint,
+        steps=state.step,
+        figures=_kept(state, recipe),
+        history=state.history,
+        stopped=state.stopped,
+        seconds=state.seconds,
+        memory_bytes=_peak_bytes(),
+    )
+    write_card(kind, task, trained, recipe, data, parts, device)
+    shutil.rmtree(work, ignore_errors=True)
+    return trained
+
+
+class _Loop:
+    """One task from its first step, or from a checkpoint, to its last."""
+
+    def __init__(self, task: Task, recipe: Recipe, work: Path, parts: Mapping[str, Any], progress: Progress) -> None:
+        self.torch = load_extra("torch", "training")
+        self.task, self.recipe, self.work, self.parts, self.progress = task, recipe, work, parts, progress
+        self.state = _State()
+        self.epoch_steps = len(task.batches(0))
+        if not self.epoch_steps:
+            raise DatasetError("no batch can be made of the training queries: fewer than two are left")
+        self.total = min(self.epoch_steps * recipe.epochs, recipe.max_steps or self.epoch_steps * recipe.epochs)
+        self.optimizer = self.torch.optim.AdamW(task.groups(recipe), lr=recipe.learning_rate)
+        for group in self.optimizer.param_groups:
+            group["highest"] = group["lr"]
+        self.weights = [weights for group in self.optimizer.param_groups for weights in group["params"]]
+
+    def run(self, *, resume: bool) -> _State:
+        """Train; the model then holds the weights that are to be kept."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        if not (resume and self._load()):
+            self._look()
+            self._save()
+        before = self.state.seconds - (time.monotonic() - began)
+        self.progress.start(self.total, self.state.step)
+        epoch, batches = -1, self.task.batches(0)
+        every = self.recipe.evaluate_every or self.epoch_steps
+        while self.state.step < self.total and not self.state.stopped:
+            step = self.state.step
+            if step // self.epoch_steps != epoch:
+                epoch = step // self.epoch_steps
+                batches = self.task.batches(epoch)
+            numbers = self._step(batches[step % self.epoch_steps], epoch)
+            self.state.step = step + 1
+            self.state.seconds = before + time.monotonic() - began
+            self.progress.step(self.state.step, numbers)
+            looked = self.state.step % every == 0 or self.state.step == self.total
+            if looked:
+                self._look(numbers)
+            if looked or self.state.step % self.recipe.checkpoint_every == 0:
+                self._save()
+        self.state.seconds = before + time.monotonic() - began
+        if self.recipe.keep == "best" and self.state.history and (self.work / "best.pt").exists():
+            self.task.model.load_state_dict(self._read("best.pt"))
+        self.state.stopped = self.state.stopped or "all steps done"
+        return self.state
+
+    def _step(self, batch: Any, epoch: int) -> dict[str, float]:
+        rate = _rate(self.state.step, self.total, self.recipe)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["highest"] * rate
+        self.optimizer.zero_grad(set_to_none=True)
+        with _enough_memory(self.task, f"step {self.state.step + 1}"):
+            numbers = self.task.backward(batch)
+            norm = float(self.torch.nn.utils.clip_grad_norm_(self.weights, self.recipe.clip_norm))
+        if not (math.isfinite(numbers["loss"]) and math.isfinite(norm)):
+            what = f"loss {numbers['loss']}" if not math.isfinite(numbers["loss"]) else f"gradient norm {norm}"
+            told = self.task.told(batch)
+            where = f"epoch {epoch + 1}, batch {self.state.step % self.epoch_steps + 1}{told and ', '}{told}"
+            raise TrainingError(
+                f"{what} at step {self.state.step + 1} ({where}): lower learning_rate "
+                f"(now {self.recipe.learning_rate:g}) or clip_norm; the checkpoint before it is whole"
+            )
+        self.optimizer.step()
+        return numbers
+
+    def _look(self, numbers: Mapping[str, float] | None = None) -> None:
+        """Evaluate on dev, keep the weights if they are the best so far, stop when they have not been for long."""
+        self.task.model.eval()
+        with self.torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
+            figures = dict(self.task.evaluate())
+        self.task.model.train()
+        state = self.state
+        state.history.append({"step": state.step, **figures, **{k: round(v, 6) for k, v in (numbers or {}).items()}})
+        if _WATCHED not in figures:
+            return
+        if figures[_WATCHED] > state.best:
+            state.best, state.best_step, state.worse = figures[_WATCHED], state.step, 0
+            self._write("best.pt", self.task.model.state_dict())
+        else:
+            state.worse += 1
+            if self.recipe.patience and state.worse >= self.recipe.patience:
+                state.stopped = f"no better dev {_WATCHED} in {state.worse} looks"
+        self.progress.looked(state.step, figures, state.best, numbers)
+
+    def _save(self) -> None:
+        cuda = self.torch.cuda.get_rng_state_all() if self.torch.cuda.is_available() else []
+        value = {
+            "parts": dict(self.parts),
+            "state": asdict(self.state),
+            "model": self.task.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": self.torch.get_rng_state(),
+            "cuda": cuda,
+        }
+        self._write("checkpoint.pt", value)
+
+    def _load(self) -> bool:
+        if not (self.work / "checkpoint.pt").exists():
+            return False
+        value = self._read("checkpoint.pt")
+        if value["parts"] != dict(self.parts):
+            raise TrainingError(
+                f"{self.work} holds a checkpoint of another training: {_other({'parts': value['parts']}, self.parts)}; "
+                "choose another --out, or delete the folder to start again"
+            )
+        self.task.model.load_state_dict(value["model"])
+        self.optimizer.load_state_dict(value["optimizer"])
+        self.torch.set_rng_state(value["random"])
+        if value["cuda"] and self.torch.cuda.is_available():
+            self.torch.cuda.set_rng_state_all(value["cuda"])
+        self.state = _State(**value["state"])
+        self.task.model.train()
+        return True
+
+    def _write(self, name: str, value: object) -> None:
+        fresh = self.work / f".{name}.{os.getpid()}"
+        try:
+            with fresh.open("wb") as file:
+                self.torch.save(value, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.work / name)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise TrainingError(f"{self.work / name} cannot be written: {error.strerror or error}") from error
+
+    def _read(self, name: str) -> Any:
+        try:
+            return self.torch.load(self.work / name, map_location="cpu", weights_only=True)
+        except Exception as error:  # pickle, zip and torch each have their own
+            raise TrainingError(
+                f"{self.work / name} is damaged ({type(error).__name__}): delete {self.work} to start again"
+            ) from error
+
+
+def _rate(step: int, total: int, recipe: Recipe) -> float:
+    """The learning rate of a step as a share of the highest: up in a line, then down to 0, or level.
+
+    >>> [round(_rate(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.125]
+    """
+    warm = round(total * recipe.warmup)
+    if step < warm:
+        return (step + 1) / warm
+    done = (step - warm) / max(1, total - warm)
+    if recipe.schedule == "linear":
+        return 1 - done
+    return 0.5 * (1 + math.cos(math.pi * done)) if recipe.schedule == "cosine" else 1.0
+
+
+@contextmanager
+def _enough_memory(task: Task, where: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError; on a CPU it is a plain one
+        words = str(error).lower()
+        if not (isinstance(error, MemoryError) or "out of memory" in words or "can't allocate memory" in words):
+            raise
+        raise TrainingError(
+            f"out of memory at {where}: lower {' or '.join(task.memory)} (that is another recipe: it starts again)"
+        ) from error
+
+
+def _seed(seed: int) -> None:
+    torch = load_extra("torch", "training")
+    torch.manual_seed(seed)  # the GPU's too
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has had; 0 where the system does not tell."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return 0
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
+
+
+def _kept(state: _State, recipe: Recipe) -> dict[str, float]:
+    """Dev figures of the weights that are kept."""
+    step = state.best_step if recipe.keep == "best" and state.best > -math.inf else state.step
+    entry: dict[str, Any] = next((entry for entry in reversed(state.history) if entry["step"] == step), {})
+    return {name: value for name, value in entry.items() if "@" in name}
+
+
+def _other(finished: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
+    """In which parts another training differs, recipe settings by name."""
+    before = finished.get("parts") or {}
+    names = [name for name in ("kind", "base", "data") if before.get(name) != parts[name]]
+    then, now = before.get("recipe") or {}, parts["recipe"]
+    names += [f"recipe.{name}" for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
+    return f"it differs in {', '.join(names)}" if names else "it differs"
+
+
+def _again(card: Mapping[str, Any], out: Path) -> Trained:
+    return Trained(
+        out,
+        str(card["fingerprint"]),
+        int(card["steps"]),
+        card["figures"],
+        card["history"],
+        str(card["stopped"]),
+        float(card["costs"]["seconds"]),
+        int(card["costs"]["memory_bytes"]),
+        trained_now=False,
+    )
