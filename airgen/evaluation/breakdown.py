@@ -21,7 +21,7 @@ from airgen.evaluation.run import Run
 from airgen.retrievers.base import Corpus
 from airgen.text import count_words, words
 
-__all__ = ["Group", "attributes", "biases", "by_attribute", "negatives_above", "worst_queries"]
+__all__ = ["Group", "attributes", "biases", "by_attribute", "length_class", "negatives_above", "worst_queries"]
 
 _MOST_VALUES = 24  # an attribute with more values than this is no grouping
 _SHOWN = 400  # characters of a passage in a report
@@ -41,7 +41,7 @@ def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dic
     """{attribute: {query id: value}}: what the metadata holds, and `words`, the query's length class."""
     found: dict[str, dict[str, str]] = {"words": {}}
     for key, query in queries.items():
-        found["words"][key] = _length_class(count_words(query.text, language))
+        found["words"][key] = length_class(count_words(query.text, language))
         for name, value in query.metadata.items():
             if isinstance(value, str | int | bool) and name not in ("split", "words"):
                 found.setdefault(name, {})[key] = str(value)
@@ -186,7 +186,7 @@ def _median(values: Sequence[int]) -> float:
     return float(np.median(values)) if values else 0.0
 
 
-def _length_class(count: int) -> str:
+def length_class(count: int) -> str:
     """The paper's classes of query length (appendix A.2.1), apart from each other."""
     if count < 5:
         return "00-04"

@@ -1,6 +1,6 @@
-"""Plots as plain SVG text: score against latency, scores by dataset, correlation as a heat map.
+"""Plots as plain SVG text: score against latency, scores by dataset, curves, correlation as a heat map.
 
-No plotting library: three small charts do not justify one, and the same results give the same bytes. All text is
+No plotting library: four small charts do not justify one, and the same results give the same bytes. All text is
 escaped. Sizes are pixels.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["bars", "heat_map", "scatter"]
+__all__ = ["bars", "heat_map", "lines", "scatter"]
 
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255")
 _FONT = 'font-family="sans-serif" font-size="12"'
@@ -86,6 +86,41 @@ def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64
         )
         parts.append(_text(left + 16, at, name, "start"))
     return _svg(width, base + 18 * len(names) + 6, parts)
+
+
+def lines(
+    names: Sequence[str],
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str,
+) -> str:
+    """A curve (x, y) for each name, all values at least 1, on logarithmic axes; an empty curve is only named."""
+    width, height, left, bottom, top, right = 760, 460, 70, 60, 40, 180
+    most = [max((max(curve[axis], default=1.0) for curve in curves), default=1.0) for axis in (0, 1)]
+    powers = [max(1, math.ceil(math.log10(max(value, 1.0)))) for value in most]
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = left + math.log10(max(x, 1.0)) / powers[0] * (width - left - right)
+        return across, height - bottom - math.log10(max(y, 1.0)) / powers[1] * (height - top - bottom)
+
+    parts = [_text(width / 2, 22, title, "middle", bold=True)]
+    for power in range(powers[0] + 1):
+        at, _ = place(10.0**power, 1)
+        parts += [_line(at, top, at, height - bottom, "#dddddd"), _text(at, height - bottom + 18, f"{10**power:,}")]
+    for power in range(powers[1] + 1):
+        _, at = place(1, 10.0**power)
+        parts += [_line(left, at, width - right, at, "#dddddd"), _text(left - 8, at + 4, f"{10**power:,}", "end")]
+    parts += [_text((left + width - right) / 2, height - 16, x_label), _text(left - 52, top - 12, y_label, "start")]
+    for number, (name, (across, up)) in enumerate(zip(names, curves, strict=True)):
+        colour = _COLOURS[number % len(_COLOURS)]
+        points = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in zip(across, up, strict=True))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        at = top + 10 + 18 * number
+        parts.append(_line(width - right + 14, at - 4, width - right + 30, at - 4, colour))
+        parts.append(_text(width - right + 36, at, name, "start"))
+    return _svg(width, max(height, top + 20 + 18 * len(names)), parts)
 
 
 def heat_map(names: Sequence[str], values: NDArray[np.float64], *, title: str) -> str:

@@ -8,14 +8,23 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from airgen.evaluation.result import Result
 from airgen.evaluation.significance import Comparison
 
-__all__ = ["comparison_table", "cost_table", "dataset_table", "overview_table", "safe", "to_csv", "to_markdown"]
+__all__ = [
+    "comparison_table",
+    "cost_table",
+    "csv_text",
+    "dataset_table",
+    "overview_table",
+    "safe",
+    "to_csv",
+    "to_markdown",
+]
 
 Row = Sequence[str]
 
@@ -35,19 +44,27 @@ def to_markdown(header: Row, rows: Sequence[Row]) -> str:
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
 
 
-def to_csv(results: Sequence[Result]) -> str:
-    """Every mean with its interval, one row a dataset, split, system and measure."""
+def csv_text(header: Row, rows: Iterable[Sequence[object]]) -> str:
+    """A CSV file's text, cells as they are: one that begins like a formula becomes text in a spreadsheet."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["dataset", "split", "system", "measure", "mean", "low", "high", "queries", "missing"])
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(
+            [f"'{cell}" if str(cell).startswith(("=", "+", "-", "@")) and not _number(cell) else cell for cell in row]
+        )
+    return stream.getvalue()
+
+
+def to_csv(results: Sequence[Result]) -> str:
+    """Every mean with its interval, one row a dataset, split, system and measure."""
+    rows: list[list[object]] = []
     for result in results:
         for measure, mean in result.means.items():
-            low, high = result.intervals[measure]
-            numbers = [f"{value:.6f}" for value in (mean, low, high)]
-            row = [result.dataset, result.split, result.name, measure, *numbers, result.queries, result.missing]
-            # A name that begins like a formula must stay text in a spreadsheet.
-            writer.writerow([f"'{cell}" if str(cell)[:1] in "=+-@" and not _number(cell) else cell for cell in row])
-    return stream.getvalue()
+            numbers = [f"{value:.6f}" for value in (mean, *result.intervals[measure])]
+            rows.append([result.dataset, result.split, result.name, measure, *numbers, result.queries, result.missing])
+    header = ["dataset", "split", "system", "measure", "mean", "low", "high", "queries", "missing"]
+    return csv_text(header, rows)
 
 
 def dataset_table(results: Sequence[Result], comparison: Comparison | None = None) -> str:

@@ -212,6 +212,14 @@ def _judge_yes_no(request: Request) -> str:
     return "Yes" if _overlap(request) >= 0.5 else "No"
 
 
+def _label(request: Request) -> str:
+    """Type and style of a query by its first word and its length."""
+    words = last_block(request).casefold().split()
+    asked = next((name for name in ("what", "how", "why", "who", "when", "where", "which") if name in words), "")
+    style = "concise" if len(words) < 5 else "complicated" if len(words) >= 20 else "informal"
+    return json.dumps({"type": asked or ("claim" if len(words) >= 10 else "others"), "style": style})
+
+
 def _echo(request: Request) -> str:
     return " ".join(_keywords(last_block(request), 8, rng("echo", request.key)))
 
@@ -222,6 +230,7 @@ RULES: dict[str, Rule] = {
     "query": _query,
     "rewrite": _rewrite,
     "hard_negative": _hard_negatives,
+    "label": _label,
     "judge": _judge,
     "judgment": _judge,
     "judge_yes_no": _judge_yes_no,

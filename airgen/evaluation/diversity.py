@@ -1,0 +1,261 @@
+"""How diverse a dataset's queries are, from its published files alone (AIR-Bench 3.2 and B.3; BEIR 3.1).
+
+    profile = profile_dataset(BeirDataset.open("python-reference"))
+    profile.shares["type"]["test"]             # {"question": 31, "claim": 9, ...}
+    profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
+
+What kind a query is comes from its metadata, where the dataset has such, and from labels that a model gave, where the
+caller has such (`airgen diversity --label-with`). All else needs queries, passages and qrels only, so that a
+collection labelled by people can be set beside a generated one. The originals of rewritten queries stand in
+`private/lineage.jsonl`, which a finished dataset has and a published one has not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
+from airgen.duplicates import NearDuplicates, folded_words
+from airgen.errors import DatasetError
+from airgen.evaluation.breakdown import length_class
+from airgen.evaluation.vocabulary import Growth, Vocabulary
+from airgen.retrievers.analysis import Analyser, analyser
+from airgen.text import count_words
+
+__all__ = ["ATTRIBUTES", "Duplicates", "Lengths", "Overlap", "Profile", "profile_dataset"]
+
+T = TypeVar("T")
+
+ATTRIBUTES = ("type", "style", "length", "information")
+"""Metadata of generated queries: what was asked for (AIR-Bench A.2.1)."""
+
+NO_SPLIT = "(no labels)"
+_BATCH = 5000  # passages read at a time
+
+Shares = dict[str, dict[str, dict[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Words a text: mean, median, 5th and 95th percentile."""
+
+    mean: float
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Mean share of a query's different stemmed words, stop words left out, that a passage holds, 0 to 1.
+
+    `positives`: its relevant passages (mean of several), over `queries` queries; `others`: a relevant passage of
+    another query, which is what the subject alone gives. `original` and `rewritten`: the passage that the query was
+    written from, before and after rewriting, over the `pairs` queries that were rewritten; None where not known.
+    """
+
+    queries: int
+    positives: float
+    others: float
+    pairs: int = 0
+    original: float | None = None
+    rewritten: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Shares, 0 to 1. `exact`: queries with the words of an earlier one; `near`: with a Jaccard similarity of words of
+    0.8 or more to an earlier one, exact ones included; `passages`: passages with the title and text of an earlier one.
+    """
+
+    exact: float
+    near: float
+    passages: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One dataset. `shares`: {attribute: {split: {value: queries}}}; `analysis` says how words were found."""
+
+    name: str
+    task: str
+    language: str
+    passages: int
+    splits: Mapping[str, int]
+    shares: Shares
+    query_words: Lengths
+    passage_words: Lengths
+    length_classes: Mapping[str, int]
+    overlap: Overlap
+    duplicates: Duplicates
+    query_growth: Growth
+    corpus_growth: Growth
+    analysis: Mapping[str, object]
+    vocabulary: Vocabulary = field(repr=False, compare=False)
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are, with and without labels."""
+        return sum(self.splits.values())
+
+
+def profile_dataset(
+    dataset: BeirDataset,
+    *,
+    language: str | None = None,
+    labels: Mapping[str, Mapping[str, str]] | None = None,
+) -> Profile:
+    """Read a dataset once and measure it.
+
+    language: of the corpus; the manifest's where not given, else English. labels: {query id: {attribute: value}} of a
+    labeller, counted beside the metadata as `labelled ATTRIBUTE`. Raises DatasetError for files that cannot be read.
+    """
+    language = language or str(dataset.info.get("language") or "en")
+    queries = dataset.queries()
+    if not queries:
+        raise DatasetError(f"{dataset.path}: there are no queries")
+    qrels = dataset.qrels("all").labels
+    split_of = {query: split for split in dataset.splits for query in dataset.qrels(split).labels}
+    positives = {key: [id_ for id_, label in of.items() if label > 0] for key, of in qrels.items() if key in queries}
+    lineage = _lineage(dataset)
+    wanted = {id_ for ids in positives.values() for id_ in ids} | {row["positive"] for row in lineage.values()}
+    stems = analyser(language)
+    vocabulary, lengths, terms, repeated = _read_corpus(dataset.passages(), language, stems, wanted)
+    asked = Vocabulary(language)
+    asked.add([query.text for query in queries.values()])
+    counts = [count_words(query.text, language) for query in queries.values()]
+    return Profile(
+        name=dataset.name,
+        task=str(dataset.info.get("task") or ""),
+        language=language,
+        passages=len(lengths),
+        splits=dict(sorted(Counter(split_of.get(key, NO_SPLIT) for key in queries).items())),
+        shares=_shares(queries, split_of, labels or {}),
+        query_words=_lengths(counts),
+        passage_words=_lengths(lengths),
+        length_classes=dict(sorted(Counter(map(length_class, counts)).items())),
+        overlap=_overlap(queries, positives, lineage, terms, stems),
+        duplicates=_duplicates([query.text for query in queries.values()], language, repeated / len(lengths)),
+        query_growth=asked.growth(),
+        corpus_growth=vocabulary.growth(),
+        analysis=stems.describe(),
+        vocabulary=vocabulary,
+    )
+
+
+def _read_corpus(
+    passages: Iterator[BeirPassage], language: str, stems: Analyser, wanted: Collection[str]
+) -> tuple[Vocabulary, list[int], dict[str, frozenset[str]], int]:
+    """The corpus's vocabulary, words a passage, the terms of the wanted passages, and how many passages repeat."""
+    vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
+    seen: set[int] = set()
+    for batch in _batches(passages):
+        texts = [f"{one.title} {one.text}" if one.title else one.text for one in batch]
+        lengths += vocabulary.add(texts).tolist()
+        seen.update(map(hash, texts))
+        terms.update(
+            {one.id: frozenset(stems(text)) for one, text in zip(batch, texts, strict=True) if one.id in wanted}
+        )
+    return vocabulary, lengths, terms, len(lengths) - len(seen)
+
+
+def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
+    batch: list[T] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
+    """{query id: row} of the rows that say which passage a query came from."""
+    path = dataset.path / "private" / "lineage.jsonl"
+    if not path.is_file():
+        return {}
+    found = {}
+    for number, line in numbered_lines(path):
+        try:
+            row = json.loads(line)
+            found[str(row["query"])] = {**row, "positive": str(row["positive"]), "original": str(row["original"])}
+        except (ValueError, KeyError, TypeError) as error:
+            raise DatasetError(f"{path}:{number}: wants query, positive and original ({error})") from error
+    return found
+
+
+def _shares(
+    queries: Mapping[str, BeirQuery], split_of: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
+) -> Shares:
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for key, query in queries.items():
+        values = {name: query.metadata.get(name) for name in ATTRIBUTES}
+        values |= {f"labelled {name}": value for name, value in labels.get(key, {}).items()}
+        for name, value in values.items():
+            if value is not None and value != "":
+                split = split_of.get(key, NO_SPLIT)
+                found.setdefault(name, {}).setdefault(split, Counter())[str(value)] += 1
+    return {
+        name: {split: dict(sorted(each.items())) for split, each in sorted(found[name].items())}
+        for name in sorted(found)
+    }
+
+
+def _lengths(counts: Sequence[int]) -> Lengths:
+    low, median, high = (float(value) for value in np.percentile(counts, [5, 50, 95]))
+    return Lengths(float(np.mean(counts)), median, low, high)
+
+
+def _overlap(
+    queries: Mapping[str, BeirQuery],
+    positives: Mapping[str, Sequence[str]],
+    lineage: Mapping[str, Mapping[str, Any]],
+    terms: Mapping[str, frozenset[str]],
+    stems: Analyser,
+) -> Overlap:
+    own: list[float] = []
+    others: list[float] = []
+    # In file order, which in an exported dataset is random: the next query's passage stands for any other's.
+    known = [(key, [id_ for id_ in ids if id_ in terms]) for key, ids in positives.items()]
+    known = [(key, ids) for key, ids in known if ids]
+    for place, (key, ids) in enumerate(known):
+        asked = frozenset(stems(queries[key].text))
+        if not asked:
+            continue
+        own.append(float(np.mean([_share(asked, terms[id_]) for id_ in ids])))
+        other = next(
+            (id_ for step in range(1, len(known)) for id_ in known[(place + step) % len(known)][1] if id_ not in ids),
+            None,
+        )
+        if other is not None:
+            others.append(_share(asked, terms[other]))
+    pairs = []
+    for key, row in lineage.items():
+        if key in queries and row["positive"] in terms and row.get("rewrites"):
+            before, after = frozenset(stems(row["original"])), frozenset(stems(queries[key].text))
+            if before and after:
+                pairs.append([_share(words, terms[row["positive"]]) for words in (before, after)])
+    original, rewritten = (float(value) for value in np.mean(pairs, axis=0)) if pairs else (None, None)
+    return Overlap(len(own), _mean(own), _mean(others), len(pairs), original, rewritten)
+
+
+def _share(asked: frozenset[str], there: frozenset[str]) -> float:
+    return len(asked & there) / len(asked)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def _duplicates(texts: Sequence[str], language: str, passages: float) -> Duplicates:
+    seen = NearDuplicates(language)
+    near = sum(seen.add(text) is not None for text in texts)
+    folded = {tuple(folded_words(text, language)) for text in texts}
+    return Duplicates((len(texts) - len(folded)) / len(texts), near / len(texts), passages)

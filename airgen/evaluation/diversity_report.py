@@ -1,0 +1,230 @@
+"""The diversity report of one or more datasets: `diversity.md`, `.json`, `.csv` and pictures.
+
+    write_diversity(Path("diversity"), [profile_dataset(BeirDataset.open(path)) for path in paths])
+
+Shares of query types and styles are set out by dataset and split, as in AIR-Bench's Tables 3 and 10; the similarity
+of corpora as in BEIR's Figure 2 and AIR-Bench's Figure 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.evaluation.diversity import Profile
+from airgen.evaluation.plots import bars, heat_map, lines
+from airgen.evaluation.result import write_json
+from airgen.evaluation.tables import csv_text, safe, to_markdown
+from airgen.evaluation.vocabulary import Growth, jaccard_matrix
+
+__all__ = ["as_dict", "summary_rows", "write_diversity"]
+
+_SUMMARY = [
+    "dataset",
+    "queries",
+    "words",
+    "overlap",
+    "by chance",
+    "original",
+    "rewritten",
+    "near duplicates",
+    "Heaps b",
+]
+
+
+def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
+    """Write the report into `out`; returns what `diversity.json` holds. Equal datasets give equal bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    similarity = jaccard_matrix([profile.vocabulary for profile in profiles]) if len(profiles) > 1 else None
+    value = as_dict(profiles, similarity)
+    write_json(out / "diversity.json", value)
+    _write(out / "diversity.csv", csv_text(["dataset", "split", "measure", "name", "value"], _long(profiles)))
+    names = _names(profiles)
+    pictures = {f"{name.replace(' ', '-')}.svg": _shares_picture(profiles, name) for name in _attributes(profiles)}
+    for what in ("query", "corpus"):
+        curves = [(one.tokens, one.types) for one in _growths(profiles, what)]
+        title = f"vocabulary growth, {'queries' if what == 'query' else 'corpus'}"
+        pictures[f"growth-{what}.svg"] = lines(names, curves, x_label="tokens", y_label="types", title=title)
+    if similarity is not None:
+        pictures["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
+        rows = [
+            [name, *(f"{value:.6f}" for value in row)] for name, row in zip(names, similarity.tolist(), strict=True)
+        ]
+        _write(out / "jaccard.csv", csv_text(["dataset", *names], rows))
+    for name, picture in pictures.items():
+        _write(out / name, picture)
+    _write(out / "diversity.md", _markdown(profiles, similarity, list(pictures)))
+    return value
+
+
+def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None = None) -> dict[str, Any]:
+    """Plain values of everything."""
+    found = []
+    for profile in profiles:
+        one = {f.name: getattr(profile, f.name) for f in fields(profile) if f.name != "vocabulary"}
+        for name in ("query_words", "passage_words", "overlap", "duplicates", "query_growth", "corpus_growth"):
+            one[name] = asdict(one[name])
+        found.append(one)
+    value: dict[str, Any] = {"datasets": found}
+    if similarity is not None:
+        value["weighted_jaccard"] = {"datasets": _names(profiles), "matrix": np.round(similarity, 6).tolist()}
+    return value
+
+
+def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
+    """One line a dataset, a header first: the figures that fit a terminal."""
+    rows = [_SUMMARY]
+    for name, profile in zip(_names(profiles), profiles, strict=True):
+        overlap = profile.overlap
+        rows.append(
+            [
+                name,
+                f"{profile.queries:,}",
+                f"{profile.query_words.mean:.1f}",
+                f"{overlap.positives:.3f}",
+                f"{overlap.others:.3f}",
+                _optional(overlap.original),
+                _optional(overlap.rewritten),
+                f"{profile.duplicates.near:.1%}",
+                _optional(profile.query_growth.exponent),
+            ]
+        )
+    return rows
+
+
+def _names(profiles: Sequence[Profile]) -> list[str]:
+    """Names of datasets, told apart where two have one."""
+    names: list[str] = []
+    for profile in profiles:
+        again = sum(name == profile.name or name.startswith(f"{profile.name} (") for name in names)
+        names.append(f"{profile.name} ({again + 1})" if again else profile.name)
+    return names
+
+
+def _attributes(profiles: Sequence[Profile]) -> list[str]:
+    return sorted({name for profile in profiles for name in profile.shares})
+
+
+def _growths(profiles: Sequence[Profile], what: str) -> list[Growth]:
+    return [profile.query_growth if what == "query" else profile.corpus_growth for profile in profiles]
+
+
+def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dict[str, int]]]:
+    """(title, {value: queries}) of each dataset and split, then of each task's splits where there are several."""
+    found, tasks = [], dict[str, list[dict[str, int]]]()
+    for name, profile in zip(_names(profiles), profiles, strict=True):
+        for split, counts in profile.shares.get(attribute, {}).items():
+            found.append((f"{name} {split}", counts))
+            if profile.task:
+                tasks.setdefault(f"all {profile.task} {split}", []).append(counts)
+    for title, several in sorted(tasks.items()):
+        if len(several) > 1:
+            values = sorted({value for counts in several for value in counts})
+            found.append((title, {value: sum(counts.get(value, 0) for counts in several) for value in values}))
+    return found
+
+
+def _shares_table(profiles: Sequence[Profile], attribute: str) -> str:
+    columns = _columns(profiles, attribute)
+    total = {value: sum(counts.get(value, 0) for _, counts in columns) for _, of in columns for value in of}
+    rows = []
+    for value in sorted(total, key=lambda value: (-total[value], value)):
+        cells = [
+            f"{counts.get(value, 0):,} ({counts.get(value, 0) / sum(counts.values()):.1%})" for _, counts in columns
+        ]
+        rows.append([safe(value), *cells])
+    return to_markdown([attribute, *(safe(title) for title, _ in columns)], rows)
+
+
+def _shares_picture(profiles: Sequence[Profile], attribute: str) -> str:
+    columns = _columns(profiles, attribute)
+    values = sorted({value for _, counts in columns for value in counts})
+    shares = np.array([[counts.get(value, 0) / sum(counts.values()) for _, counts in columns] for value in values])
+    return bars(values, [title for title, _ in columns], shares, title=f"share of queries by {attribute}")
+
+
+def _long(profiles: Sequence[Profile]) -> list[list[object]]:
+    """One row a figure: dataset, split (empty: all), measure, name, value."""
+    rows: list[list[object]] = []
+    for name, profile in zip(_names(profiles), profiles, strict=True):
+        for attribute, splits in profile.shares.items():
+            for split, counts in splits.items():
+                rows += [[name, split, attribute, value, count] for value, count in counts.items()]
+        rows += [[name, "", "length class", value, count] for value, count in profile.length_classes.items()]
+        for measure in ("query_words", "passage_words", "overlap", "duplicates"):
+            for what, figure in asdict(getattr(profile, measure)).items():
+                rows.append([name, "", measure.replace("_", " "), what, _figure(figure)])
+        for what in ("query", "corpus"):
+            growth = _growths([profile], what)[0]
+            rows += [[name, "", f"types of the {what} text after tokens", at, types]
+                     for at, types in zip(growth.tokens, growth.types, strict=True)]  # fmt: skip
+    return rows
+
+
+def _markdown(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, pictures: Sequence[str]) -> str:
+    names = [safe(name) for name in _names(profiles)]
+    summary = summary_rows(profiles)
+    parts = [
+        "# Diversity",
+        to_markdown(summary[0], [[name, *row[1:]] for name, row in zip(names, summary[1:], strict=True)]),
+        "Overlap: mean share of a query's stemmed words, stop words left out, that its relevant passage holds; by "
+        "chance: that another query's relevant passage holds; original and rewritten: of the rewritten queries, before "
+        "and after, with the passage they were written from. Near duplicates: queries whose words are those of an "
+        "earlier query to a Jaccard similarity of 0.8. Heaps b: the exponent by which the queries' vocabulary grows.",
+    ]
+    for attribute in _attributes(profiles):
+        parts += [f"## {attribute.capitalize()}", _shares_table(profiles, attribute)]
+    parts += ["## Lengths in words", _lengths_table(names, profiles), "## Vocabulary", _growth_table(names, profiles)]
+    if similarity is not None:
+        rows = [[name, *(f"{v:.3f}" for v in row)] for name, row in zip(names, similarity.tolist(), strict=True)]
+        parts += [
+            "## Weighted Jaccard similarity of the corpora",
+            to_markdown(["", *names], rows),
+            "Over words, not stemmed, stop words kept (BEIR, appendix F). Between languages it says little.",
+        ]
+    parts += ["\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in pictures)]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _lengths_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
+    classes = sorted({one for profile in profiles for one in profile.length_classes})
+    rows = []
+    for name, profile in zip(names, profiles, strict=True):
+        asked, read = profile.query_words, profile.passage_words
+        shares = [f"{profile.length_classes.get(one, 0) / profile.queries:.1%}" for one in classes]
+        cells = [f"{asked.mean:.1f}", f"{asked.median:g}", f"{asked.low:.0f}–{asked.high:.0f}", *shares]
+        rows.append([name, *cells, f"{read.mean:.1f}", f"{read.median:g}"])
+    header = ["dataset", "mean", "median", "5–95 %", *classes, "passages: mean", "median"]
+    return to_markdown(header, rows)
+
+
+def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
+    rows = []
+    for name, profile in zip(names, profiles, strict=True):
+        cells = []
+        for growth in (profile.query_growth, profile.corpus_growth):
+            cells += [
+                f"{growth.tokens[-1]:,}" if growth.tokens else "0",
+                f"{growth.types[-1]:,}" if growth.types else "0",
+            ]
+            cells += [_optional(growth.factor, "{:.1f}"), _optional(growth.exponent)]
+        rows.append([name, *cells])
+    header = ["dataset", "query tokens", "types", "K", "b", "corpus tokens", "types", "K", "b"]
+    return to_markdown(header, rows) + "\ntypes = K tokens^b (Heaps), fitted from 100 tokens on, texts in file order."
+
+
+def _optional(value: float | None, form: str = "{:.3f}") -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _figure(value: object) -> object:
+    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")

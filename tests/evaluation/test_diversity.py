@@ -1,0 +1,231 @@
+"""The diversity report, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from airgen.commands.diversity import app
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError
+from airgen.evaluation.diversity import NO_SPLIT, profile_dataset
+from airgen.evaluation.diversity_report import write_diversity
+from airgen.evaluation.plots import lines
+from airgen.evaluation.vocabulary import Vocabulary, jaccard_matrix, weighted_jaccard
+
+CORPUS = [
+    {"_id": "d1", "title": "Bees", "text": "Bees make honey from the nectar of flowers."},
+    {"_id": "d2", "title": "", "text": "Wasps build nests of paper."},
+    {"_id": "d3", "title": "", "text": "Wasps build nests of paper."},
+    {"_id": "d4", "title": "Ants", "text": "Ants farm aphids."},
+]
+QUERIES = [
+    # bee, make, sweet, food: two of four stand in d1
+    {"_id": "q1", "text": "how bees make sweet food", "metadata": {"type": "question", "style": "casual"}},
+    # wasp, paper: both in d2
+    {"_id": "q2", "text": "wasps and paper", "metadata": {"type": "claim", "style": "concise"}},
+    # the same words again, in another order
+    {"_id": "q3", "text": "Paper and WASPS?", "metadata": {"type": "claim", "style": ""}},
+    {"_id": "q4", "text": "nobody judged this one"},
+]
+QRELS = {"dev": "q1\td1\t1\nq1\td2\t0\n", "test": "q2\td2\t2\nq3\td3\t1\nq3\td1\t1\n"}
+
+
+def write(folder: Path, **manifest: object) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    for name, rows in (("corpus", CORPUS), ("queries", QUERIES)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    for split, text in QRELS.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(text, "utf-8")
+    if manifest:
+        (folder / "manifest.json").write_text(json.dumps({"info": manifest}), "utf-8")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "insects", name="insects", task="qa", language="en")
+
+
+def test_shares_by_split_and_their_labels(folder: Path) -> None:
+    labels = {"q1": {"type": "how"}, "q2": {"type": "claim", "style": "concise"}}
+    profile = profile_dataset(BeirDataset.open(folder), labels=labels)
+    assert profile.splits == {NO_SPLIT: 1, "dev": 1, "test": 2}
+    assert profile.shares == {
+        "type": {"dev": {"question": 1}, "test": {"claim": 2}},
+        "style": {"dev": {"casual": 1}, "test": {"concise": 1}},
+        "labelled type": {"dev": {"how": 1}, "test": {"claim": 1}},
+        "labelled style": {"test": {"concise": 1}},
+    }
+    assert profile.queries == 4 and profile.passages == 4
+
+
+def test_overlap_by_hand(folder: Path) -> None:
+    overlap = profile_dataset(BeirDataset.open(folder)).overlap
+    # q1: how, bee, make, sweet, food: 2 of 5 in d1. q2: 2 of 2 in d2. q3: 2 of 2 in d3 and 0 of 2 in d1: a half.
+    assert overlap.queries == 3
+    assert overlap.positives == pytest.approx((2 / 5 + 1 + 1 / 2) / 3)
+    # The next query's passage: of q1 d2 (nothing shared), of q2 d3 (both words), of q3 again d2 (both words).
+    assert overlap.others == pytest.approx((0 + 1 + 1) / 3)
+    assert (overlap.pairs, overlap.original, overlap.rewritten) == (0, None, None)
+
+
+def test_overlap_before_and_after_rewriting(folder: Path) -> None:
+    rows = [
+        {"query": "q1", "positive": "d1", "original": "bees make honey of nectar", "rewrites": ["how bees make ..."]},
+        {"query": "q2", "positive": "d2", "original": "wasps and paper", "rewrites": []},  # never rewritten
+        {"query": "gone", "positive": "d2", "original": "x", "rewrites": ["y"]},
+    ]
+    (folder / "private").mkdir()
+    path = folder / "private" / "lineage.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    overlap = profile_dataset(BeirDataset.open(folder)).overlap
+    assert overlap.pairs == 1
+    assert overlap.original == 1.0
+    assert overlap.rewritten == pytest.approx(2 / 5)
+    path.write_text('{"query": "q1"}\n', "utf-8")
+    with pytest.raises(DatasetError, match=r"lineage\.jsonl:1"):
+        profile_dataset(BeirDataset.open(folder))
+
+
+def test_lengths_and_duplicates(folder: Path) -> None:
+    profile = profile_dataset(BeirDataset.open(folder))
+    assert profile.query_words.mean == pytest.approx((5 + 3 + 3 + 4) / 4)
+    assert profile.query_words.median == 3.5
+    assert profile.length_classes == {"00-04": 3, "05-09": 1}
+    assert profile.duplicates.exact == 0.0  # q3 has q2's words in another order
+    assert profile.duplicates.near == 1 / 4
+    assert profile.duplicates.passages == 1 / 4
+
+
+def test_words_of_languages_without_spaces(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "蜜蜂用花蜜酿造蜂蜜"}\n', "utf-8")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "蜜蜂怎样酿造蜂蜜"}\n', "utf-8")
+    (tmp_path / "qrels" / "test.tsv").write_text("q\td\t1\n", "utf-8")
+    profile = profile_dataset(BeirDataset.open(tmp_path), language="zh")
+    assert profile.query_words.mean == 4  # 蜜蜂 怎样 酿造 蜂蜜
+    assert 0.5 < profile.overlap.positives < 1
+
+
+def test_growth_counts_types_in_the_order_of_the_texts() -> None:
+    vocabulary = Vocabulary("en")
+    vocabulary.add(["a b a c", "a"])
+    vocabulary.add(["d d a b c"])
+    growth = vocabulary.growth()
+    assert growth.tokens == (1, 2, 5, 10)
+    assert growth.types == (1, 2, 3, 4)
+    assert growth.exponent is None
+    assert (vocabulary.tokens, vocabulary.types) == (10, 4)
+
+
+def test_growth_of_ever_new_words_is_linear() -> None:
+    vocabulary = Vocabulary("en")
+    for batch in range(40):
+        vocabulary.add([" ".join(f"w{number}" for number in range(batch * 50, batch * 50 + 50))])
+    growth = vocabulary.growth()
+    assert growth.tokens == growth.types
+    assert growth.exponent == pytest.approx(1.0) and growth.factor == pytest.approx(1.0)
+
+
+WORDS = st.lists(st.sampled_from(["ant", "bee", "cat", "dog", "eel"]), max_size=30)
+
+
+@given(WORDS, WORDS)
+def test_weighted_jaccard_is_the_sum_of_smaller_over_larger_shares(left: list[str], right: list[str]) -> None:
+    one, other = Vocabulary("en"), Vocabulary("en")
+    one.add([" ".join(left)])
+    other.add([" ".join(right)])
+    first, second = Counter(left), Counter(right)
+    shares = [(first[w] / max(1, len(left)), second[w] / max(1, len(right))) for w in {*left, *right}]
+    larger = sum(max(pair) for pair in shares)
+    expected = sum(min(pair) for pair in shares) / larger if larger and left and right else 0.0
+    assert weighted_jaccard(one, other) == pytest.approx(expected, abs=1e-12)
+    assert weighted_jaccard(other, one) == weighted_jaccard(one, other)
+
+
+def test_weighted_jaccard_by_hand() -> None:
+    one, other = Vocabulary("en"), Vocabulary("en")
+    one.add(["bee bee cat dog"])  # .5 .25 .25
+    other.add(["bee cat cat eel"])  # .25 .5 .25
+    # smaller: .25 + .25; larger: .5 + .5 + .25 + .25
+    assert jaccard_matrix([one, other]).tolist() == [[1.0, pytest.approx(1 / 3)], [pytest.approx(1 / 3), 1.0]]
+
+
+def test_the_report_is_whole_and_the_same_twice(folder: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", name="in|sects<b>", task="qa", language="en")
+    opened = [BeirDataset.open(folder), BeirDataset.open(other)]
+    for out in ("one", "two"):
+        write_diversity(tmp_path / out, [profile_dataset(dataset) for dataset in opened])
+    files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    assert set(files) == {
+        *("diversity.md", "diversity.json", "diversity.csv", "jaccard.csv", "jaccard.svg"),
+        *("growth-query.svg", "growth-corpus.svg", "type.svg", "style.svg"),
+    }
+    for name, content in files.items():
+        if name.endswith(".svg"):
+            ElementTree.fromstring(content)
+            assert f"({name})" in files["diversity.md"].decode()
+    assert "<b>" not in files["diversity.md"].decode()
+    value = json.loads(files["diversity.json"])
+    assert value["weighted_jaccard"]["matrix"] == [[1.0, 1.0], [1.0, 1.0]]
+    # Two datasets of one task: the table has the task's own columns, as the paper's.
+    assert "all qa test" in files["diversity.md"].decode() and "4 (100.0%)" in files["diversity.md"].decode()
+    rows = list(csv.DictReader(files["diversity.csv"].decode().splitlines()))
+    found = {(row["dataset"], row["split"], row["measure"], row["name"]): row["value"] for row in rows}
+    assert found["insects", "test", "type", "claim"] == "2"
+    assert found["insects", "", "duplicates", "near"] == "0.250000"
+
+
+def test_datasets_of_one_name_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    profiles = [profile_dataset(BeirDataset.open(folder))] * 3
+    value = write_diversity(tmp_path / "out", profiles)
+    assert value["weighted_jaccard"]["datasets"] == ["insects", "insects (2)", "insects (3)"]
+
+
+def test_curves_lie_on_logarithmic_axes() -> None:
+    picture = lines(["a&b", "none"], [((1, 10, 100), (1, 10, 100)), ((), ())], x_label="x", y_label="y", title="t")
+    root = ElementTree.fromstring(picture)
+    first, empty = (one.get("points") or "" for one in root.iter("{http://www.w3.org/2000/svg}polyline"))
+    points = [tuple(map(float, point.split(","))) for point in first.split()]
+    assert points[1][0] - points[0][0] == pytest.approx(points[2][0] - points[1][0], abs=0.2)
+    assert points[0] == (70.0, 400.0) and points[2] == (580.0, 40.0)
+    assert empty == ""
+
+
+def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted}\n")
+    out = tmp_path / "out"
+    arguments = [str(folder), "--out", str(out), "--label-with", str(tmp_path / "p.yaml"), "--json"]
+    value = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
+    shares = value["datasets"][0]["shares"]
+    assert sum(shares["labelled type"]["test"].values()) == 2
+    labels = [json.loads(line) for line in (out / "labels.jsonl").read_text("utf-8").splitlines()]
+    assert [row["query"] for row in labels] == ["q1", "q2", "q3", "q4"]
+    assert {"what", "how", "claim", "others"} >= {row["type"] for row in labels}
+    files = {name: (out / name).read_bytes() for name in ("labels.jsonl", "diversity.md")}
+    # A model that would now refuse everything is not asked again.
+    (tmp_path / "p.yaml").write_text(
+        "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {refuse: 1.0}}\n"
+    )
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert files == {name: (out / name).read_bytes() for name in files}
+
+
+def test_labels_that_no_one_could_read_are_counted(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {prose: 1.0}}\n"
+    )
+    arguments = [str(folder), "--out", str(tmp_path / "out"), "--label-with", str(tmp_path / "p.yaml")]
+    result = CliRunner().invoke(app, [*arguments, "--most", "3"], catch_exceptions=False)
+    assert "3 queries have no label: malformed answer" in result.stderr
+    assert result.exit_code == 0

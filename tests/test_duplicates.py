@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.duplicates import NearDuplicates, alike, folded_words
+
+TEXTS = st.lists(
+    st.lists(st.sampled_from(["a", "bb", "ccc", "dddd", "eeeee", "f", "gg", "hhh", "iiii", "jjjjj"]), max_size=9),
+    max_size=25,
+)
+
+
+@given(TEXTS, st.sampled_from([0.3, 0.5, 2 / 3, 0.75, 0.8, 0.9, 1.0]))
+def test_the_earliest_text_alike_is_found_as_by_comparing_all_pairs(texts: list[list[str]], threshold: float) -> None:
+    seen, sets = NearDuplicates("en", threshold), list[frozenset[str]]()
+    for text in texts:
+        new = frozenset(text)
+        expected = next((place for place, old in enumerate(sets) if alike(new, old, threshold)), None)
+        assert seen.find(" ".join(text)) == expected
+        assert seen.add(" ".join(text)) == expected
+        sets.append(new)
+    assert len(seen) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "language", "same"),
+    [
+        ("How do bees make honey?", "how do bees make honey", "en", True),
+        ("how do bees make honey", "how do bees make wax", "en", False),  # 4 of 6 words
+        ("a b c d e f g h i", "a b c d e f g h", "en", True),  # 8 of 9
+        ("Ｗｈｏ made it", "who made it", "en", True),  # full width
+        ("这座房子有多老", "这座房子有多老？", "zh", True),
+        ("", "", "en", False),
+    ],
+)
+def test_near_duplicates_by_their_words(left: str, right: str, language: str, same: bool) -> None:
+    seen = NearDuplicates(language)
+    assert seen.add(left) is None
+    assert (seen.add(right) == 0) == same
+
+
+def test_words_are_folded() -> None:
+    assert folded_words("Straße ＩＳ ﬁne", "de") == ["strasse", "is", "fine"]
