@@ -116,12 +116,17 @@ _OWN: dict[str, type[_Options]] = {
 
 
 class SystemSettings(BaseModel):
-    """One system: a name, a kind, and the kind's own settings beside them."""
+    """One system: a name, a kind, and the kind's own settings beside them.
+
+    `family` groups systems in reports (the kind, if not given); `weakened` marks one that is bad on purpose.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")
     kind: str
+    family: str = ""
+    weakened: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
