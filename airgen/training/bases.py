@@ -14,7 +14,7 @@ from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.embedders import loaded, model_place
 
-__all__ = ["Base", "base_identity", "load_base", "pick_device"]
+__all__ = ["Base", "base_identity", "load_base", "pick_device", "quiet"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(f"{base} has no fast tokenizer (tokenizer.json): choose another base")
     kind = transformers.AutoModelForMaskedLM if masked_lm else transformers.AutoModel
-    with _quiet():
+    with quiet():
         model, notes = loaded(
             "the base model", base, kind.from_pretrained, pretrained_model_name_or_path=place, output_loading_info=True
         )
@@ -74,7 +74,7 @@ def pick_device(asked: str | None) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without transformers' bars, and its report of heads that a base does not need."""
     words = load_extra("transformers", "training").utils.logging
     level, bars = words.get_verbosity(), words.is_progress_bar_enabled()

@@ -1,0 +1,66 @@
+"""Gradients of a loss over a large batch, with the memory of a small one (Gao and others, 2021, RepL4NLP).
+
+    cached_backward(encode, chunks, loss)      # as loss(torch.cat([encode(chunk) for chunk in chunks])).backward()
+
+In-batch negatives tie every pair of a batch to every other, so the batch cannot be cut into pieces of gradient
+accumulation. But the loss sees the encoder only through its vectors: (1) all chunks are encoded without gradients,
+(2) the loss gives the gradient of every vector, (3) each chunk is encoded again and that gradient passed on. Random
+state is kept for each chunk, so that dropout draws the same mask both times; the result is that of the full batch up to
+rounding. E5 needs it for batches of 32,768 pairs (section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from airgen.registry import load_extra
+
+__all__ = ["cached_backward"]
+
+T = TypeVar("T")
+
+
+def cached_backward(
+    encode: Callable[[T], Any], chunks: Sequence[T], loss: Callable[[Any], dict[str, Any]], device: str = "cpu"
+) -> dict[str, float]:
+    """Add the gradient of `loss(vectors)["loss"]` to the parameters of `encode`; returns the loss's numbers.
+
+    `encode(chunk)` gives (rows, dim); `loss` takes the rows of all chunks, one below the other, and may itself have
+    parameters. With a single chunk it is the plain backward pass.
+    """
+    torch = load_extra("torch", "training")
+    if len(chunks) == 1:
+        parts = loss(encode(chunks[0]))
+        parts["loss"].backward()
+        return _numbers(parts)
+    states, pieces = [], []
+    with torch.no_grad():
+        for chunk in chunks:
+            states.append(_random_state(torch, device))
+            pieces.append(encode(chunk))
+    vectors = torch.cat(pieces).detach().requires_grad_()
+    parts = loss(vectors)
+    parts["loss"].backward()
+    after = _random_state(torch, device)
+    rows = torch.split(vectors.grad, [len(piece) for piece in pieces])
+    del pieces
+    for chunk, state, gradient in zip(chunks, states, rows, strict=True):
+        _restore(torch, state, device)
+        encode(chunk).backward(gradient)
+    _restore(torch, after, device)
+    return _numbers(parts)
+
+
+def _numbers(parts: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value.detach()) if hasattr(value, "detach") else float(value) for name, value in parts.items()}
+
+
+def _random_state(torch: Any, device: str) -> tuple[Any, Any]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
+
+
+def _restore(torch: Any, state: tuple[Any, Any], device: str) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)

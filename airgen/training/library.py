@@ -1,0 +1,139 @@
+"""What the trainings of sentence-transformers' models share: batches, drawn passages, the dev queries' small corpus.
+
+Its models and losses are the library's; the loop is ours (`loop.py`), so that checkpoints, resume, dev figures and
+cards are the same for every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airgen.keys import rng
+from airgen.registry import load_extra
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.embedders import loaded, model_place
+from airgen.training.bases import quiet
+from airgen.training.data import Example, TrainingSet, draw, epoch_batches
+from airgen.training.loop import Task
+from airgen.training.recipe import Recipe
+
+__all__ = ["Batch", "Drawn", "LibraryRecipe", "LibraryTask", "load_library"]
+
+
+class LibraryRecipe(Recipe):
+    """What the kinds that train a transformer on (query, passage) pairs have in common."""
+
+    max_length: int = Field(128, ge=8, description="tokens a text, the rest is cut off")
+    dev_passages: int | None = Field(
+        5000, ge=1, description="dev queries search their positives and so many random passages; none: the whole corpus"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The examples of one step, by number."""
+
+    epoch: int
+    examples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A batch's texts. `places` is int64 (queries, 1 + negatives) into the corpus, the positive first."""
+
+    examples: Sequence[Example]
+    places: NDArray[np.int64]
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries' texts."""
+        return [example.query for example in self.examples]
+
+
+def load_library(family: str, base: str, **settings: Any) -> Any:
+    """A model of sentence-transformers' class `family`, from a catalogue name, a folder or a Hub name.
+
+    Raises ModelError where it cannot be had, MissingExtra without the library.
+    """
+    library = load_extra("sentence_transformers", f"training from {base!r}")
+    with quiet():
+        return loaded(
+            "the base model", base, getattr(library, family), model_name_or_path=model_place(base), **settings
+        )
+
+
+class LibraryTask(Task):
+    """The part of a task that does not depend on the model."""
+
+    def __init__(self, recipe: LibraryRecipe, data: TrainingSet, device: str) -> None:
+        self.recipe, self.data, self.device = recipe, data, device
+        self.dev_corpus = _dev_corpus(data, recipe)
+
+    def batches(self, epoch: int) -> list[Batch]:
+        """All training queries once, in an order of the epoch's own."""
+        dealt = epoch_batches(len(self.data.examples), self.recipe.batch_size, self.recipe.seed, epoch)
+        return [Batch(epoch, tuple(one)) for one in dealt]
+
+    def told(self, batch: Any) -> str:
+        """The ids of the first queries of a batch."""
+        ids = [self.data.examples[number].id for number in batch.examples[:3]]
+        return f"queries {', '.join(ids)}{', ...' if len(batch.examples) > 3 else ''}"
+
+    def drawn(self, batch: Batch, negatives: int) -> Drawn:
+        """A positive and `negatives` passages for each query; where it has fewer hard ones, random ones fill up.
+
+        So E5 does for the one negative of an NLI pair (section 5.1).
+        """
+        examples = [self.data.examples[number] for number in batch.examples]
+        places = np.zeros((len(examples), 1 + negatives), np.int64)
+        for row, example in enumerate(examples):
+            positive, hard = draw(example, negatives, self.recipe.seed, batch.epoch)
+            filled = [positive, *hard]
+            if len(filled) <= negatives:
+                filled += self._random(example, negatives + 1 - len(filled), batch.epoch)
+            places[row] = filled
+        return Drawn(examples, places)
+
+    def _random(self, example: Example, count: int, epoch: int) -> list[int]:
+        random = rng("fill", self.recipe.seed, epoch, example.id)
+        relevant = set(example.positives)
+        size = len(self.data.corpus)
+        able = size - len(relevant)
+        # In a corpus without a single other passage the positive stands in, and is masked as one.
+        return [
+            next(place for place in iter(lambda: random.randrange(size), -1) if place not in relevant)
+            if able > 0
+            else example.positives[0]
+            for _ in range(count)
+        ]
+
+    def save_library(self, model: Any, folder: Path) -> None:
+        """Write a model of the library; the card beside it is ours."""
+        with quiet():
+            model.save_pretrained(str(folder), create_model_card=False)
+
+    def system(self) -> Mapping[str, Any]:
+        """How a systems YAML names the trained model, its folder left out."""
+        return {}
+
+
+def _dev_corpus(data: TrainingSet, recipe: LibraryRecipe) -> Corpus:
+    """The dev queries' positives and random passages, in the order of the corpus."""
+    corpus = data.corpus
+    if not len(data.dev) or recipe.dev_passages is None or len(corpus) <= recipe.dev_passages:
+        return corpus
+    positives = {passage for of in data.dev.labels.values() for passage, label in of.items() if label > 0}
+    chosen = {place for place, key in enumerate(corpus.ids) if key in positives}
+    order = np.random.default_rng(rng("dev passages", recipe.seed).getrandbits(64)).permutation(len(corpus))
+    chosen.update(order[: recipe.dev_passages].tolist())
+    places = sorted(chosen)
+    titles = [corpus.titles[place] for place in places] if corpus.titles else ()
+    texts = [corpus.texts[place] for place in places]
+    return Corpus([corpus.ids[place] for place in places], texts, titles, corpus.language)

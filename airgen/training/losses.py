@@ -1,0 +1,63 @@
+"""The losses of E5 (section 4): InfoNCE over in-batch and other negatives, and distillation from a teacher.
+
+All take a matrix of scores, (queries, candidates), already divided by the temperature. Written as plain functions of
+tensors, so that they can be checked against a sum written out by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.registry import load_extra
+
+__all__ = ["distillation", "false_negatives", "info_nce"]
+
+
+def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
+    """-mean log softmax of each row's target (E5, equation 1). `masked` candidates, bool of the same shape, are none.
+
+    A row's target is never masked.
+    """
+    torch = load_extra("torch", "training")
+    if masked is not None:
+        scores = scores.masked_fill(masked, -torch.inf)
+    return torch.nn.functional.cross_entropy(scores, targets)
+
+
+def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
+    """KL(p_teacher, p_student), the mean over rows (E5, section 4.2); both are scores over the same candidates."""
+    torch = load_extra("torch", "training")
+    functional = torch.nn.functional
+    if masked is not None:
+        student, teacher = student.masked_fill(masked, -torch.inf), teacher.masked_fill(masked, -torch.inf)
+    wanted = functional.log_softmax(teacher, -1)
+    gap = wanted - functional.log_softmax(student, -1)
+    # A masked candidate has probability 0 on both sides: 0 times (-inf - -inf) would be nan, its limit is 0.
+    terms = wanted.exp() * gap
+    return (terms if masked is None else terms.masked_fill(masked, 0.0)).sum(-1).mean()
+
+
+def false_negatives(
+    queries: NDArray[np.int64],
+    candidates: NDArray[np.int64],
+    relevant: list[frozenset[int]],
+    targets: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Which candidates are no negatives of which query, bool (queries, candidates).
+
+    `queries` and `candidates` are ids of texts (equal texts have one id), `relevant[i]` the texts known to be relevant
+    to query i. Masked are those, and a candidate that is the query's own text (a neighbour that is a query in one pair
+    and a passage in another); `targets[i]`, the column of query i's positive, is not.
+    """
+    masked = candidates[None, :] == queries[:, None]
+    places: dict[int, list[int]] = {}
+    for column, text in enumerate(candidates.tolist()):
+        places.setdefault(text, []).append(column)
+    for row, texts in enumerate(relevant):
+        for text in texts:
+            masked[row, places.get(text, [])] = True
+    masked[np.arange(len(queries)), targets] = False
+    return masked
