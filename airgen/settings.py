@@ -127,6 +127,9 @@ class GenerationSettings(Settings):
     hard_negatives: tuple[int, int] = (3, 7)
     attempts: int = Field(default=3, ge=1, le=10)  # tries at one answer that passes the checks
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
+    max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
+    max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
+    query_from: Literal["document", "need"] = "document"  # need: the query's prompt shows the scenario alone
     meaning: MeaningSettings | None = None  # without it, a rewrite's meaning is left to the judge
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
@@ -240,6 +243,7 @@ class ControlSettings(Settings):
     """Quality control (paper 2.4)."""
 
     recall: RecallSettings = RecallSettings()
+    pools: list[Model] = []  # retrievers whose top `recall.top_k` join the recall's: bm25, rm3, lsa, ...
     rerankers: list[Model] = [
         "BAAI/bge-reranker-large",
         "maidalun1020/bce-reranker-base_v1",
@@ -263,6 +267,7 @@ class ExportSettings(Settings):
     licence: str = "CC-BY-NC-SA-4.0"
     ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
     version: str = "0.1"
+    drop_saturated: float | None = Field(default=None, gt=0, le=1)  # share of control's systems with a positive on top
 
     @field_validator("splits")
     @classmethod

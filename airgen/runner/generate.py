@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -101,9 +101,15 @@ def finished(lineage: Lineage) -> bool:
     return lineage.judgment is not None or any(stage.ends and stage.name in lineage.skips for stage in CANDIDATES)
 
 
-def draw_samples(store: Store, fingerprint: str, count: int, per_passage: int) -> list[Sample]:
-    """The first `count` samples of the permutation over the current corpus; fewer where the corpus is spent."""
-    keys = [key for (key,) in store.query("SELECT key FROM current_passage")]
+def draw_samples(
+    store: Store, fingerprint: str, count: int, per_passage: int, frame: Collection[str] | None = None
+) -> list[Sample]:
+    """The first `count` samples of the permutation over the current corpus; fewer where the corpus is spent.
+
+    `frame` limits it to some documents, by id; the rest of the permutation stays as it is.
+    """
+    passages = store.query("SELECT key, id FROM current_passage")
+    keys = [key for key, id_ in passages if frame is None or id_ in frame]
     found: list[Sample] = []
     for turn in range(per_passage):
         left = count - len(found)
@@ -144,14 +150,17 @@ def rejection(lineage: Lineage, relevant_from: int) -> str:
     return ""
 
 
-async def generate(store: Store, tools: Tools, display: Display, workers: int) -> Accepted:
-    """Everything up to the hard negatives, for the first `target` accepted queries."""
+async def generate(
+    store: Store, tools: Tools, display: Display, workers: int, frame: Collection[str] | None = None
+) -> Accepted:
+    """Everything up to the hard negatives, for the first `target` accepted queries; sources come from `frame`."""
     pipeline = tools.pipeline
     target, relevant_from = pipeline.target, pipeline.control.judge.relevant_from
     drawn = math.ceil(target / PRIOR)
     with display.stage("queries", target) as bar:
         while True:
-            samples = draw_samples(store, tools.fingerprints["sample"], drawn, pipeline.generation.queries_per_passage)
+            turns = pipeline.generation.queries_per_passage
+            samples = draw_samples(store, tools.fingerprints["sample"], drawn, turns, frame)
             store.put(samples)
             lineages = load_lineages(store, samples)
             if pending := [lineage for lineage in lineages if not finished(lineage)]:
@@ -184,7 +193,13 @@ async def generate(store: Store, tools: Tools, display: Display, workers: int) -
     return Accepted(complete, accepted.rejected, accepted.surplus, spent)
 
 
-def accepted_so_far(store: Store, samples: Sequence[Sample], pipeline: Pipeline) -> Accepted:
-    """The selection over what is finished on the disk; unfinished samples are left out."""
-    lineages = [lineage for lineage in load_lineages(store, samples) if finished(lineage)]
+def accepted_so_far(
+    store: Store, samples: Sequence[Sample], pipeline: Pipeline, frame: Collection[str] | None = None
+) -> Accepted:
+    """The selection over what is finished on the disk; unfinished samples are left out, and those outside `frame`."""
+    lineages = [
+        lineage
+        for lineage in load_lineages(store, samples)
+        if finished(lineage) and (frame is None or lineage.passage.id in frame)
+    ]
     return select(lineages, pipeline.target, pipeline.control.judge.relevant_from, pipeline.language)

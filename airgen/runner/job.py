@@ -21,6 +21,7 @@ from typing import Any
 
 from airgen import __version__
 from airgen.corpus import load_corpus_settings
+from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.manifest import Manifest
 from airgen.dataset.write import write_dataset
 from airgen.keys import fingerprint
@@ -56,14 +57,30 @@ class RunResult:
 
 
 class Job:
-    """See the module. Raises SettingsError at once for anything wrong in the pipeline's or the corpus's YAML."""
+    """See the module. Raises SettingsError at once for anything wrong in the pipeline's or the corpus's YAML.
 
-    def __init__(self, path: Path, runs: Path = Path("runs"), *, target: int | None = None) -> None:
+    `pipeline` and `corpus` replace what the YAML says. `frame` is the sampling frame: the documents that may become
+    sources, by id (None: all of the corpus). A sample's identity does not depend on it, so another frame keeps what
+    was made from the documents that both have.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        runs: Path = Path("runs"),
+        *,
+        target: int | None = None,
+        pipeline: Pipeline | None = None,
+        corpus: CorpusSettings | None = None,
+        frame: frozenset[str] | None = None,
+    ) -> None:
         self.path = path
-        pipeline = load_pipeline(path)
+        pipeline = pipeline or load_pipeline(path)
         self.pipeline: Pipeline = pipeline.model_copy(update={"target": target}) if target else pipeline
-        beside = path.parent / self.pipeline.corpus
-        self.corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
+        if corpus is None:
+            beside = path.parent / self.pipeline.corpus
+            corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
+        self.corpus, self.frame = corpus, frame
         self.prompts = PromptSet([path.parent / "prompts"] if (path.parent / "prompts").is_dir() else [])
         self.directory = runs / self.pipeline.name
         self.fingerprints = self._fingerprints()
@@ -86,7 +103,8 @@ class Job:
     def identity(self) -> str:
         """Changes with anything that could change the dataset; a finished job of the same identity is not run again."""
         settings = self.pipeline.model_dump(mode="json", exclude={"llm": _SPEED, "evaluate": True})
-        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints)
+        frame = {} if self.frame is None else {"frame": sorted(self.frame)}
+        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, **frame)
 
     def finished(self) -> bool:
         """True where the dataset of exactly this job stands."""
@@ -142,7 +160,7 @@ class Job:
         async with engine:
             with _interruptible(engine) as stopping:
                 tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, engine, self._meaning())
-                accepted = await generate(store, tools, display, workers)
+                accepted = await generate(store, tools, display, workers, self.frame)
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
                     await control(store, tools, accepted, display, embeddings, workers, stopping)
@@ -164,7 +182,7 @@ class Job:
     def accepted(self, store: Store) -> Accepted:
         """The accepted queries as they stand on the disk, without asking anyone."""
         samples = store.rows(Sample, "current_sample", order="t.ordinal, t.key")
-        return accepted_so_far(store, samples, self.pipeline)
+        return accepted_so_far(store, samples, self.pipeline, self.frame)
 
 
 # What of an LLM's settings cannot change an answer (see `airgen.stages.base.llm_parts`).

@@ -153,6 +153,8 @@ def llm_parts(llm: LlmSettings) -> dict[str, Any]:
 
 def prompt_name(pipeline: Pipeline, name: str) -> str:
     """The prompt of a stage in the variant that the pipeline chose."""
+    if name == "query" and pipeline.generation.query_from == "need":
+        name = "query_from_need"
     return f"small/{name}" if pipeline.generation.prompts == "small" else name
 
 

@@ -9,16 +9,21 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from airgen.retrievers.analysis import analyser
+from airgen.settings import GenerationSettings
 from airgen.stages.attributes import LENGTH_TEXT, WORDS
 from airgen.text import count_words, words
 
 __all__ = [
+    "borrowed",
     "copied",
     "duplicates",
     "first_problem",
     "longest_common_run",
+    "near_parts",
     "overlap",
     "self_reference",
+    "too_near",
     "wrong_length",
     "wrong_script",
 ]
@@ -93,6 +98,43 @@ def overlap(query: str, document: str, language: str) -> float:
     """The share of the query's distinct words that stand in the document, 0 to 1."""
     asked = set(_folded(query, language))
     return len(asked & set(_folded(document, language))) / len(asked) if asked else 0.0
+
+
+def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
+    """The share of the query's distinct stems that the document holds, 0 to 1, and the query's words of those stems.
+
+    Stop words are left out on both sides: they say nothing about where a query came from.
+    """
+    stems = analyser(language)
+    held, asked = set(stems(document)), set(stems(query))
+    shared = asked & held
+    named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
+    return (len(shared) / len(asked) if asked else 0.0), named
+
+
+def too_near(query: str, title: str, document: str, language: str, generation: GenerationSettings) -> str | None:
+    """Whether a query borrows too many of its document's words, or of its title's, by the pipeline's bounds."""
+    if generation.max_overlap is not None:
+        share, named = borrowed(query, document, language)
+        if share > generation.max_overlap:
+            return (
+                f"uses too many of the document's words ({share:.0%}, at most {generation.max_overlap:.0%}): "
+                f"say some of these otherwise: {', '.join(named)}"
+            )
+    if generation.max_title_overlap is not None and title:
+        share, named = borrowed(title, query, language)
+        if share > generation.max_title_overlap:
+            return (
+                f"repeats the document's title ({share:.0%} of its words, at most "
+                f"{generation.max_title_overlap:.0%}): say some of these otherwise: {', '.join(named)}"
+            )
+    return None
+
+
+def near_parts(generation: GenerationSettings) -> dict[str, float]:
+    """The bounds that are set, for a fingerprint: a pipeline without them keeps the one that it had."""
+    bounds = {"max_overlap": generation.max_overlap, "max_title_overlap": generation.max_title_overlap}
+    return {name: value for name, value in bounds.items() if value is not None}
 
 
 def duplicates(left: str, right: str, language: str) -> bool:

@@ -27,6 +27,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "information": generation.information,
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
+        **checks.near_parts(generation),
     }
 
 
@@ -44,7 +45,12 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             checks.self_reference(text),
             checks.wrong_length(text, length, language),
             checks.copied(text, lineage.document, language, generation.max_copied_words),
+            # With rewriting, the bounds are for the last rewrite: what comes before is its raw material.
+            None if generation.rewrites else near(text),
         )
+
+    def near(text: str) -> str | None:
+        return checks.too_near(text, lineage.passage.title, lineage.document, language, generation)
 
     values = {
         "language_name": LANGUAGES[language],

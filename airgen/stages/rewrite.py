@@ -32,6 +32,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         "meaning": meaning,
+        **checks.near_parts(generation),
     }
 
 
@@ -44,7 +45,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     text, problem = original.text, Refusal("", "")
     for turn in range(1, tools.pipeline.generation.rewrites + 1):
         style = draw(tools.pipeline.generation.styles, lineage.sample.key, "style", turn)
-        found = await _round(lineage, tools, text, style)
+        found = await _round(lineage, tools, text, style, last=turn == tools.pipeline.generation.rewrites)
         if isinstance(found, Refusal):
             problem = found
             continue
@@ -54,7 +55,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     return rows or [skip("rewrite", original.key, tools, problem.reason, problem.detail)]
 
 
-async def _round(lineage: Lineage, tools: Tools, text: str, style: str) -> tuple[Any, int] | Refusal:
+async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Refusal:
     assert lineage.query is not None
     language, generation = tools.pipeline.language, tools.pipeline.generation
     length, document = lineage.query.length, lineage.document
@@ -67,6 +68,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str) -> tuple
             checks.self_reference(new),
             checks.wrong_length(new, length, language),
             checks.copied(new, document, language, generation.max_copied_words),
+            checks.too_near(new, lineage.passage.title, document, language, generation) if last else None,
         )
         if found:
             return found
