@@ -158,11 +158,17 @@ class Recall(Row):
 
 @dataclass(frozen=True, slots=True)
 class Prelabel(Row):
-    """One re-ranker's scores of a query's recalled documents, in the recall's order (step 2)."""
+    """One re-ranker's scores of a query's recalled documents, in the recall's order (step 2).
+
+    `scorer` is a hash of all that a score of one pair depends on, `texts` a 64-bit hash of each document's text:
+    a later row takes over the scores of the pairs that stayed as they are.
+    """
 
     model: str
     ids: list[str] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    scorer: str = ""
+    texts: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,12 +139,15 @@ def _prelabel(
 ) -> dict[str, list[Prelabel]]:
     found: dict[str, list[Prelabel]] = {}
     queries = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
-    for place, model in enumerate(tools.pipeline.control.rerankers):
-        reranker: Any = load_reranker(model)
+    for place, spec in enumerate(tools.pipeline.control.rerankers):
+        reranker: Any = load_reranker(spec)
         # A re-ranker that weighs words needs the corpus before it can say what its settings are.
         if hasattr(reranker, "fit"):
             reranker.fit(corpus)
-        fp = fingerprint(stage="prelabel", version=1, recall=plan["recall"], model=dict(reranker.describe()))
+        model = dict(reranker.describe())
+        fp = fingerprint(stage="prelabel", version=1, recall=plan["recall"], model=model)
+        # Weights of words belong to the whole corpus; any other score belongs to its pair.
+        scorer = fingerprint(model=model, corpus=pool.digest if hasattr(reranker, "fit") else "")
         plan[f"prelabel:{place}"] = fp
         store.register({**plan})
         known = {row.parent: row for row in store.rows(Prelabel, where="t.fingerprint = ?", parameters=[fp])}
@@ -154,7 +157,10 @@ def _prelabel(
             for batch in _batches(pending, PAIRS):
                 if stopping.is_set():
                     raise Stopped("stopped by the user: run the same command to go on")
-                rows = prelabel_rows(reranker, batch, queries, pool.full_text, place, fp)
+                asked = [[recall.parent for recall in batch], scorer]
+                of_them = "t.parent IN (SELECT unnest(?)) AND t.scorer = ?"
+                earlier = store.rows(Prelabel, where=of_them, parameters=asked)
+                rows = prelabel_rows(reranker, batch, queries, pool.full_text, place, fp, scorer, earlier)
                 store.put(rows)
                 known.update({row.parent: row for row in rows})
                 bar.advance(len(batch), str(reranker.name))

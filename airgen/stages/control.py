@@ -6,6 +6,7 @@ and a barrier stands before them. The corpus is all passages and all generated n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from airgen.records import Decision, Judgment, Prelabel, Recall
 from airgen.retrievers.base import Embedder, Hits, Reranker
 from airgen.settings import Thresholds
 
-__all__ = ["Pair", "decide", "pairs_to_judge", "prelabel_rows", "recall_rows", "votes"]
+__all__ = ["Pair", "decide", "pairs_to_judge", "prelabel_rows", "recall_rows", "text_mark", "votes"]
 
 
 def recall_rows(
@@ -45,25 +46,46 @@ def prelabel_rows(
     texts: Callable[[str], str],
     ordinal: int,
     fingerprint: str,
+    scorer: str = "",
+    earlier: Sequence[Prelabel] = (),
 ) -> list[Prelabel]:
     """One re-ranker's scores of some queries' recalled documents: a row a query.
 
     Queries come together because many share documents, which some re-rankers then read only once. `queries` are
-    texts by key, `texts` gives a document's text. Raises ModelError for too few scores, or one that is no number.
+    texts by key, `texts` gives a document's text. Scores of the same scorer, query and text in `earlier` rows are
+    taken over, so that a corpus that grew costs its new documents only. Raises ModelError for too few scores, or one
+    that is no number.
     """
-    pairs = [(queries[recall.parent], texts(id_)) for recall in recalls for id_ in recall.ids]
-    scores = reranker.score(pairs)
+    known = {
+        (row.parent, mark): score
+        for row in earlier
+        if row.scorer == scorer
+        for mark, score in zip(row.texts, row.scores, strict=True)
+    }
+    marks = {id_: text_mark(texts(id_)) for recall in recalls for id_ in recall.ids}
+    wanted = [
+        (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
+    ]
+    pairs = [(queries[query], texts(id_)) for query, id_ in wanted]
+    scores = reranker.score(pairs) if pairs else np.zeros(0, np.float32)
     if len(scores) != len(pairs):
         raise ModelError(f"re-ranker {reranker.name}: {len(scores)} scores for {len(pairs)} documents")
     if not np.isfinite(scores).all():
         raise ModelError(f"re-ranker {reranker.name}: gave a score that is not a number")
-    rows, start = [], 0
+    known |= {(query, marks[id_]): round(float(score), 6) for (query, id_), score in zip(wanted, scores, strict=True)}
+    rows = []
     for recall in recalls:
-        values = [round(float(score), 6) for score in scores[start : start + len(recall.ids)]]
-        start += len(recall.ids)
-        key = row_key("prelabel", recall.parent, fingerprint, ordinal)
-        rows.append(Prelabel(key, recall.parent, fingerprint, ordinal, reranker.name, list(recall.ids), values))
+        key, here = row_key("prelabel", recall.parent, fingerprint, ordinal), [marks[id_] for id_ in recall.ids]
+        values = [known[recall.parent, mark] for mark in here]
+        row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker.name, list(recall.ids), values, scorer, here)
+        rows.append(row)
     return rows
+
+
+def text_mark(text: str) -> int:
+    """A signed 64-bit hash of a text."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:

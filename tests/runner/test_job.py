@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -218,3 +219,40 @@ def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -
     display = Display(folder / "status.json", Console(quiet=True))
     with pytest.raises(SettingsError, match="NOT_SET_X is not set"):
         Job(folder / "b.yaml", folder / "runs").run(display)
+
+
+def scored(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many pairs each re-ranker is asked about meanwhile."""
+    from airgen.retrievers.bm25 import BM25Reranker
+    from airgen.retrievers.rerank import DenseReranker
+
+    counts: dict[str, int] = {}
+    for kind in (BM25Reranker, DenseReranker):
+
+        def counting(self: Any, pairs: Any, kind: Any = kind, score: Any = kind.score) -> Any:
+            counts[kind.__name__] = counts.get(kind.__name__, 0) + len(pairs)
+            return score(self, pairs)
+
+        monkeypatch.setattr(kind, "score", counting)
+    work()
+    monkeypatch.undo()
+    return counts
+
+
+def test_one_more_reranker_or_document_costs_only_itself(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = "[bm25, dense, all-minilm-l6-v2-int8]"
+    run("runs", {three: "[dense]"})
+    more = scored(lambda: run("runs", {three: "[bm25, dense]"}), monkeypatch)
+    assert more == {"BM25Reranker": 12 * 30}  # the dense scores stand
+    extra = {"id": "doc-new", "title": "Tides", "text": "A document that was added later, on tides and lanterns alike."}
+    with (folder / "small.jsonl").open("a", encoding="utf-8") as out:
+        out.write(json.dumps(extra) + "\n")
+    grown = scored(lambda: run("runs", {three: "[bm25, dense]"}), monkeypatch)
+    # Weights of words change with the corpus; a dense score of a pair does not. Asked about are at most the new
+    # document itself and what a new sample brought.
+    assert grown["BM25Reranker"] == 12 * 30
+    assert grown.get("DenseReranker", 0) < 12 * 30 / 2
+    narrower = {three: "[bm25, dense]\n  thresholds: {hard_negative: 10, other: 5}"}
+    assert scored(lambda: run("runs", narrower), monkeypatch) == {}

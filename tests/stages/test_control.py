@@ -125,6 +125,41 @@ def test_scores_go_to_their_own_query() -> None:
     ]
 
 
+class Counting:
+    """Scores a pair by its lengths, and notes what it was asked."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+        self.asked += pairs
+        return np.asarray([len(query) + len(text) / 100 for query, text in pairs], np.float32)
+
+    def describe(self) -> dict[str, object]:
+        return {}
+
+
+def test_scores_are_taken_over_for_pairs_that_stayed_as_they_were() -> None:
+    texts = {"a": "one", "b": "two two", "c": "three"}
+    queries = {"q1": "x", "q2": "yy"}
+    before = [Recall("r1", "q1", "f", 0, "m", ["a", "b"], [1, 0]), Recall("r2", "q2", "f", 0, "m", ["a"], [1])]
+    first = prelabel_rows(Counting(), before, queries, texts.__getitem__, 0, "f1", "s")
+    # The corpus grew by c, and b was edited: only what is new is asked, under the new row's own order.
+    texts["b"] = "two, edited"
+    after = [Recall("r3", "q1", "g", 0, "m", ["c", "b", "a"], [2, 1, 0]), Recall("r4", "q2", "g", 0, "m", ["a"], [1])]
+    counting = Counting()
+    second = prelabel_rows(counting, after, queries, texts.__getitem__, 0, "f2", "s", first)
+    assert counting.asked == [("x", "three"), ("x", "two, edited")]
+    whole = prelabel_rows(Counting(), after, queries, texts.__getitem__, 0, "f2", "s")
+    assert second == whole
+    # Another scorer's rows say nothing.
+    other = Counting()
+    prelabel_rows(other, after, queries, texts.__getitem__, 0, "f2", "another", first)
+    assert len(other.asked) == 4
+
+
 @pytest.mark.parametrize("scores", [[1.0], [1.0, float("nan")], [1.0, float("inf")], [1.0, 2.0, 3.0]])
 def test_broken_rerankers_are_refused(scores: list[float]) -> None:
     recall = Recall("r", "q", "f", 0, "m", ["a", "b"], [1, 0])
