@@ -28,6 +28,8 @@ __all__ = [
     "holm",
     "letter_groups",
     "queries_needed",
+    "resampled_means",
+    "t_tail",
     "t_test",
 ]
 
@@ -71,6 +73,14 @@ def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 20
 
     Queries are resampled together for all rows. One query gives an interval of width zero.
     """
+    tail = (1 - level) / 2
+    means = resampled_means(scores, samples=samples, seed=seed)
+    intervals: Matrix = np.quantile(means, [tail, 1 - tail], axis=0).T
+    return intervals
+
+
+def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Matrix:
+    """Means over queries drawn with replacement, the same for all rows: (systems, queries) -> (samples, systems)."""
     scores = _matrix(scores)
     total = scores.shape[1]
     random = np.random.default_rng(seed)
@@ -81,9 +91,8 @@ def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 20
         drawn = random.integers(0, total, (rows, total)) + np.arange(rows)[:, None] * total
         counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
         means.append(counts.astype(np.float64) @ scores.T / total)
-    tail = (1 - level) / 2
-    intervals: Matrix = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
-    return intervals
+    found: Matrix = np.concatenate(means)
+    return found
 
 
 def fisher_test(differences: Matrix, *, samples: int = 10_000, seed: int = 0) -> Matrix:
@@ -121,7 +130,7 @@ def t_test(differences: Matrix) -> Matrix:
     means, deviations = differences.mean(axis=1), differences.std(axis=1, ddof=1)
     for place, (mean, deviation) in enumerate(zip(means.tolist(), deviations.tolist(), strict=True)):
         if deviation > 0:
-            p[place] = _t_tail(mean / (deviation / math.sqrt(total)), total - 1)
+            p[place] = t_tail(mean / (deviation / math.sqrt(total)), total - 1)
         elif mean != 0:
             p[place] = 0.0
     return p
@@ -215,7 +224,7 @@ def _matrix(scores: Matrix) -> Matrix:
     return scores
 
 
-def _t_tail(t: float, freedom: int) -> float:
+def t_tail(t: float, freedom: int) -> float:
     """P(|T| > |t|) for Student's t, by the incomplete beta function I_x(freedom / 2, 1 / 2)."""
     x = freedom / (freedom + t * t)
     return _incomplete_beta(freedom / 2, 0.5, x)

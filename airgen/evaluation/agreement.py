@@ -1,0 +1,291 @@
+"""Do two sets of queries rank the same systems alike? A generated benchmark against human labels (paper 4.1, RQ1).
+
+    human = Side(names, scores)                  # float64 (systems, queries): a row a system, a column a query
+    found = agree(human, generated, weakened={"lsa-10"})
+    found.all.spearman                           # Interval(value=0.82, low=0.61, high=0.91)
+
+Intervals resample the queries of both sides, each on its own: they say how far other queries of the same kind would
+have moved the figure. Ranking noise only lowers a rank correlation, so a resampled one lies below the observed one on
+average and an interval need not be centred on it. A side on which all systems score alike ranks nothing: NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.calibration import Interval
+from airgen.evaluation.significance import compare, resampled_means, t_tail
+
+__all__ = [
+    "Agreement",
+    "Correlation",
+    "OrderedPairs",
+    "Resamplings",
+    "Side",
+    "agree",
+    "average_ranks",
+    "correlate",
+    "kendall",
+    "ordered_pairs",
+    "resamplings",
+    "same_size_ceiling",
+    "spearman",
+    "split_half",
+]
+
+Matrix = NDArray[np.float64]
+LEAST_SYSTEMS = 3  # two systems agree or do not: no correlation
+PAPER_SHARE = 2000 / 6319  # queries that the paper draws at a time, of those that it has (4.1)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Per-query scores of systems on one set of queries: names, and float64 (systems, queries)."""
+
+    names: tuple[str, ...]
+    scores: Matrix
+
+    @property
+    def means(self) -> Matrix:
+        """Mean score of each system, float64 (systems,)."""
+        means: Matrix = self.scores.mean(axis=1)
+        return means
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are."""
+        return int(self.scores.shape[1])
+
+    def of(self, names: Sequence[str]) -> Side:
+        """The same queries, these systems in this order. Raises UsageError for a system that is not there."""
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            raise UsageError(f"no scores of the system {missing[0]!r} on one side: evaluate the same systems on both")
+        return Side(tuple(names), self.scores[[self.names.index(name) for name in names]])
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Two rankings of `systems` systems: Spearman's rho and Kendall's tau-b with 95 % intervals, and rho's p-value."""
+
+    systems: int
+    spearman: Interval
+    kendall: Interval
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPairs:
+    """Pairs of systems: all, those that the human side separates (Fisher, Holm, .05), those of them that the generated
+    side puts in the same order, and those that it separates, too, in the opposite order."""
+
+    pairs: int
+    separated: int
+    same: int
+    contradicted: int
+
+    @property
+    def share(self) -> float:
+        """Separated pairs in the same order, of all separated; NaN where none is."""
+        return self.same / self.separated if self.separated else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Resamplings:
+    """Spearman over repeated draws of `queries` queries, one value a draw."""
+
+    queries: int
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean of the draws."""
+        return float(np.mean(self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One generated side against the human one; `strong` leaves the weakened systems out (None: too few are left)."""
+
+    queries: int
+    all: Correlation
+    strong: Correlation | None
+    pairs: OrderedPairs
+
+
+def average_ranks(values: Matrix) -> Matrix:
+    """Ranks along the last axis, 1 for the lowest; equal values share the mean of their ranks.
+
+    Values are rounded to twelve digits first: means of the same numbers in another order must stay equal.
+
+    >>> average_ranks(np.array([0.3, 0.1, 0.3])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    values = np.round(values, 12)
+    lower = (values[..., None, :] < values[..., :, None]).sum(axis=-1)
+    equal = (values[..., None, :] == values[..., :, None]).sum(axis=-1)
+    ranks: Matrix = lower + (equal + 1) / 2
+    return ranks
+
+
+def spearman(left: Matrix, right: Matrix) -> Matrix:
+    """Spearman's rho of each row with the row beside it: (..., systems) twice -> (...); NaN for a constant row."""
+    one, other = average_ranks(left), average_ranks(right)
+    one = one - one.mean(axis=-1, keepdims=True)
+    other = other - other.mean(axis=-1, keepdims=True)
+    scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Matrix = (one * other).sum(axis=-1) / scale
+    return found
+
+
+def kendall(left: Matrix, right: Matrix) -> Matrix:
+    """Kendall's tau-b (with ties) of each row with the row beside it; NaN for a constant row."""
+    first, second = np.triu_indices(np.shape(left)[-1], 1)
+    left, right = np.round(left, 12), np.round(right, 12)
+    one = np.sign(left[..., first] - left[..., second])
+    other = np.sign(right[..., first] - right[..., second])
+    scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Matrix = (one * other).sum(axis=-1) / scale
+    return found
+
+
+def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 0) -> Correlation:
+    """Rank correlation of the systems' means, with intervals over the queries of both sides.
+
+    Raises UsageError for fewer than three systems, or sides that do not hold the same ones.
+    """
+    _comparable(human, generated)
+    left = resampled_means(human.scores, samples=samples, seed=seed)
+    right = resampled_means(generated.scores, samples=samples, seed=seed + 1)
+    rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
+    return Correlation(
+        len(human.names),
+        _interval(float(rho), spearman(left, right)),
+        _interval(float(tau), kendall(left, right)),
+        _p_value(float(rho), len(human.names)),
+    )
+
+
+def ordered_pairs(human: Side, generated: Side, *, alpha: float = 0.05, seed: int = 0) -> OrderedPairs:
+    """How the generated side orders the pairs that the human side tells apart."""
+    _comparable(human, generated)
+    told = compare(human.names, human.scores, alpha=alpha, seed=seed).pairs
+    separated = [(pair.first, pair.second) for pair in told if pair.fisher_holm <= alpha]
+    theirs = {
+        frozenset((pair.first, pair.second)): pair.fisher_holm <= alpha
+        for pair in compare(generated.names, generated.scores, alpha=alpha, seed=seed).pairs
+    }
+    mean = dict(zip(generated.names, np.round(generated.means, 12).tolist(), strict=True))
+    same = sum(mean[better] > mean[worse] for better, worse in separated)
+    against = sum(mean[better] < mean[worse] and theirs[frozenset((better, worse))] for better, worse in separated)
+    return OrderedPairs(len(told), len(separated), same, against)
+
+
+def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
+    """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
+
+    It is that of half the queries; Spearman and Brown's formula, which would raise it to all of them, is not applied.
+    """
+    if side.queries < 2:
+        return math.nan
+    half = side.queries // 2
+    left, right = [], []
+    for order in _orders(side.queries, rounds, seed):
+        left.append(side.scores[:, order[:half]].mean(axis=1))
+        right.append(side.scores[:, order[half : 2 * half]].mean(axis=1))
+    return _mean(spearman(np.array(left), np.array(right)))
+
+
+def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200, seed: int = 0) -> Resamplings:
+    """What human queries themselves would reach: `queries` of them against all that were not drawn.
+
+    Where fewer than twice as many are there, half of them against the other half.
+    """
+    if human.queries < 2:
+        return Resamplings(0, (math.nan,))
+    size = max(1, min(queries, human.queries // 2))
+    left, right = [], []
+    for order in _orders(human.queries, rounds, seed):
+        left.append(human.scores[:, order[:size]].mean(axis=1))
+        right.append(human.scores[:, order[size:]].mean(axis=1))
+    return Resamplings(size, tuple(spearman(np.array(left), np.array(right)).tolist()))
+
+
+def resamplings(
+    human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30, seed: int = 0
+) -> Resamplings:
+    """The paper's Figure 3: Spearman with the human ranking when some of the generated queries are drawn, 30 times.
+
+    `queries`: how many at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
+    """
+    _comparable(human, generated)
+    size = queries or max(1, round(generated.queries * PAPER_SHARE))
+    size = min(size, generated.queries)
+    drawn = [
+        generated.scores[:, order[:size]].mean(axis=1) for order in _orders(generated.queries, rounds, seed)
+    ]  # fmt: skip
+    means = np.array(drawn)
+    return Resamplings(size, tuple(spearman(np.broadcast_to(human.means, means.shape), means).tolist()))
+
+
+def agree(
+    human: Side, generated: Side, weakened: Collection[str] = (), *, samples: int = 2000, seed: int = 0
+) -> Agreement:
+    """All figures of one generated side. Raises UsageError for fewer than three systems."""
+    generated = generated.of(human.names)
+    names = [name for name in human.names if name not in weakened]
+    strong = None
+    if LEAST_SYSTEMS <= len(names) < len(human.names):
+        strong = correlate(human.of(names), generated.of(names), samples=samples, seed=seed)
+    return Agreement(
+        generated.queries,
+        correlate(human, generated, samples=samples, seed=seed),
+        strong,
+        ordered_pairs(human, generated, seed=seed),
+    )
+
+
+def _comparable(human: Side, generated: Side) -> None:
+    if human.names != generated.names:
+        raise UsageError("the two sides hold different systems: evaluate the same ones on both")
+    if len(human.names) < LEAST_SYSTEMS:
+        raise UsageError(
+            f"{len(human.names)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, "
+            "and says little below ten; name more systems"
+        )
+
+
+def _orders(total: int, rounds: int, seed: int) -> list[NDArray[np.int64]]:
+    """Random orders of the queries, the same on any machine."""
+    random = np.random.default_rng(seed)
+    return [random.permutation(total) for _ in range(rounds)]
+
+
+def _interval(value: float, resampled: Matrix) -> Interval:
+    found = resampled[~np.isnan(resampled)]  # a draw of equal scores ranks nothing
+    if math.isnan(value) or not len(found):
+        return Interval(value, math.nan, math.nan)
+    low, high = np.quantile(found, [0.025, 0.975])
+    return Interval(value, float(low), float(high))
+
+
+def _p_value(rho: float, systems: int) -> float:
+    """Two-sided, by Student's t with n - 2 degrees of freedom, as the paper's Table 5 gives it."""
+    if math.isnan(rho) or systems < LEAST_SYSTEMS:
+        return math.nan
+    if abs(rho) >= 1:
+        return 0.0
+    return t_tail(rho * math.sqrt((systems - 2) / (1 - rho * rho)), systems - 2)
+
+
+def _mean(values: Matrix) -> float:
+    found = values[~np.isnan(values)]
+    return float(found.mean()) if len(found) else math.nan

@@ -1,0 +1,192 @@
+"""Why two rankings differ: who is over-rated, how saturated a side is, how much its queries copy, and circularity.
+
+    gains = rank_gains(human, generated, family_of)      # positive: better placed than people place it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airgen.dataset.beir import BeirQuery
+from airgen.evaluation.agreement import Side, average_ranks
+from airgen.evaluation.systems import SystemSettings
+from airgen.retrievers.analysis.borrowed import borrowed
+from airgen.retrievers.base import Corpus
+
+__all__ = [
+    "Circularity",
+    "LexicalOverlap",
+    "RankGain",
+    "Saturation",
+    "circularity",
+    "family_gains",
+    "lexical_overlap",
+    "models_of",
+    "rank_gains",
+    "saturation",
+]
+
+PERFECT = 1 - 1e-9
+# What a re-ranker or a system of this kind runs where its settings name no model.
+_DEFAULT_MODEL = {
+    "dense": "all-minilm-l6-v2-int8",
+    "late": "all-minilm-l6-v2-int8",
+    "maxsim": "all-minilm-l6-v2-int8",
+    "sparse": "splade-bert-tiny",
+    "splade": "splade-bert-tiny",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankGain:
+    """One system's ranks on both sides, 1 the best, ties shared; `gain` is human rank minus generated rank."""
+
+    system: str
+    family: str
+    human: float
+    generated: float
+
+    @property
+    def gain(self) -> float:
+        """Positive: the generated side places it better than people do."""
+        return self.human - self.generated
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """How little room is left: the median system's mean; shares of queries that more than half of the systems answer
+    perfectly, and that no system answers at all."""
+
+    median: float
+    solved: float
+    failed: float
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalOverlap:
+    """How much of the queries stands in their positives: mean share of a query's stems, and the share of queries all
+    of whose stems stand in one positive. `queries`: those that have a positive with text and a stem."""
+
+    queries: int
+    mean: float
+    whole: float
+
+
+@dataclass(frozen=True, slots=True)
+class Circularity:
+    """Systems that share a model with quality control against the others.
+
+    `involved`: system -> the models shared. `gain` and `others`: mean rank gains of the two groups. `p`: share of
+    random groups of that size whose difference is at least as large, one-sided; NaN where one group is empty.
+    """
+
+    involved: Mapping[str, tuple[str, ...]]
+    gain: float
+    others: float
+    p: float
+
+
+def rank_gains(human: Side, generated: Side, families: Mapping[str, str]) -> list[RankGain]:
+    """Every system's ranks on both sides, in the human side's order of merit."""
+    ranks = [average_ranks(-side.means) for side in (human, generated.of(human.names))]
+    found = [
+        RankGain(name, families.get(name, ""), float(one), float(other))
+        for name, one, other in zip(human.names, *ranks, strict=True)
+    ]
+    return sorted(found, key=lambda gain: (gain.human, gain.system))
+
+
+def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
+    """{family: (systems, mean rank gain)}, the most over-rated first."""
+    members: dict[str, list[float]] = {}
+    for gain in gains:
+        members.setdefault(gain.family, []).append(gain.gain)
+    found = {family: (len(values), float(np.mean(values))) for family, values in members.items()}
+    return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
+
+
+def saturation(side: Side) -> Saturation:
+    """See `Saturation`."""
+    perfect = (side.scores >= PERFECT).mean(axis=0)
+    return Saturation(
+        float(np.median(side.means)), float((perfect > 0.5).mean()), float((side.scores <= 0).all(axis=0).mean())
+    )
+
+
+def lexical_overlap(
+    queries: Mapping[str, BeirQuery], labels: Mapping[str, Mapping[str, float]], corpus: Corpus
+) -> LexicalOverlap:
+    """Over the labelled queries; a query with several positives counts with the mean over them."""
+    places = {id_: place for place, id_ in enumerate(corpus.ids)}
+    shares, whole = [], []
+    for key, of_query in labels.items():
+        positives = [places[id_] for id_, label in of_query.items() if label > 0 and id_ in places]
+        if key not in queries or not positives:
+            continue
+        found = [borrowed(queries[key].text, corpus.full_text(place), corpus.language)[0] for place in positives]
+        shares.append(float(np.mean(found)))
+        whole.append(max(found) >= PERFECT)
+    if not shares:
+        return LexicalOverlap(0, math.nan, math.nan)
+    return LexicalOverlap(len(shares), float(np.mean(shares)), float(np.mean(whole)))
+
+
+def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
+    """{system: what it is made of}: model names for neural parts, kinds (bm25, rm3, lsa) for the others.
+
+    `systems` stand after those that they build on, as `load_systems` gives them.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for system in systems:
+        own = model_name({"kind": system.kind, **system.settings})
+        parts = {own} if system.kind not in ("rerank", "fuse") else set()
+        if system.kind == "rerank":
+            parts.add(model_name(system.settings["reranker"]))
+        for name in system.uses:
+            parts |= found[name]
+        found[system.name] = frozenset(parts)
+    return found
+
+
+def model_name(spec: object) -> str:
+    """The model behind a name or `{kind: ..., model: ...}`; for kinds without a model, the kind."""
+    if not isinstance(spec, Mapping):
+        return _DEFAULT_MODEL.get(str(spec), str(spec))
+    named = spec.get("model") or spec.get("embedder")
+    if named is not None:
+        return model_name(named)
+    kind = str(spec.get("kind"))
+    return _DEFAULT_MODEL.get(kind, kind)
+
+
+def circularity(
+    gains: Sequence[RankGain],
+    models: Mapping[str, frozenset[str]],
+    control: Iterable[object],
+    *,
+    samples: int = 10_000,
+    seed: int = 0,
+) -> Circularity:
+    """Are systems better placed that share a model with what recalled and voted? `control` are the pipeline's specs."""
+    used = {model_name(spec) for spec in control}
+    involved = {
+        gain.system: tuple(sorted(models.get(gain.system, frozenset()) & used))
+        for gain in gains
+        if models.get(gain.system, frozenset()) & used
+    }
+    values = np.array([gain.gain for gain in gains])
+    inside = np.array([gain.system in involved for gain in gains], dtype=bool)
+    if not inside.any() or inside.all():
+        mean = float(values.mean()) if len(values) else math.nan
+        return Circularity(involved, mean if inside.any() else math.nan, math.nan if inside.any() else mean, math.nan)
+    observed = float(values[inside].mean() - values[~inside].mean())
+    random = np.random.default_rng(seed)
+    shuffled = np.array([random.permutation(values) for _ in range(samples)])
+    count = int(inside.sum())
+    drawn = shuffled[:, :count].mean(axis=1) - shuffled[:, count:].mean(axis=1)
+    p = float((1 + (drawn >= observed - 1e-12).sum()) / (1 + samples))
+    return Circularity(involved, float(values[inside].mean()), float(values[~inside].mean()), p)

@@ -1,0 +1,28 @@
+"""How much of a query stands in a document already.
+
+>>> borrowed("wings that bend", "The wing bends under load.", "en")
+(1.0, ['wings', 'bend'])
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from airgen.retrievers.analysis.analyser import Analyser, analyser
+from airgen.text import words
+
+__all__ = ["borrowed"]
+
+_analyser = lru_cache(maxsize=16)(analyser)
+
+
+def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
+    """The share of the query's distinct stems that the document holds, 0 to 1, and the query's words of those stems.
+
+    Stop words are left out on both sides: they say nothing about where a query came from.
+    """
+    stems: Analyser = _analyser(language)
+    asked = set(stems(query))
+    shared = asked & set(stems(document))
+    named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
+    return (len(shared) / len(asked) if asked else 0.0), named
