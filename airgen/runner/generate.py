@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from airgen.duplicates import NearDuplicates
 from airgen.keys import row_key
 from airgen.records import Row, Sample
 from airgen.runner.lineages import load_lineages
@@ -22,7 +23,6 @@ from airgen.runner.progress import Display
 from airgen.settings import Pipeline
 from airgen.stages import CANDIDATES, HARD_NEGATIVE
 from airgen.stages.base import Lineage, Stage, Tools
-from airgen.stages.checks import duplicates
 from airgen.store import Store
 
 __all__ = ["Accepted", "accepted_so_far", "drive", "generate"]
@@ -67,33 +67,13 @@ async def drive(items: Sequence[T], work: Callable[[T], Awaitable[None]], worker
 async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store) -> Lineage:
     """Take one lineage through the stages that it has not been through; each stage's rows are on the disk first."""
     for stage in stages:
-        done = _done(lineage, stage)
-        if not done:
+        if stage.name not in lineage.skips and not lineage.has(stage.writes):
             rows: list[Row] = await stage.work(lineage, tools)
             await store.commit(rows)
             lineage = lineage.extended(rows)
         if stage.ends and stage.name in lineage.skips:
             break
     return lineage
-
-
-def _done(lineage: Lineage, stage: Stage) -> bool:
-    if stage.name in lineage.skips:
-        return True
-    match stage.name:
-        case "character":
-            return lineage.character is not None
-        case "scenario":
-            return lineage.scenario is not None
-        case "query":
-            return lineage.query is not None
-        case "rewrite":
-            return bool(lineage.rewrites)
-        case "judgment":
-            return lineage.judgment is not None
-        case "hard_negative":
-            return bool(lineage.hard_negatives)
-    raise ValueError(f"no such stage: {stage.name}")
 
 
 def finished(lineage: Lineage) -> bool:
@@ -124,14 +104,16 @@ def select(lineages: Sequence[Lineage], target: int, relevant_from: int, languag
     """Accept finished lineages in order; a query that repeats an accepted one is rejected."""
     accepted: list[Lineage] = []
     rejected: list[tuple[Lineage, str]] = []
+    seen = NearDuplicates(language)
     surplus = 0
     for lineage in lineages:
         reason = rejection(lineage, relevant_from)
-        if not reason and any(duplicates(lineage.final.text, other.final.text, language) for other in accepted):
+        if not reason and seen.find(lineage.final.text) is not None:
             reason = "duplicate query"
         if reason:
             rejected.append((lineage, reason))
         elif len(accepted) < target:
+            seen.add(lineage.final.text)
             accepted.append(lineage)
         else:
             surplus += 1

@@ -79,6 +79,11 @@ class Lineage:
         """Title and text of the positive, as prompts show it."""
         return f"{self.passage.title}\n\n{self.passage.text}" if self.passage.title else self.passage.text
 
+    def has(self, kind: type[Row]) -> bool:
+        """Whether the stage that writes rows of this type has made some."""
+        made = (self.character, self.scenario, self.query, *self.rewrites, self.judgment, *self.hard_negatives)
+        return any(isinstance(row, kind) for row in made)
+
     @property
     def final(self) -> Query | Rewrite:
         """The last rewrite, or the original query where no rewrite passed: what the dataset will hold."""

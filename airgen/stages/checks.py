@@ -5,13 +5,13 @@ Each returns what is wrong, in words that are told to the model for its next att
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 
+from airgen.duplicates import alike, folded_words
 from airgen.retrievers.analysis import analyser
 from airgen.settings import GenerationSettings
 from airgen.stages.attributes import LENGTH_TEXT, WORDS
+from airgen.stages.tongue import self_reference, wrong_language, wrong_script
 from airgen.text import count_words, words
 
 __all__ = [
@@ -24,23 +24,10 @@ __all__ = [
     "overlap",
     "self_reference",
     "too_near",
+    "wrong_language",
     "wrong_length",
     "wrong_script",
 ]
-
-# What stands for "this document" in a query that nobody who has not seen it would write.
-_SELF_REFERENCE = re.compile(
-    r"\b(?:this|the|that|given|above|provided|following)\s+(?:document|text|passage|article|excerpt|section|paragraph|chunk)\b"
-    r"|\b(?:according to|as (?:described|mentioned|stated|defined)) (?:in )?(?:the |this )?"
-    r"(?:document|text|passage|article|author)"
-    r"|\bthe author\b",
-    re.IGNORECASE,
-)
-
-_SCRIPTS = {
-    "ar": ("ARABIC",), "fa": ("ARABIC",), "ru": ("CYRILLIC",), "hi": ("DEVANAGARI",), "bn": ("BENGALI",),
-    "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "ko": ("HANGUL",),
-}  # fmt: skip
 
 
 def first_problem(*problems: str | None) -> str | None:
@@ -57,47 +44,28 @@ def wrong_length(text: str, length: str, language: str) -> str | None:
     return f"wrong length: it has {count} words, wanted is {LENGTH_TEXT[length]}"
 
 
-def self_reference(text: str) -> str | None:
-    """A query must make sense to somebody who has never seen the document."""
-    found = _SELF_REFERENCE.search(text)
-    return f"refers to the document: it says {found[0]!r}" if found else None
-
-
-def wrong_script(text: str, language: str) -> str | None:
-    """For languages with a script of their own: most letters must be of it. Latin languages must be mostly Latin."""
-    letters = [unicodedata.name(char, "") for char in text if char.isalpha()]
-    if not letters:
-        return "wrong language: it has no letters"
-    wanted = _SCRIPTS.get(language, ("LATIN",))
-    right = sum(name.startswith(wanted) for name in letters)
-    # Names and technical terms stay in Latin letters in any language, so a third of the right script is enough.
-    return None if right * 3 >= len(letters) else "wrong language: it is not in the script of the asked language"
-
-
 def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
     """The length of the longest run of equal words that both have."""
-    best = 0
-    previous = [0] * (len(right) + 1)
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(right):
+        places.setdefault(word, []).append(place)
+    best, before = 0, dict[int, int]()  # place in `right` -> length of the run that ends there
     for word in left:
-        current = [0] * (len(right) + 1)
-        for place, other in enumerate(right, 1):
-            if word == other:
-                current[place] = previous[place - 1] + 1
-                best = max(best, current[place])
-        previous = current
+        before = {place: before.get(place - 1, 0) + 1 for place in places.get(word, ())}
+        best = max(best, max(before.values(), default=0))
     return best
 
 
 def copied(query: str, document: str, language: str, most: int) -> str | None:
     """A query that is a phrase of its document tests nothing but string matching."""
-    run = longest_common_run(_folded(query, language), _folded(document, language))
+    run = longest_common_run(folded_words(query, language), folded_words(document, language))
     return f"copies the document: {run} words in a row, at most {most} are allowed" if run > most else None
 
 
 def overlap(query: str, document: str, language: str) -> float:
     """The share of the query's distinct words that stand in the document, 0 to 1."""
-    asked = set(_folded(query, language))
-    return len(asked & set(_folded(document, language))) / len(asked) if asked else 0.0
+    asked = set(folded_words(query, language))
+    return len(asked & set(folded_words(document, language))) / len(asked) if asked else 0.0
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
@@ -139,9 +107,4 @@ def near_parts(generation: GenerationSettings) -> dict[str, float]:
 
 def duplicates(left: str, right: str, language: str) -> bool:
     """True for texts that say the same in (nearly) the same words: Jaccard of their words at least 0.8."""
-    one, other = set(_folded(left, language)), set(_folded(right, language))
-    return bool(one or other) and len(one & other) >= 0.8 * len(one | other)
-
-
-def _folded(text: str, language: str) -> list[str]:
-    return [word.casefold() for word in words(unicodedata.normalize("NFKC", text), language)]
+    return alike(frozenset(folded_words(left, language)), frozenset(folded_words(right, language)))

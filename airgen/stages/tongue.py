@@ -1,0 +1,114 @@
+"""Is a text in the asked language, and does it speak of "this document"? In all 13 languages, without a model.
+
+A language with a script of its own is told by its letters; languages that share one (English, Spanish, French,
+German, Indonesian; Arabic, Persian) by their function words. A false alarm costs a paid call, so a text is let
+through where there is doubt: see docs/generation.md for the figures.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from airgen.retrievers.analysis.stopwords import STOPWORDS
+from airgen.text import words
+
+__all__ = ["self_reference", "wrong_language", "wrong_script"]
+
+_SCRIPTS = {
+    "ar": ("ARABIC",), "fa": ("ARABIC",), "ru": ("CYRILLIC",), "hi": ("DEVANAGARI",), "bn": ("BENGALI",),
+    "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "ko": ("HANGUL",),
+}  # fmt: skip
+
+# The index's English stop words leave out what queries begin with.
+_ASKING = frozenset(
+    ["how", "what", "why", "when", "where", "who", "which", "do", "does", "did", "can", "i", "my", "you", "your",
+     "from", "have", "has", "been", "were", "about", "than", "would", "should", "its", "he", "she", "we", "our"]
+)  # fmt: skip
+_FUNCTION = {**STOPWORDS, "en": STOPWORDS["en"] | _ASKING}
+_RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
+_KANA = re.compile(r"[\u3041-\u30ff]")
+_IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
+_LONG = 12  # ideographs in a row of thought that Japanese cannot do without kana
+
+
+def wrong_language(text: str, language: str) -> str | None:
+    """What is wrong with the language of an answer, in words for the next attempt, or None."""
+    found = wrong_script(text, language)
+    if found:
+        return found
+    if language in ("zh", "ja"):
+        kana, ideographs = len(_KANA.findall(text)), len(_IDEOGRAPH.findall(text))
+        if language == "zh" and kana > 2 and kana * 5 > ideographs:
+            return "wrong language: it is Japanese, not Chinese"
+        if language == "ja" and not kana and ideographs >= _LONG:
+            return "wrong language: it is Chinese, not Japanese"
+    rivals = next((group for group in _RIVALS if language in group), ())
+    said = {word.casefold() for word in words(text, language)} if rivals else set()
+    for rival in rivals:
+        # Two function words that only the other language has, and few that only this one has: no name or title.
+        own = len((said & _FUNCTION[language]) - _FUNCTION[rival])
+        alien = len((said & _FUNCTION[rival]) - _FUNCTION[language])
+        if alien >= 2 and alien > 2 * own:
+            return "wrong language: its words are of another language than the one asked for"
+    return None
+
+
+def wrong_script(text: str, language: str) -> str | None:
+    """Whether most of a text is in another script than the language's; words count, and ideographs each as one."""
+    wanted = _SCRIPTS.get(language, ("LATIN",))
+    right = alien = 0
+    before = None
+    for char in text:
+        here = unicodedata.name(char, "").startswith(wanted) if char.isalpha() else None
+        if here is True and (before is not True or "CJK" in wanted):
+            right += 1
+        elif here is False and before is not False:
+            alien += 1
+        before = here
+    if not right + alien:
+        return "wrong language: it has no letters"
+    # Names and technical terms stay in Latin letters in any language, so a third of the right script is enough.
+    return None if right * 2 >= alien else "wrong language: it is not in the script of the asked language"
+
+
+# What stands for "this document" in a query that nobody who has not seen it would write. Words of other languages
+# do no harm to a query in one, so that all are looked for at once.
+_REFERENCES = (
+    # English
+    r"\b(?:this|the|that|given|above|provided|following)\s+"
+    r"(?:document|text|passage|article|excerpt|section|paragraph|chunk)\b"
+    r"|\b(?:according to|as (?:described|mentioned|stated|defined)) (?:in )?(?:the |this )?"
+    r"(?:document|text|passage|article|author)"
+    r"|\bthe author\b",
+    # German, Spanish, French, Indonesian
+    r"\b(?:dies(?:e[rmns]?|es)|obige[rmns]?|vorliegende[rmns]?|gegebene[rmns]?|laut(?: de[mr])?|gemäß de[mr])\s+"
+    r"(?:dokument|text|abschnitt|artikel|passage|auszug|absatz)\w{0,2}\b(?!\s+\d)",
+    r"\b(?:este|dicho|presente|según (?:el|la|este)|en el)\s+"
+    r"(?:documento|texto|pasaje|fragmento|artículo|extracto)\b(?!\s+(?:de|\d))",
+    r"\b(?:ce|cet|cette|présente?|selon (?:le|la|ce|cet)|dans (?:le|ce))\s+"
+    r"(?:document|texte|passage|extrait|article|paragraphe)\b(?!\s+(?:d[eu]|\d))"
+    r"|\bd'après (?:le|ce) (?:document|texte)\b",
+    r"\b(?:dokumen|teks|artikel|kutipan|paragraf|bacaan)\s+(?:ini|tersebut|di atas)\b"
+    r"|\bmenurut (?:dokumen|teks|artikel|penulis)\b",
+    # Russian
+    r"\b(?:эт(?:от|ом|ого|ому|ой|а)|данн(?:ый|ом|ого|ому|ой|ая)|согласно|приведённ\w+|приведенн\w+)\s+"
+    r"(?:документ|текст|отрывк?|отрывок|стать|фрагмент|абзац)\w*",
+    # Chinese, Japanese, Korean: no word boundaries, so the words must not begin or end another one
+    r"[这该上][述]?[篇段份个]?(?:文档|文本|文章|段落|文字|材料)|(?:根据|依据|按照)(?:文档|文章|文本|文中|材料)"
+    r"|(?<!日)本文(?![化学字明])|(?:文档|文章|文)中(?:提到|所述|描述|说)",
+    r"(?:この|上記の|以下の)(?:文書|文章|テキスト|記事|段落|資料|本文)|(?:文書|文章|テキスト|本文)によ[るれ]",
+    r"(?<!\w)(?:이|위|본|해당|주어진)\s+(?:문서|텍스트|글|기사|지문|단락|본문)|(?:문서|본문|지문|글)에\s*(?:따르면|의하면)",
+    # Arabic, Persian, Hindi, Bengali
+    r"\b(?:هذا|هذه|بحسب|حسب|وفقا?|وفقًا)\s+(?:ل)?(?:المستند|الوثيقة|النص|المقال|المقالة|الفقرة|المقطع|للنص|للمستند)\b",
+    r"\b(?:این|طبق|بر اساس)\s+(?:سند|متن|مقاله|نوشته|بند|پاراگراف)\b",
+    r"(?<!\w)(?:इस|दिए गए|उपरोक्त)\s+(?:दस्तावेज़?|पाठ|लेख|अनुच्छेद|गद्यांश)",
+    r"(?<!\w)(?:এই|উপরের|প্রদত্ত)\s+(?:নথি|পাঠ্য|লেখা|নিবন্ধ|অনুচ্ছেদ|দলিল)",
+)
+_REFERENCE = re.compile("|".join(f"(?:{one})" for one in _REFERENCES), re.IGNORECASE)
+
+
+def self_reference(text: str) -> str | None:
+    """A query must make sense to somebody who has never seen the document."""
+    found = _REFERENCE.search(text)
+    return f"refers to the document: it says {found[0]!r}" if found else None
