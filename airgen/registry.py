@@ -53,6 +53,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "splade": "airgen.retrievers.sparse:SparseReranker",
     },
     "retriever": {
+        "augment": "airgen.retrievers.augment:Augmented",
         "bm25": "airgen.retrievers.bm25:BM25",
         "dense": "airgen.retrievers.dense:Dense",
         "fuse": "airgen.retrievers.fuse:Fused",

@@ -146,6 +146,11 @@ class LexicalRetriever:
         return 0 if number is None else int(index.starts[number + 1] - index.starts[number])
 
     @property
+    def postings(self) -> InvertedIndex:
+        """The index itself, terms numbered as in `vocabulary`. Raises UsageError before `index`."""
+        return self._built()
+
+    @property
     def bytes(self) -> int:
         """Size of the index in bytes, the vocabulary left out."""
         return self._built().bytes

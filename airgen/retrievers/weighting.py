@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 
-__all__ = ["BM25Weighting", "DirichletWeighting", "Field", "Weighting", "lossy_lengths"]
+__all__ = ["BM25Weighting", "DirichletWeighting", "Field", "PresenceWeighting", "Weighting", "lossy_lengths"]
 
 _CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
 
@@ -128,6 +128,19 @@ class DirichletWeighting:
     def describe(self) -> Mapping[str, object]:
         """mu."""
         return {"model": "dirichlet", "mu": self.mu}
+
+
+@dataclass(frozen=True)
+class PresenceWeighting:
+    """1 for a passage that has the term: a bag of words, to see what BM25's weights are worth."""
+
+    def impacts(self, field: Field) -> NDArray[np.float32]:
+        """One a posting, float32."""
+        return np.ones(len(field.positions), np.float32)
+
+    def describe(self) -> Mapping[str, object]:
+        """The model's name."""
+        return {"model": "presence"}
 
 
 def _chunks(field: Field) -> Iterator[tuple[slice, NDArray[np.int64]]]:

@@ -28,7 +28,16 @@ from airgen.keys import content_key, rng, text_key
 from airgen.retrievers.base import Corpus, Hits, Retriever
 from airgen.training.recipe import Fold, Recipe
 
-__all__ = ["Dev", "Example", "TrainingSet", "draw", "epoch_batches", "load_training_set", "with_negatives"]
+__all__ = [
+    "Dev",
+    "Example",
+    "TrainingSet",
+    "draw",
+    "epoch_batches",
+    "load_training_set",
+    "read_corpus",
+    "with_negatives",
+]
 
 Labels = Mapping[str, Mapping[str, float]]
 
@@ -112,13 +121,7 @@ def load_training_set(
     if split not in dataset.splits and split != "all":
         hint = ": cross-validate over its queries with --split test --fold 1/5" if "test" in dataset.splits else ""
         raise DatasetError(f"{path} has no split {split!r} to train on (it has {', '.join(dataset.splits)}){hint}")
-    passages = list(dataset.passages())
-    corpus = Corpus(
-        [passage.id for passage in passages],
-        [passage.text for passage in passages],
-        [passage.title for passage in passages] if any(passage.title for passage in passages) else (),
-        language or str(dataset.info.get("language") or "en"),
-    )
+    corpus = _corpus(dataset, language)
     texts = {key: query.text for key, query in dataset.queries().items()}
     labels: dict[str, dict[str, float]] = dataset.qrels(split).labels
     held_out: dict[str, dict[str, float]] = {}
@@ -172,6 +175,11 @@ def load_training_set(
     return TrainingSet(corpus, tuple(examples), dev, held_out, about)
 
 
+def read_corpus(path: Path, language: str | None = None) -> Corpus:
+    """The corpus of a dataset in BEIR's layout. Raises DatasetError."""
+    return _corpus(BeirDataset.open(path), language)
+
+
 def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | None = None) -> TrainingSet:
     """The training set with the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
 
@@ -220,6 +228,16 @@ def epoch_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int
     order = np.random.default_rng(rng("order", seed, epoch).getrandbits(64)).permutation(count).tolist()
     batches = [order[first : first + size] for first in range(0, count, size)]
     return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 else batches
+
+
+def _corpus(dataset: BeirDataset, language: str | None) -> Corpus:
+    passages = list(dataset.passages())
+    return Corpus(
+        [passage.id for passage in passages],
+        [passage.text for passage in passages],
+        [passage.title for passage in passages] if any(passage.title for passage in passages) else (),
+        language or str(dataset.info.get("language") or "en"),
+    )
 
 
 def _held_out(

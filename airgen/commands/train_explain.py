@@ -1,0 +1,55 @@
+"""`airgen train explain`: what a query augmentation makes of a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="A folder that `airgen train augment` wrote.")],
+    queries: Annotated[list[str], typer.Argument(help="One or more queries.")],
+    on: Annotated[
+        Path | None, typer.Option("--on", help="A dataset: weights then hold its document frequencies too.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many added terms are shown.")] = 15,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Show the terms that a trained augmentation adds to a query, and those it drops or plays down.
+
+    Example: airgen train explain models/augment-scifact "statins lower the risk of stroke"
+    """
+    import json
+    from dataclasses import asdict
+
+    from airgen.evaluation.terminal import columns
+    from airgen.retrievers.augment import Augmented
+
+    system = Augmented(model)
+    if on is not None:
+        from airgen.training.data import read_corpus
+
+        system.index(read_corpus(on))
+    rows = []
+    for query in queries:
+        terms = system.explain(query)
+        own = [term for term in terms if term.in_query]
+        shown = [*own, *terms[len(own) : len(own) + top]]
+        if as_json:
+            listed = [{**asdict(term), "change": term.change} for term in shown]
+            rows.append({"query": query, "terms": listed, "added": len(terms) - len(own)})
+            continue
+        table = [["term", "what", "weight", *(["passages"] if on else [])]]
+        table += [[t.term, t.change, f"{t.total:.3f}", *([str(t.passages)] if on else [])] for t in shown]
+        typer.echo(f"{''.join(c for c in query if c.isprintable())}\n{columns(table)}")
+        if len(shown) < len(terms):
+            typer.echo(f"and {len(terms) - len(shown)} more")
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))

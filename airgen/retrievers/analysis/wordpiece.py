@@ -1,0 +1,85 @@
+"""Sub-word terms: a model's own WordPiece tokens as index terms, so that the model can weight and add them.
+
+    analyse = analyser("en", wordpiece="all-minilm-l6-v2")
+    analyse("Transonic flow")     # ["trans", "##onic", "flow"]
+
+There is no stemmer and there are no stop words; case and accents are the tokenizer's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from airgen import models
+from airgen.errors import ModelError
+from airgen.models.files import sha256
+from airgen.registry import load_extra
+from airgen.retrievers.analysis.analyser import Analyser
+
+__all__ = ["WordPieces"]
+
+
+@dataclass(frozen=True)
+class WordPieces(Analyser):
+    """Terms are the tokens of `wordpiece`: a name of the catalogue, or a folder with tokenizer.json.
+
+    Special tokens ([CLS], [UNK], ...) are no terms, not even where a text spells them.
+    """
+
+    wordpiece: str = ""
+
+    @property
+    def scannable(self) -> bool:
+        """The compiled scan knows nothing of sub-words."""
+        return False
+
+    @cached_property
+    def path(self) -> Path:
+        """The tokenizer's file. Raises ModelError where it is missing."""
+        folder = models.path(self.wordpiece) if self.wordpiece in models.catalogue() else Path(self.wordpiece)
+        if not (folder / "tokenizer.json").is_file():
+            raise ModelError(f"{self.wordpiece} has no tokenizer.json: name a model of the catalogue, or a folder")
+        return folder / "tokenizer.json"
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelError, MissingExtra."""
+        library = load_extra("tokenizers", "terms of WordPiece")
+        try:
+            found = library.Tokenizer.from_file(str(self.path))
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{self.path} is not a tokenizer: {error}") from error
+        found.no_padding()
+        found.no_truncation()
+        return found
+
+    @cached_property
+    def _special(self) -> frozenset[str]:
+        return frozenset(token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special)
+
+    def prepare(self, text: str) -> str:
+        """A lone surrogate cannot leave Python: it becomes a question mark."""
+        return text.encode("utf-8", "replace").decode("utf-8")
+
+    def split(self, text: str) -> list[str]:
+        """The tokens of a text."""
+        tokens: list[str] = self.tokenizer.encode(text, add_special_tokens=False).tokens
+        return tokens
+
+    def term(self, token: str) -> str | None:
+        """The token itself; None for a special one."""
+        return None if token in self._special else token
+
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes the terms."""
+        return {
+            "language": self.language,
+            "split": "wordpiece",
+            "tokenizer": sha256(self.path),
+            "stemmer": "none",
+            "stopwords": 0,
+        }

@@ -1,0 +1,266 @@
+"""The model of query augmentation in torch: its start from a base, its query weights with gradients, its folder.
+
+    model = AugmentModel(load_base("all-minilm-l6-v2"), ...)
+    model.weights(queries)      # w * (bow + a) and a, float (queries, columns)
+
+Columns are the terms that the training corpus has, in the order of their token ids. `airgen.retrievers.augment` runs
+the saved folder by numpy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import ModelError
+from airgen.registry import load_extra
+from airgen.retrievers.augment import FORMAT, SETTINGS
+from airgen.training.bases import Base
+
+__all__ = ["AugmentModel", "EncodedQuery", "Start"]
+
+_BATCH = 256  # terms encoded at once for a start from terms
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedQuery:
+    """A query as the model sees it.
+
+    ids: token ids with the special ones, cut to the encoder's length. columns: for each of them the column of its term,
+    -1 where it has none. terms: the columns of the whole text's terms, each once.
+    """
+
+    ids: list[int]
+    columns: list[int]
+    terms: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where W and u start.
+
+    random: as torch starts a linear layer, without biases, as the paper's formula has none. terms: W's rows are the
+    base's encodings of the terms, times `scale`, with a bias so that only a cosine above `cosine` adds a term; and w
+    is 1, so that training starts at BM25 with its nearest terms.
+    """
+
+    how: Literal["random", "terms"] = "random"
+    scale: float = 1.0
+    cosine: float = 0.4
+
+
+class AugmentModel:
+    """`module` holds what is trained: the encoder, W (`added`) and u (`weight`)."""
+
+    def __init__(
+        self,
+        base: Base,
+        tokens: Sequence[int],
+        *,
+        pooling: Literal["cls", "mean"],
+        weights: bool,
+        augmentation: bool,
+        train_encoder: bool,
+        device: str,
+    ) -> None:
+        """`tokens`: the token id of each column, ascending. Raises ModelError for a base that is not BERT's kind."""
+        self.torch = load_extra("torch", "training")
+        torch = self.torch
+        config = base.model.config
+        activation = getattr(config, "hidden_act", getattr(config, "activation", ""))
+        if config.model_type not in ("bert", "distilbert") or activation != "gelu":
+            raise ModelError(
+                f"query augmentation needs a BERT or DistilBERT with gelu, the base is a {config.model_type}: "
+                "choose another base"
+            )
+        self.tokens = list(tokens)
+        self.pooling, self.learns_weights, self.augments, self.device = pooling, weights, augmentation, device
+        self.train_encoder = train_encoder
+        self._config = config
+        width = int(config.dim if config.model_type == "distilbert" else config.hidden_size)
+        self.module = torch.nn.ModuleDict(
+            {
+                "encoder": base.model,
+                "added": torch.nn.Linear(width, len(self.tokens)),
+                "weight": torch.nn.Linear(width, 1),
+            }
+        ).to(device)
+        for name in ("added", "weight"):
+            torch.nn.init.zeros_(self.module[name].bias)
+        if not train_encoder:
+            self.module["encoder"].requires_grad_(False)
+        self._kept: dict[tuple[int, ...], Any] = {}
+
+    def states(self, ids: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+        """Last hidden states (queries, tokens, width) and mask (queries, tokens), short ones padded."""
+        torch = self.torch
+        length = max(map(len, ids))
+        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self.device)
+        if self.train_encoder:
+            return self._encode(ids, mask), mask
+        fresh = [row for row in dict.fromkeys(map(tuple, ids)) if row not in self._kept]
+        if fresh:
+            self.module["encoder"].eval()  # a fixed encoder has no dropout, so that its states can be kept
+            with torch.no_grad():
+                for row in fresh:
+                    self._kept[row] = self._encode([row], torch.ones((1, len(row)), device=self.device))[0]
+        return torch.nn.utils.rnn.pad_sequence([self._kept[tuple(row)] for row in ids], batch_first=True), mask
+
+    def _encode(self, ids: Sequence[Sequence[int]], mask: Any) -> Any:
+        rows = [[*row, *[0] * (mask.shape[1] - len(row))] for row in ids]
+        padded = self.torch.tensor(rows, device=self.device)
+        return self.module["encoder"](input_ids=padded, attention_mask=mask).last_hidden_state
+
+    def pooled(self, states: Any, mask: Any) -> Any:
+        """enc(q)_0, or the mean over the tokens at length 1; (queries, width)."""
+        if self.pooling == "cls":
+            return states[:, 0]
+        summed = (states * mask[:, :, None]).sum(1)
+        return self.torch.nn.functional.normalize(summed, dim=-1)
+
+    def weights(self, queries: Sequence[EncodedQuery]) -> tuple[Any, Any]:
+        """w * (bow + a) and a, each (queries, columns)."""
+        torch = self.torch
+        shape = len(queries), len(self.tokens)
+        states, mask = self.states([query.ids for query in queries])
+        added = torch.zeros(shape, device=self.device)
+        if self.augments:
+            added = torch.relu(self.module["added"](self.pooled(states, mask)))
+        bow = torch.zeros(shape, device=self.device)
+        places = [(row, column) for row, query in enumerate(queries) for column in query.terms]
+        if places:
+            rows, columns = torch.tensor(places, device=self.device).T
+            bow[rows, columns] = 1.0
+        if not self.learns_weights:
+            return bow + added, added
+        own = torch.relu(self.module["weight"](states)).squeeze(-1)
+        seen = [
+            (row, place, row * shape[1] + column)
+            for row, query in enumerate(queries)
+            for place, column in enumerate(query.columns)
+            if column >= 0
+        ]
+        weight = torch.ones(shape, device=self.device)
+        if seen:  # the greatest of a term's weights where it stands more than once; -1 is below all of them
+            rows, at, flat = torch.tensor(seen, device=self.device).T
+            best = torch.full((shape[0] * shape[1],), -1.0, device=self.device)
+            best = best.scatter_reduce(0, flat, own[rows, at], "amax").view(shape)
+            weight = torch.where(best >= 0, best, weight)
+        return weight * (bow + added), added
+
+    def start(self, start: Start, special: tuple[int, int], queries: Sequence[EncodedQuery]) -> None:
+        """Set W and u; `special` are the ids of [CLS] and [SEP], `queries` give the length of a pooled state."""
+        torch = self.torch
+        added, weight = self.module["added"], self.module["weight"]
+        if start.how == "random":
+            added.bias.requires_grad_(False)
+            weight.bias.requires_grad_(False)
+            return
+        self.module["encoder"].eval()
+        with torch.no_grad():
+            torch.nn.init.zeros_(weight.weight)
+            torch.nn.init.ones_(weight.bias)
+            some = [query.ids for query in queries[:_BATCH]]
+            length = self.pooled(*self.states(some)).norm(dim=-1).mean()
+            for first in range(0, len(self.tokens), _BATCH):
+                rows = [[special[0], token, special[1]] for token in self.tokens[first : first + _BATCH]]
+                mask = torch.ones((len(rows), 3), device=self.device)
+                encoded = torch.nn.functional.normalize(self.pooled(self._encode(rows, mask), mask), dim=-1)
+                added.weight[first : first + _BATCH] = encoded * start.scale / length
+            added.bias.fill_(-start.scale * start.cosine)
+
+    def take(self, folder: Path) -> None:
+        """Take W and u from another trained folder; a term that it does not have starts as `start` left it.
+
+        Raises ModelError for a damaged folder.
+        """
+        try:
+            saved = load_extra("safetensors.numpy", "training").load_file(folder / "model.safetensors")
+            rows = {int(token): row for row, token in enumerate(saved["added.terms"])}
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
+        places = [column for column, token in enumerate(self.tokens) if token in rows]
+        chosen = [rows[self.tokens[column]] for column in places]
+        added, weight = self.module["added"], self.module["weight"]
+        with self.torch.no_grad():
+            added.weight[places] = self.torch.tensor(saved["added.weight"][chosen], device=self.device)
+            added.bias[places] = self.torch.tensor(saved["added.bias"][chosen], device=self.device)
+            weight.weight[:] = self.torch.tensor(saved["weight.weight"][None], device=self.device)
+            weight.bias[:] = self.torch.tensor(saved["weight.bias"][None], device=self.device)
+
+    def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
+        """Write model.safetensors (BERT's names, and the heads), config.json, tokenizer.json and augment.json."""
+        arrays = _as_bert(self.module["encoder"].state_dict())
+        kept = slice(None) if self.augments else slice(0)
+        arrays |= {
+            "added.terms": np.array(self.tokens[kept], np.int32),
+            "added.weight": self._array(self.module["added"].weight)[kept],
+            "added.bias": self._array(self.module["added"].bias)[kept],
+            "weight.weight": self._array(self.module["weight"].weight)[0],
+            "weight.bias": self._array(self.module["weight"].bias)[0],
+        }
+        load_extra("safetensors.numpy", "training").save_file(
+            {name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "model.safetensors"
+        )
+        (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+        (folder / "config.json").write_text(json.dumps(_bert_config(self._config), indent=1), encoding="utf-8")
+        (folder / SETTINGS).write_text(
+            json.dumps({"format": FORMAT, **settings}, indent=1, sort_keys=True), encoding="utf-8"
+        )
+
+    def _array(self, tensor: Any) -> NDArray[np.float32]:
+        return np.asarray(tensor.detach().cpu().numpy(), np.float32)
+
+
+_DISTIL = (  # DistilBERT's names -> BERT's
+    ("transformer.layer.", "encoder.layer."),
+    ("attention.q_lin", "attention.self.query"),
+    ("attention.k_lin", "attention.self.key"),
+    ("attention.v_lin", "attention.self.value"),
+    ("attention.out_lin", "attention.output.dense"),
+    ("sa_layer_norm", "attention.output.LayerNorm"),
+    ("ffn.lin1", "intermediate.dense"),
+    ("ffn.lin2", "output.dense"),
+    ("output_layer_norm", "output.LayerNorm"),
+)
+
+
+def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """An encoder's weights by the names of BertModel, float32; DistilBERT gets token types of zeros."""
+    found = {}
+    for name, tensor in state.items():
+        if name.startswith("pooler.") or name.endswith("position_ids"):
+            continue
+        for old, new in _DISTIL:
+            name = name.replace(old, new)
+        found[name] = np.asarray(tensor.detach().cpu().float().numpy())
+    width = found["embeddings.word_embeddings.weight"].shape[1]
+    found.setdefault("embeddings.token_type_embeddings.weight", np.zeros((2, width), np.float32))
+    return found
+
+
+def _bert_config(config: Any) -> dict[str, Any]:
+    """config.json of the encoder as a BERT, so that training can go on from the folder."""
+    distil = config.model_type == "distilbert"
+    return {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.dim if distil else config.hidden_size,
+        "num_hidden_layers": config.n_layers if distil else config.num_hidden_layers,
+        "num_attention_heads": config.n_heads if distil else config.num_attention_heads,
+        "intermediate_size": config.hidden_dim if distil else config.intermediate_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "type_vocab_size": 2 if distil else config.type_vocab_size,
+        "hidden_dropout_prob": config.dropout if distil else config.hidden_dropout_prob,
+        "attention_probs_dropout_prob": config.attention_dropout if distil else config.attention_probs_dropout_prob,
+        "layer_norm_eps": 1e-12 if distil else config.layer_norm_eps,
+        "pad_token_id": config.pad_token_id,
+    }
