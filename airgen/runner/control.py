@@ -13,9 +13,10 @@ from typing import Any
 from airgen.errors import Stopped
 from airgen.keys import fingerprint, row_key
 from airgen.records import Decision, Judgment, Passage, Prelabel, Recall
-from airgen.retrievers import load_embedder, load_reranker
+from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.dense import Dense
+from airgen.retrievers.fuse import reciprocal_rank_fusion
 from airgen.runner.generate import Accepted, drive
 from airgen.runner.progress import Display
 from airgen.stages.base import Refusal, Tools, skip
@@ -105,21 +106,28 @@ def _recall(
     embeddings: Path,
     plan: dict[str, str],
 ) -> dict[str, Recall]:
-    settings = tools.pipeline.control.recall
+    """The embedding model's top k; with `control.pools`, joined by the top k of other retrievers, by reciprocal rank."""
+    settings, pools = tools.pipeline.control.recall, tools.pipeline.control.pools
     embedder = load_embedder(settings.model)
     fp = fingerprint(
-        stage="recall", version=1, corpus=pool.digest, model=dict(embedder.describe()), top_k=settings.top_k
-    )
+        stage="recall", version=1, corpus=pool.digest, model=dict(embedder.describe()), top_k=settings.top_k,
+        **({"pools": pools} if pools else {}),
+    )  # fmt: skip
     plan["recall"] = fp
     store.register({**plan})
     known = {row.parent: row for row in store.rows(Recall, where="t.fingerprint = ?", parameters=[fp])}
     pending = [lineage.final for lineage in accepted.lineages if lineage.final.key not in known]
     if pending:
         with display.stage("recall", len(pending), note=f"{len(pool.ids):,} passages") as bar:
-            dense = Dense(embedder, cache=embeddings)
-            dense.index(corpus)
-            hits = dense.search([final.text for final in pending], min(settings.top_k, len(pool.ids)))
-            rows = recall_rows(hits, [final.key for final in pending], pool.ids, embedder, fp)
+            systems = [Dense(embedder, cache=embeddings), *map(load_retriever, pools)]
+            depth = min(settings.top_k, len(pool.ids))
+            found = []
+            for system in systems:
+                system.index(corpus)
+                found.append(system.search([final.text for final in pending], depth))
+            hits = reciprocal_rank_fusion(found, depth * len(found)) if pools else found[0]
+            name = " + ".join([embedder.name, *(system.name for system in systems[1:])])
+            rows = recall_rows(hits, [final.key for final in pending], pool.ids, name, fp)
             store.put(rows)
             known.update({row.parent: row for row in rows})
             bar.advance(len(pending))

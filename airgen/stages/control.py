@@ -15,15 +15,13 @@ import numpy as np
 from airgen.errors import ModelError
 from airgen.keys import row_key
 from airgen.records import Decision, Judgment, Prelabel, Recall
-from airgen.retrievers.base import Embedder, Hits, Reranker
+from airgen.retrievers.base import Hits, Reranker
 from airgen.settings import Thresholds
 
 __all__ = ["Pair", "decide", "pairs_to_judge", "prelabel_rows", "recall_rows", "text_mark", "votes"]
 
 
-def recall_rows(
-    hits: Hits, queries: Sequence[str], ids: Sequence[str], embedder: Embedder, fingerprint: str
-) -> list[Recall]:
+def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: str, fingerprint: str) -> list[Recall]:
     """One row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""
     rows = []
     for place, key in enumerate(queries):
@@ -31,7 +29,7 @@ def recall_rows(
         found = int((positions >= 0).sum())
         rows.append(
             Recall(
-                row_key("recall", key, fingerprint), key, fingerprint, 0, embedder.name,
+                row_key("recall", key, fingerprint), key, fingerprint, 0, model,
                 [ids[position] for position in positions[:found]],
                 [round(float(score), 6) for score in hits.scores[place][:found]],
             )
