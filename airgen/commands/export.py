@@ -16,7 +16,9 @@ app = typer.Typer(add_completion=False)
 def export(
     pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that was run.")],
     out: Annotated[Path | None, typer.Option(help="The directory to write; the job's own if not given.")] = None,
-    without: Annotated[list[str] | None, typer.Option(help="Leave out `control` or `negatives` (Table 5).")] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Leave out `control`, `negatives` or `rewrite` (Table 5).")
+    ] = None,
     layout: Annotated[str | None, typer.Option(help="Another layout of the finished dataset: trec, air-bench.")] = None,
     runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print counts as JSON.")] = False,

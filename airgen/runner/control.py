@@ -106,7 +106,7 @@ def _recall(
     embeddings: Path,
     plan: dict[str, str],
 ) -> dict[str, Recall]:
-    """The embedding model's top k; with `control.pools`, joined by the top k of other retrievers, by reciprocal rank."""
+    """The embedding model's top k; with `control.pools`, joined by the top k of other retrievers."""
     settings, pools = tools.pipeline.control.recall, tools.pipeline.control.pools
     embedder = load_embedder(settings.model)
     fp = fingerprint(
