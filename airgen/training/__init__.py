@@ -23,6 +23,8 @@ __all__ = ["KINDS", "trainer"]
 # A module has a `RECIPE` too: its class of recipe, so that `airgen train recipe KIND` can print it.
 KINDS: dict[str, tuple[str, str]] = {
     "augment": ("BM25 query augmentation, learned end to end.", "airgen.training.augment:train"),
+    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "airgen.training.pretrain:train"),
+    "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "airgen.training.encoder:train"),
 }
 
 

@@ -35,9 +35,9 @@ def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
         student, teacher = student.masked_fill(masked, -torch.inf), teacher.masked_fill(masked, -torch.inf)
     wanted = functional.log_softmax(teacher, -1)
     gap = wanted - functional.log_softmax(student, -1)
-    # A masked candidate has probability 0 on both sides: 0 times (-inf - -inf) would be nan, its limit is 0.
-    terms = wanted.exp() * gap
-    return (terms if masked is None else terms.masked_fill(masked, 0.0)).sum(-1).mean()
+    if masked is not None:  # probability 0 on both sides: 0 times (-inf - -inf) would be nan, its limit is 0
+        gap = gap.masked_fill(masked, 0.0)
+    return (wanted.exp() * gap).sum(-1).mean()
 
 
 def false_negatives(
@@ -52,7 +52,7 @@ def false_negatives(
     to query i. Masked are those, and a candidate that is the query's own text (a neighbour that is a query in one pair
     and a passage in another); `targets[i]`, the column of query i's positive, is not.
     """
-    masked = candidates[None, :] == queries[:, None]
+    masked: NDArray[np.bool_] = candidates[None, :] == queries[:, None]
     places: dict[int, list[int]] = {}
     for column, text in enumerate(candidates.tolist()):
         places.setdefault(text, []).append(column)

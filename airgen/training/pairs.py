@@ -43,6 +43,7 @@ _DIALOGUE = regex.compile(
     regex.DOTALL,
 )
 _LETTER = regex.compile(r"\p{L}")
+_SURROGATE = regex.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ class PairMiner:
         reason = "pairs"
         if not _LETTER.search(pair.query):
             reason = "a query without letters"
+        elif _SURROGATE.search(pair.query) or _SURROGATE.search(pair.passage):
+            reason = "lone surrogates, which UTF-8 cannot hold"
         elif not pair.passage or pair.query == pair.passage:
             reason = "query and passage are equal"
         elif query in self._excluded:

@@ -1,0 +1,196 @@
+"""Mined pairs as a directory in BEIR's layout, written and read as a stream.
+
+    corpus.jsonl       every passage that is in a pair, once, without its title (the title is often the query)
+    queries.jsonl      every query once, with its kind; its id is the hash of its text
+    qrels/train.tsv    the pairs
+    pairs.json         counts of pairs and of what is none, by kind and reason; written last
+
+So any training of airgen takes them, and so does any other tool that reads BEIR.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from airgen.dataset.atomic import building
+from airgen.dataset.beir import BeirDataset, numbered_lines
+from airgen.dataset.files import encode_row
+from airgen.errors import DatasetError
+from airgen.keys import text_key
+from airgen.training.pairs import Pair
+
+__all__ = ["PAIRS", "LabelledPair", "PairFiles", "write_pairs"]
+
+PAIRS = "pairs.json"
+
+_HEAD = "query-id\tcorpus-id\tscore\n"
+
+
+def write_pairs(
+    pairs: Iterable[Pair], out: Path, about: Mapping[str, Any], counts: Mapping[tuple[str, str], int]
+) -> int:
+    """Write a directory, which appears when it is whole; returns the number of pairs.
+
+    `counts` is read after the last pair. Raises DatasetError where there is none, or OUT holds something else.
+    """
+    queries: set[int] = set()
+    passages: set[int] = set()
+    written = 0
+    with building(out, PAIRS) as folder:
+        (folder / "qrels").mkdir()
+        names = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
+        files = [(folder / name).open("w", encoding="utf-8", newline="\n") for name in names]
+        try:
+            corpus, asked, qrels = files
+            qrels.write(_HEAD)
+            for pair in pairs:
+                key = text_key(pair.query)[:16]
+                if _new(int(key, 16), queries):
+                    row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
+                    asked.write(encode_row(row, f"query {key}"))
+                if _new(int(text_key(pair.passage_id)[:16], 16), passages):
+                    row = {"_id": pair.passage_id, "title": "", "text": pair.passage}
+                    corpus.write(encode_row(row, f"passage {pair.passage_id}"))
+                qrels.write(f"{key}\t{_plain(pair.passage_id)}\t1\n")
+                written += 1
+        finally:
+            for file in files:
+                file.close()
+        if not written:
+            raise DatasetError("no pair was found: " + (_reasons(counts) or "the corpus is empty"))
+        kinds: dict[str, dict[str, int]] = {}
+        for (kind, reason), count in sorted(counts.items()):
+            kinds.setdefault(kind, {})[reason] = count
+        summary = {**about, "pairs": written, "queries": len(queries), "passages": len(passages), "kinds": kinds}
+        (folder / PAIRS).write_text(json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """A line of qrels with its texts."""
+
+    query_id: str
+    passage_id: str
+    query: str
+    passage: str
+    label: float
+    kind: str = ""
+
+
+class PairFiles:
+    """One split of a dataset as a stream of pairs: ids and offsets in memory, texts on disk. A context manager.
+
+    Raises DatasetError for a split that is missing and for texts in gzip, which cannot be sought in.
+    """
+
+    def __init__(self, path: Path, split: str = "train") -> None:
+        self.dataset = BeirDataset.open(path)
+        self.qrels = self.dataset.qrels_file(split)
+        if self.qrels.suffix != ".tsv":
+            raise DatasetError(f"{self.qrels}: wants a .tsv file")
+        self._corpus, self._queries = (_Lines(self.dataset.file(name)) for name in ("corpus", "queries"))
+
+    def __enter__(self) -> PairFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._corpus.close()
+        self._queries.close()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._labels())
+
+    @property
+    def passages(self) -> int:
+        """How many passages the corpus has."""
+        return len(self._corpus.offsets)
+
+    def passage(self, number: int) -> tuple[str, str]:
+        """(id, title and text) of the passage on that place of the corpus."""
+        row = self._corpus.at(self._corpus.order[number])
+        return str(row["_id"]), _full(row)
+
+    def pairs(self) -> Iterator[LabelledPair]:
+        """The pairs in the order of the qrels file. Raises DatasetError for an id that is not there."""
+        for query, passage, label in self._labels():
+            asked, found = self._queries.of(query), self._corpus.of(passage)
+            kind = str((asked.get("metadata") or {}).get("kind", ""))
+            yield LabelledPair(query, passage, str(asked["text"]), _full(found), label, kind)
+
+    def _labels(self) -> Iterator[tuple[str, str, float]]:
+        for number, line in numbered_lines(self.qrels):
+            cells = line.split("\t")
+            if number == 1 and cells[0] == "query-id":
+                continue
+            try:
+                yield cells[0], cells[1], float(cells[2])
+            except (IndexError, ValueError) as error:
+                raise DatasetError(f"{self.qrels}:{number}: wants query-id, corpus-id, score by tabs") from error
+
+
+class _Lines:
+    """The rows of a JSONL file by id, read when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix == ".gz":
+            raise DatasetError(f"{path}: is packed; unpack it first (gunzip), its rows are read in any order")
+        self.path = path
+        self._file: IO[bytes] = path.open("rb")
+        self.offsets: dict[str, int] = {}
+        self.order: list[int] = []
+        at = 0
+        for number, line in enumerate(self._file, 1):
+            if line.strip():
+                row = self._row(line, f"{path}:{number}")
+                self.offsets[str(row.get("_id"))] = at
+                self.order.append(at)
+            at += len(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def at(self, offset: int) -> dict[str, Any]:
+        self._file.seek(offset)
+        return self._row(self._file.readline(), f"{self.path} at byte {offset}")
+
+    def of(self, key: str) -> dict[str, Any]:
+        if key not in self.offsets:
+            raise DatasetError(f"{self.path}: has no {key!r}, which the qrels name")
+        return self.at(self.offsets[key])
+
+    @staticmethod
+    def _row(line: bytes, where: str) -> dict[str, Any]:
+        try:
+            row = json.loads(line.decode("utf-8-sig"))
+        except ValueError as error:
+            raise DatasetError(f"{where}: not JSON ({error})") from error
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise DatasetError(f"{where}: wants an object with _id and text")
+        return row
+
+
+def _full(row: Mapping[str, Any]) -> str:
+    title = row.get("title")
+    return f"{title} {row['text']}" if title else str(row["text"])
+
+
+def _new(key: int, seen: set[int]) -> bool:
+    """Whether the key was not seen yet; now it is."""
+    before = len(seen)
+    seen.add(key)
+    return len(seen) > before
+
+
+def _plain(key: str) -> str:
+    if any(char in key for char in "\t\r\n"):
+        raise DatasetError(f"the passage id {key!r} holds a tab or a line end, which qrels cannot")
+    return key
+
+
+def _reasons(counts: Mapping[tuple[str, str], int]) -> str:
+    return "; ".join(f"{kind}: {count} {reason}" for (kind, reason), count in sorted(counts.items()))

@@ -1,0 +1,252 @@
+"""E5's losses against sums by hand, gradient caching against the full batch, and an encoder trained end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from airgen.errors import ModelError, SettingsError, TrainingError, UsageError  # noqa: E402
+from airgen.training.data import load_training_set, with_negatives  # noqa: E402
+from airgen.training.encoder import EncoderRecipe, EncoderTask, train  # noqa: E402
+from airgen.training.gradient_cache import cached_backward  # noqa: E402
+from airgen.training.losses import distillation, false_negatives, info_nce  # noqa: E402
+from airgen.training.negatives import Queue, follow, momentum_copy  # noqa: E402
+from airgen.training.pretrain import PretrainRecipe  # noqa: E402
+from airgen.training.recipe import Request  # noqa: E402
+
+QUICK = ("batch_size=8", "chunk=3", "epochs=2", "max_length=16", "learning_rate=1e-3", "hard_negatives=2")
+
+
+def request(dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Request:
+    return Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu", **settings)
+
+
+def task(dataset: Path, bert: Path, **changes: Any) -> EncoderTask:
+    recipe = EncoderRecipe(**{"batch_size": 8, "chunk": 3, "max_length": 16, "hard_negatives": 2, **changes})
+    data = with_negatives(load_training_set(dataset, split="train"), recipe)
+    torch.manual_seed(3)
+    return EncoderTask(recipe, data, str(bert), "cpu")
+
+
+def gradients(model: Any) -> list[Any]:
+    return [weights.grad.clone() for weights in model.parameters() if weights.grad is not None]
+
+
+def test_info_nce_is_equation_1() -> None:
+    scores = torch.tensor([[2.0, 1.0, -1.0], [0.0, 0.5, 3.0]])
+    by_hand = -np.mean([np.log(np.e**2 / (np.e**2 + np.e + np.e**-1)), np.log(np.e**0.5 / (1 + np.e**0.5 + np.e**3))])
+    assert float(info_nce(scores, torch.tensor([0, 1]))) == pytest.approx(by_hand, rel=1e-6)
+    masked = torch.tensor([[False, True, False], [False, False, True]])
+    by_hand = -np.mean([np.log(np.e**2 / (np.e**2 + np.e**-1)), np.log(np.e**0.5 / (1 + np.e**0.5))])
+    assert float(info_nce(scores, torch.tensor([0, 1]), masked)) == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_distillation_is_the_divergence_from_the_teacher() -> None:
+    student, teacher = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, np.log(3.0)]])
+    p, s = np.array([0.25, 0.75]), np.array([np.e, 1]) / (np.e + 1)
+    assert float(distillation(student, teacher)) == pytest.approx(float((p * np.log(p / s)).sum()), rel=1e-6)
+    assert float(distillation(teacher, teacher)) == pytest.approx(0, abs=1e-7)
+    masked = torch.tensor([[False, False, True]])
+    wide = [torch.cat([row, torch.tensor([[9.0]])], 1).requires_grad_() for row in (student, teacher)]
+    found = distillation(*wide, masked)
+    assert found.item() == pytest.approx(float(distillation(student, teacher)), rel=1e-6)
+    found.backward()
+    assert torch.isfinite(wide[0].grad).all() and wide[0].grad[0, 2] == 0
+
+
+def test_texts_that_are_relevant_or_the_query_itself_are_no_negatives() -> None:
+    # Query 0's positive stands in column 0 and, as an equal text, in column 2; query 1 is itself the text of column 3.
+    masked = false_negatives(
+        np.array([-1, 9]), np.array([5, 6, 5, 9]), [frozenset({5}), frozenset({6, 5})], np.array([0, 1])
+    )
+    assert masked.tolist() == [[False, False, True, False], [True, False, True, True]]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_cached_gradients_are_those_of_the_full_batch(dropout: float) -> None:
+    def model() -> Any:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Tanh(), torch.nn.Dropout(dropout),
+                                   torch.nn.Linear(12, 4)).double()  # fmt: skip
+
+    inputs = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def loss(vectors: Any) -> dict[str, Any]:
+        unit = torch.nn.functional.normalize(vectors, dim=-1)
+        return {"loss": info_nce(unit[:10] @ unit[10:].T / 0.05, torch.arange(10))}
+
+    chunks = list(torch.split(inputs, 7))
+    one, other = model(), model()
+    torch.manual_seed(5)
+    pieces = torch.cat([one(chunk) for chunk in chunks])  # the same draws of dropout, in one graph
+    whole = loss(pieces)["loss"]
+    whole.backward()
+    state = torch.get_rng_state()
+    torch.manual_seed(5)
+    numbers = cached_backward(other, chunks, loss)
+    assert numbers["loss"] == pytest.approx(whole.item(), rel=1e-12)
+    for expected, found in zip(gradients(one), gradients(other), strict=True):
+        assert torch.allclose(expected, found, rtol=0, atol=1e-12)
+    assert torch.equal(torch.get_rng_state(), state)  # what follows draws as if there had been one pass
+
+
+def test_an_encoders_gradients_do_not_depend_on_the_chunk(dataset: Path, bert: Path) -> None:
+    made = task(dataset, bert, temperature=0.05)
+    made.model.eval().double()  # without dropout, whose masks follow the order of the texts
+    batch = made.batches(0)[0]
+    made.loss(batch)["loss"].backward()
+    whole = gradients(made.model)
+    made.model.zero_grad()
+    made.backward(batch)
+    for expected, found in zip(whole, gradients(made.model), strict=True):
+        assert torch.allclose(expected, found, rtol=0, atol=1e-6)
+
+
+def test_the_librarys_loss_agrees(dataset: Path, bert: Path) -> None:
+    """Without hard negatives and false ones it is sentence-transformers' MultipleNegativesRankingLoss."""
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    made = task(dataset, bert, hard_negatives=0, temperature=0.02)
+    made.model.eval()
+    chosen: list[int] = []
+    for number, example in enumerate(made.data.examples):
+        if all(example.positives != made.data.examples[other].positives for other in chosen):
+            chosen.append(number)
+    batch = type(made.batches(0)[0])(0, tuple(chosen[:6]))
+    drawn = made.drawn(batch, 0)
+    columns = [[f"query: {text}" for text in drawn.queries],
+               [f"passage: {made.data.corpus.full_text(place)}" for place in drawn.places[:, 0]]]  # fmt: skip
+    features = [made.encoder.preprocess(texts) for texts in columns]
+    theirs = MultipleNegativesRankingLoss(made.encoder, scale=50.0)(features, None)
+    assert made.loss(batch)["loss"].item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_random_passages_fill_up_missing_negatives(new_dataset: Callable[..., Path], bert: Path) -> None:
+    made = task(new_dataset(passages=12), bert, negatives="dataset", hard_negatives=0)
+    batch = made.batches(0)[0]
+    drawn = made.drawn(batch, 4)
+    again = made.drawn(batch, 4)
+    assert drawn.places.shape == (8, 5) and np.array_equal(drawn.places, again.places)
+    for example, row in zip(drawn.examples, drawn.places, strict=True):
+        assert row[0] in example.positives and not set(row[1:].tolist()) & set(example.positives)
+
+
+def test_a_queue_keeps_the_latest() -> None:
+    owner = torch.nn.Module()
+    queue = Queue(owner, 3, 2)
+    assert len(queue.read()[0]) == 0
+    queue.push(torch.tensor([[1.0, 0.0], [2.0, 0.0]]), torch.tensor([1, 2]))
+    queue.push(torch.tensor([[3.0, 0.0], [4.0, 0.0]]), torch.tensor([3, 4]))
+    vectors, texts = queue.read()
+    assert sorted(texts.tolist()) == [2, 3, 4] and sorted(vectors[:, 0].tolist()) == [2, 3, 4]
+    queue.push(torch.arange(10.0).reshape(5, 2), torch.arange(10, 15))
+    assert sorted(queue.read()[1].tolist()) == [12, 13, 14]
+    assert "queue" in owner.state_dict()  # so a checkpoint holds it
+
+
+def test_the_second_encoder_follows_slowly() -> None:
+    encoder = torch.nn.Linear(2, 2)
+    twin = momentum_copy(encoder)
+    before = twin.weight.clone()
+    with torch.no_grad():
+        encoder.weight += 1
+    follow(twin, encoder, 0.9)
+    assert torch.allclose(twin.weight, before + 0.1) and not twin.weight.requires_grad
+
+
+@pytest.mark.parametrize("kind", ["pre-batch", "moco"])
+def test_extra_negatives_enter_the_loss(dataset: Path, bert: Path, kind: str) -> None:
+    made = task(dataset, bert, extra_negatives=kind, queue_size=64, hard_negatives=0)
+    made.model.eval()
+    first, second = made.batches(0)[:2]
+    empty = made.backward(second)["loss"]
+    made.backward(first)
+    assert made.backward(second)["loss"] > empty  # more candidates, a greater loss
+    assert all(weights.grad is None for name, weights in made.model.named_parameters() if name.startswith("twin"))
+
+
+def test_a_teacher_is_asked_once_a_pair(dataset: Path, bert: Path) -> None:
+    made = task(dataset, bert, teacher={"kind": "bm25"})
+    batch = made.batches(0)[0]
+    numbers = made.backward(batch)
+    assert numbers["loss"] == pytest.approx(numbers["distillation"] + 0.2 * numbers["contrastive"], rel=1e-5)
+    drawn = made.drawn(batch, 2)
+    asked: list[int] = []
+    teacher = made.teacher._teachers[0]
+    inner = teacher.score
+    teacher.score = lambda pairs: asked.append(len(pairs)) or inner(pairs)  # type: ignore[method-assign, func-returns-value]
+    scores = made.teacher.scores(drawn.queries, drawn.places)
+    assert not asked and scores.shape == drawn.places.shape
+    pairs = [(drawn.queries[0], made.data.corpus.full_text(place)) for place in drawn.places[0].tolist()]
+    assert scores[0].tolist() == pytest.approx(inner(pairs).tolist())
+
+
+def test_an_encoder_learns_and_loads_in_the_library(
+    new_dataset: Callable[..., Path], bert: Path, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    paraphrases = new_dataset(paraphrased=True, splits={"train": 80, "dev": 20})
+    out = tmp_path / "encoder"
+    changes = ("epochs=10", "temperature=0.05", "dev_passages=30", "batch_size=16", "learning_rate=1e-2")
+    trained = train(request(paraphrases, bert, out, *changes))
+    assert trained.figures["nDCG@10"] > trained.history[0]["nDCG@10"] + 0.2
+    assert trained.history[-1]["loss"] < trained.history[1]["loss"]
+    model = SentenceTransformer(str(out), device="cpu")
+    assert model.prompts == {"query": "query: ", "document": "passage: "} and model.max_seq_length == 16
+    vectors = model.encode_query(["amber bridge"])
+    assert np.linalg.norm(vectors) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_same_seed_gives_the_same_weights_and_resume_too(
+    dataset: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = ("extra_negatives=pre-batch", "queue_size=16", "checkpoint_every=2", "keep=last")
+    train(request(dataset, bert, tmp_path / "whole", *changes))
+    inner, steps = EncoderTask.backward, 0
+
+    def stops(self: EncoderTask, batch: Any) -> dict[str, float]:
+        nonlocal steps
+        steps += 1
+        if steps == 4:
+            raise KeyboardInterrupt
+        return inner(self, batch)
+
+    monkeypatch.setattr(EncoderTask, "backward", stops)
+    with pytest.raises(KeyboardInterrupt):
+        train(request(dataset, bert, tmp_path / "cut", *changes))
+    monkeypatch.setattr(EncoderTask, "backward", inner)
+    train(request(dataset, bert, tmp_path / "cut", *changes, resume=True))
+    whole, cut = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert whole == cut
+
+
+def test_bad_input_ends_in_one_line(
+    dataset: Path, bert: Path, tmp_path: Path, new_dataset: Callable[..., Path]
+) -> None:
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        train(request(dataset, tmp_path / "nothing", tmp_path / "out"))
+    with pytest.raises(UsageError, match="is for testing"):
+        train(request(dataset, bert, tmp_path / "out", split="test"))
+    with pytest.raises(SettingsError, match="temperature"):
+        train(request(dataset, bert, tmp_path / "out", "temperature=0"))
+    with pytest.raises(TrainingError, match=r"loss (nan|inf)|gradient norm"):
+        train(request(dataset, bert, tmp_path / "out", "learning_rate=1e30", "clip_norm=1e30"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_pretraining_is_e5s() -> None:
+    recipe = PretrainRecipe()
+    assert (recipe.temperature, recipe.hard_negatives, recipe.max_length, recipe.query_prefix) == (
+        0.01,
+        0,
+        128,
+        "query: ",
+    )
+    assert (EncoderRecipe().hard_negatives, EncoderRecipe().alpha, EncoderRecipe().batch_size) == (7, 0.2, 256)
