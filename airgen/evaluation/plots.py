@@ -6,17 +6,15 @@ escaped. Sizes are pixels.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["bars", "heat_map", "lines", "scatter"]
+from airgen.evaluation.svg import COLOURS, clean, line, svg, text
 
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255")
-_FONT = 'font-family="sans-serif" font-size="12"'
+__all__ = ["bars", "heat_map", "lines", "scatter"]
 
 
 def scatter(
@@ -25,7 +23,7 @@ def scatter(
     """Points with names; x (positive) on a logarithmic axis, as latencies spread over orders of magnitude."""
     width, height, left, bottom, top, right = 760, 460, 70, 60, 40, 160
     if not names:
-        return _svg(width, height, [_text(width / 2, height / 2, "nothing to show", "middle")])
+        return svg(width, height, [text(width / 2, height / 2, "nothing to show", "middle")])
     low, high = math.log10(max(min(x), 1e-6)) - 0.15, math.log10(max(max(x), 1e-6)) + 0.15
     floor, ceiling = max(0.0, min(y) - 0.05), min(1.0, max(y) + 0.05)
 
@@ -34,16 +32,16 @@ def scatter(
         up = (b - floor) / max(ceiling - floor, 1e-9)
         return left + across * (width - left - right), height - bottom - up * (height - top - bottom)
 
-    parts = [_text(width / 2, 22, title, "middle", bold=True)]
+    parts = [text(width / 2, 22, title, "middle", bold=True)]
     for step in range(6):
         value = floor + (ceiling - floor) * step / 5
         _, at = place(x[0], value)
-        parts += [_line(left, at, width - right, at, "#dddddd"), _text(left - 8, at + 4, f"{value:.2f}", "end")]
+        parts += [line(left, at, width - right, at, "#dddddd"), text(left - 8, at + 4, f"{value:.2f}", "end")]
     for power in range(math.ceil(low), math.floor(high) + 1):
         at, _ = place(10.0**power, floor)
-        parts += [_line(at, top, at, height - bottom, "#dddddd"), _text(at, height - bottom + 18, f"{10.0**power:g}")]
-    parts.append(_text((left + width - right) / 2, height - 16, x_label))
-    parts.append(_text(left - 52, top - 12, y_label, "start"))
+        parts += [line(at, top, at, height - bottom, "#dddddd"), text(at, height - bottom + 18, f"{10.0**power:g}")]
+    parts.append(text((left + width - right) / 2, height - 16, x_label))
+    parts.append(text(left - 52, top - 12, y_label, "start"))
     taken: list[float] = []
     for number in sorted(range(len(names)), key=lambda row: -y[row]):
         across, up = place(x[number], y[number])
@@ -51,10 +49,10 @@ def scatter(
         while any(abs(label - other) < 12 for other in taken):  # labels stand below each other, not on each other
             label += 3
         taken.append(label)
-        parts.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{_COLOURS[number % len(_COLOURS)]}"/>')
-        parts.append(_line(across + 4, up, across + 9, label - 4, "#aaaaaa"))
-        parts.append(_text(across + 10, label, names[number], "start"))
-    return _svg(width, int(max(height, max(taken) + 20)), parts)
+        parts.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{COLOURS[number % len(COLOURS)]}"/>')
+        parts.append(line(across + 4, up, across + 9, label - 4, "#aaaaaa"))
+        parts.append(text(across + 10, label, names[number], "start"))
+    return svg(width, int(max(height, max(taken) + 20)), parts)
 
 
 def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64], *, title: str) -> str:
@@ -62,10 +60,10 @@ def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64
     bar, gap, left, top, height = 12, 26, 50, 40, 260
     wide = len(names) * bar + gap
     width = max(420, left + wide * len(groups) + 20)
-    parts = [_text(width / 2, 22, title, "middle", bold=True)]
+    parts = [text(width / 2, 22, title, "middle", bold=True)]
     for step in range(6):
         at = top + height * (1 - step / 5)
-        parts += [_line(left, at, width - 10, at, "#dddddd"), _text(left - 6, at + 4, f"{step / 5:.1f}", "end")]
+        parts += [line(left, at, width - 10, at, "#dddddd"), text(left - 6, at + 4, f"{step / 5:.1f}", "end")]
     for row, group in enumerate(groups):
         start = left + gap / 2 + row * wide
         for column in range(len(names)):
@@ -74,18 +72,16 @@ def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64
                 tall = height * min(max(value, 0.0), 1.0)
                 parts.append(
                     f'<rect x="{start + column * bar:.1f}" y="{top + height - tall:.1f}" width="{bar - 2}" '
-                    f'height="{tall:.1f}" fill="{_COLOURS[column % len(_COLOURS)]}">'
-                    f"<title>{_clean(f'{names[column]}: {value:.4f}')}</title></rect>"
+                    f'height="{tall:.1f}" fill="{COLOURS[column % len(COLOURS)]}">'
+                    f"<title>{clean(f'{names[column]}: {value:.4f}')}</title></rect>"
                 )
-        parts.append(_text(start + (wide - gap) / 2, top + height + 18, group))
+        parts.append(text(start + (wide - gap) / 2, top + height + 18, group))
     base = top + height + 40
     for column, name in enumerate(names):
         at = base + 18 * column
-        parts.append(
-            f'<rect x="{left}" y="{at - 10}" width="10" height="10" fill="{_COLOURS[column % len(_COLOURS)]}"/>'
-        )
-        parts.append(_text(left + 16, at, name, "start"))
-    return _svg(width, base + 18 * len(names) + 6, parts)
+        parts.append(f'<rect x="{left}" y="{at - 10}" width="10" height="10" fill="{COLOURS[column % len(COLOURS)]}"/>')
+        parts.append(text(left + 16, at, name, "start"))
+    return svg(width, base + 18 * len(names) + 6, parts)
 
 
 def lines(
@@ -105,44 +101,45 @@ def lines(
         across = left + math.log10(max(x, 1.0)) / powers[0] * (width - left - right)
         return across, height - bottom - math.log10(max(y, 1.0)) / powers[1] * (height - top - bottom)
 
-    parts = [_text(width / 2, 22, title, "middle", bold=True)]
+    parts = [text(width / 2, 22, title, "middle", bold=True)]
     for power in range(powers[0] + 1):
         at, _ = place(10.0**power, 1)
-        parts += [_line(at, top, at, height - bottom, "#dddddd"), _text(at, height - bottom + 18, f"{10**power:,}")]
+        parts += [line(at, top, at, height - bottom, "#dddddd"), text(at, height - bottom + 18, f"{10**power:,}")]
     for power in range(powers[1] + 1):
         _, at = place(1, 10.0**power)
-        parts += [_line(left, at, width - right, at, "#dddddd"), _text(left - 8, at + 4, f"{10**power:,}", "end")]
-    parts += [_text((left + width - right) / 2, height - 16, x_label), _text(left - 52, top - 12, y_label, "start")]
+        parts += [line(left, at, width - right, at, "#dddddd"), text(left - 8, at + 4, f"{10**power:,}", "end")]
+    parts += [text((left + width - right) / 2, height - 16, x_label), text(left - 52, top - 12, y_label, "start")]
     for number, (name, (across, up)) in enumerate(zip(names, curves, strict=True)):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         points = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in zip(across, up, strict=True))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         at = top + 10 + 18 * number
-        parts.append(_line(width - right + 14, at - 4, width - right + 30, at - 4, colour))
-        parts.append(_text(width - right + 36, at, name, "start"))
-    return _svg(width, max(height, top + 20 + 18 * len(names)), parts)
+        parts.append(line(width - right + 14, at - 4, width - right + 30, at - 4, colour))
+        parts.append(text(width - right + 36, at, name, "start"))
+    return svg(width, max(height, top + 20 + 18 * len(names)), parts)
 
 
 def heat_map(names: Sequence[str], values: NDArray[np.float64], *, title: str) -> str:
     """A square matrix of correlations from -1 (red) over 0 (white) to 1 (blue)."""
     cell, left, top = 44, 170, 60
     width = max(420, left + cell * len(names) + 20)
-    parts = [_text(width / 2, 22, title, "middle", bold=True)]
+    parts = [text(width / 2, 22, title, "middle", bold=True)]
     for row, name in enumerate(names):
-        parts.append(_text(left - 8, top + cell * row + cell / 2 + 4, name, "end"))
+        parts.append(text(left - 8, top + cell * row + cell / 2 + 4, name, "end"))
         at = left + cell * row + cell / 2
         below = top + cell * len(names) + 12
-        label = _clean(name)
+        label = clean(name)
         parts.append(
-            f'<text x="{at}" y="{below}" text-anchor="end" transform="rotate(-45 {at} {below})" {_FONT}>{label}</text>'
+            f'<text x="{at}" y="{below}" text-anchor="end" transform="rotate(-45 {at} {below})" '
+            f'font-family="sans-serif" font-size="12">{label}</text>'
         )
         for column in range(len(names)):
             value = float(values[row, column])
             shown = "" if math.isnan(value) else f"{value:.2f}"
             x, y = left + cell * column, top + cell * row
             parts.append(f'<rect x="{x}" y="{y}" width="{cell}" height="{cell}" fill="{_shade(value)}"/>')
-            parts.append(_text(x + cell / 2, y + cell / 2 + 4, shown))
-    return _svg(width, top + cell * len(names) + 130, parts)
+            parts.append(text(x + cell / 2, y + cell / 2 + 4, shown))
+    return svg(width, top + cell * len(names) + 130, parts)
 
 
 def _shade(value: float) -> str:
@@ -150,22 +147,3 @@ def _shade(value: float) -> str:
         return "#eeeeee"
     strength = round(255 - 155 * min(1.0, abs(value)))
     return f"#{strength:02x}{strength:02x}ff" if value >= 0 else f"#ff{strength:02x}{strength:02x}"
-
-
-def _text(x: float, y: float, text: str, anchor: str = "middle", *, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {_FONT}{weight}>{_clean(text)}</text>'
-
-
-def _clean(text: str) -> str:
-    """Text for SVG: XML allows no control characters, not even escaped."""
-    return html.escape("".join(c if c.isprintable() else " " for c in text))
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
-
-
-def _svg(width: float, height: float, parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}">'
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>"]) + "\n"
