@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from airgen.corpus.settings import CorpusSettings
+    from airgen.dataset.beir import BeirDataset
     from airgen.training.pairs import Unit
 
 __all__ = ["app"]
@@ -21,9 +24,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def pairs(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="CORPUS_OR_DATASET", help="Of `airgen corpus list`, a corpus YAML, a BEIR directory."),
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CORPUS_OR_DATASET...",
+            help="Of `airgen corpus list`, a corpus YAML, a BEIR directory; several are one.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The directory of pairs, in BEIR's layout.")],
     kinds: Annotated[
@@ -46,38 +52,38 @@ def pairs(
     import json
 
     from airgen.dataset.beir import BeirDataset
+    from airgen.errors import UsageError
     from airgen.training.pair_files import PAIRS, write_pairs
     from airgen.training.pairs import PairMiner
 
-    excluded = [BeirDataset.open(path) for path in exclude or ()]
-    if Path(source).is_dir():
-        excluded.append(BeirDataset.open(source))  # its own queries are for testing
-        name, language, units = (
-            excluded[-1].name,
-            str(excluded[-1].info.get("language") or "en"),
-            _of_dataset(source, limit),
-        )
-    else:
-        name, language, units = _of_corpus(source, limit)
+    opened = [_opened(source, limit) for source in sources]
+    languages = sorted({language for _, language, _ in opened})
+    if len(languages) > 1:
+        raise UsageError(f"sources in {' and '.join(languages)}: mine each language apart")
+    # A dataset's own queries are for testing.
+    tests = [*(exclude or ()), *(Path(source) for source in sources if Path(source).is_dir())]
     miner = PairMiner(
         [kind.strip() for kind in kinds.split(",") if kind.strip()],
-        language=language,
+        language=languages[0],
         min_words=min_words,
         max_characters=max_characters,
         per_query=per_query,
         seed=seed,
-        exclude=[query.text for dataset in excluded for query in dataset.queries().values()],
+        exclude=[query.text for path in tests for query in BeirDataset.open(path).queries().values()],
     )
-    about = {"source": name, "language": language, "seed": seed, "min_words": min_words, "per_query": per_query,
-             "max_characters": max_characters}  # fmt: skip
+    name = "+".join(name for name, _, _ in opened)
+    about = {"info": {"name": name, "language": languages[0]}, "seed": seed, "min_words": min_words,
+             "max_characters": max_characters, "per_query": per_query}  # fmt: skip
     with _bar(f"mining {name}", "{task.completed:,.0f} passages", quiet=as_json) as update:
 
-        def counted() -> Iterator[Unit]:
-            for unit in units:
-                update(advance=1)
-                yield unit
+        def units() -> Iterator[Unit]:
+            for name, _, passages in opened:
+                for unit in passages:
+                    update(advance=1)
+                    # Ids of several sources could be the same.
+                    yield unit if len(opened) == 1 else replace(unit, id=f"{name}/{unit.id}")
 
-        write_pairs(miner.mine(counted()), out, about, miner.counts)
+        write_pairs(miner.mine(units()), out, about, miner.counts)
     if as_json:
         typer.echo((out / PAIRS).read_text(encoding="utf-8"))
         return
@@ -125,30 +131,38 @@ def filter_(
     typer.echo(f"{found.kept:,} of {found.pairs:,} pairs are within the top {top} of {found.pool:,}: {out}")
 
 
-def _of_dataset(path: str, limit: int | None) -> Iterator[Unit]:
+def _opened(source: str, limit: int | None) -> tuple[str, str, Iterator[Unit]]:
+    """Name, language and passages of a source."""
+    from airgen.corpus import load_corpus_settings
     from airgen.dataset.beir import BeirDataset
+
+    if Path(source).is_dir():
+        dataset = BeirDataset.open(source)
+        return dataset.name, str(dataset.info.get("language") or "en"), _of_dataset(dataset, limit)
+    settings = load_corpus_settings(source)
+    return settings.name, settings.language, _of_corpus(settings, limit)
+
+
+def _of_dataset(dataset: BeirDataset, limit: int | None) -> Iterator[Unit]:
     from airgen.training.pairs import Unit
 
-    for passage in islice(BeirDataset.open(path).passages(), limit):
+    for passage in islice(dataset.passages(), limit):
         yield Unit(passage.id, passage.text, passage.title)
 
 
-def _of_corpus(name: str, limit: int | None) -> tuple[str, str, Iterator[Unit]]:
-    from airgen.corpus import load_corpus_settings, prepare
+def _of_corpus(settings: CorpusSettings, limit: int | None) -> Iterator[Unit]:
+    from airgen.corpus import prepare
     from airgen.records import Passage
     from airgen.training.pairs import Unit
 
-    settings = load_corpus_settings(name)
-
-    def units() -> Iterator[Unit]:
-        for row in prepare(settings, settings.task, limit=limit):
-            if isinstance(row, Passage):
-                # Sections of one file have ids FILE#ANCHOR; chunks of one long document name it themselves.
-                file, sign, _ = row.id.rpartition("#")
-                of = row.document if row.document != row.id else file if sign else ""
-                yield Unit(row.id, row.text, row.title, of, *((row.start, row.end) if of == row.document else (0, 0)))
-
-    return settings.name, settings.language, units()
+    for row in prepare(settings, settings.task, limit=limit):
+        if not isinstance(row, Passage):
+            continue  # counted by `airgen corpus stats`
+        if row.document != row.id:  # a chunk of a long document
+            yield Unit(row.id, row.text, row.title, row.document, row.start, row.end)
+        else:  # a section of a file has the id FILE#ANCHOR
+            file, sign, _ = row.id.rpartition("#")
+            yield Unit(row.id, row.text, row.title, file if sign else "")
 
 
 @contextmanager

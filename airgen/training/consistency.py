@@ -140,7 +140,7 @@ def filter_pairs(
             _copy_rest(files, folder, split, asked)
             kinds = {kind: (kept[kind], seen[kind]) for kind in sorted(seen)}
             summary = {
-                "filtered_from": files.dataset.name,
+                "info": dict(files.dataset.info),
                 "model": dict(embedder.describe()),
                 "k": k,
                 "pool": len(chosen),

@@ -3,7 +3,7 @@
     corpus.jsonl       every passage that is in a pair, once, without its title (the title is often the query)
     queries.jsonl      every query once, with its kind; its id is the hash of its text
     qrels/train.tsv    the pairs
-    pairs.json         counts of pairs and of what is none, by kind and reason; written last
+    manifest.json      name, language; counts of pairs and of what is none, by kind and reason; written last
 
 So any training of airgen takes them, and so does any other tool that reads BEIR.
 """
@@ -25,7 +25,7 @@ from airgen.training.pairs import Pair
 
 __all__ = ["PAIRS", "LabelledPair", "PairFiles", "write_pairs"]
 
-PAIRS = "pairs.json"
+PAIRS = "manifest.json"
 
 _HEAD = "query-id\tcorpus-id\tscore\n"
 

@@ -1,0 +1,263 @@
+"""Pairs mined from made passages, their files, and the consistency filter against ranks counted by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, UsageError
+from airgen.keys import text_key
+from airgen.retrievers.base import TextKind
+from airgen.training.citations import Citations, leaf_of, unnumbered
+from airgen.training.consistency import Pool, filter_pairs, ranks
+from airgen.training.data import load_training_set
+from airgen.training.pair_files import PairFiles, write_pairs
+from airgen.training.pairs import Pair, PairMiner, Unit
+
+LONG = "a sentence with more than eight words so that it counts as a passage"
+
+
+def mined(*units: Unit, **settings: object) -> tuple[list[Pair], dict[tuple[str, str], int]]:
+    miner = PairMiner(**settings)  # type: ignore[arg-type]
+    return list(miner.mine(units)), dict(miner.counts)
+
+
+def test_each_kind_of_pair() -> None:
+    units = [
+        Unit("b#1", f"{LONG} one, see Section 2.2 below", "Guide > 2.1. Loops", "b"),
+        Unit("b#2", f"{LONG} two", "Guide > 2.2. Breaks", "b"),
+        Unit("c", f"Whales\nand {LONG} three", "Whales"),
+        Unit("d", f"{LONG} four", "FAQ > Can whales fly?"),
+        Unit("e", f"Q: What is a whale?\nA: A mammal that lives in the sea.\n\nQ: Is it a fish?\nA: {LONG}.", ""),
+    ]
+    pairs, counts = mined(*units)
+    by_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in {pair.kind for pair in pairs}}
+    assert [(p.query, p.passage_id) for p in by_kind["heading"]] == [("Guide: Loops", "b#1"), ("Guide: Breaks", "b#2")]
+    assert [(p.query, p.passage) for p in by_kind["title"]] == [("Whales", f"and {LONG} three")]
+    asked = [(pair.query, pair.passage) for pair in by_kind["question"]]
+    assert asked == [
+        ("Can whales fly?", f"{LONG} four"),
+        ("What is a whale?", "A mammal that lives in the sea."),
+        ("Is it a fish?", f"{LONG}."),
+    ]
+    assert [{p.source, p.passage_id} for p in by_kind["neighbour"]] == [{"b#1", "b#2"}]
+    assert [{p.source, p.passage_id} for p in by_kind["citation"]] == [{"b#1", "b#2"}] or counts[
+        "citation", "comes twice"
+    ]  # the coin may give the neighbours' pair again
+    assert counts["title", "no title"] == 1 and counts["passage", "passages"] == 5
+
+
+def test_what_is_no_pair_is_counted() -> None:
+    units = [
+        Unit("a", "too short", "Title"),
+        Unit("b", "x " * 3000, "Title"),
+        Unit("c", f"{LONG} c", "1.2"),
+        Unit("d", f"{LONG} d", "A test query"),
+        *(Unit(f"e{n}", f"{LONG} {n}", "Same title") for n in range(4)),
+        Unit("f", f"{LONG} 0", "Same title"),
+        Unit("g", f"{LONG} \ud800", "Surrogate"),
+    ]
+    pairs, counts = mined(*units, exclude=["A  test query"], kinds=["title"])
+    assert [pair.passage_id for pair in pairs] == ["e0", "e1", "e2"]
+    assert counts == {
+        ("passage", "shorter than 8 words"): 1,
+        ("passage", "longer than 4096 characters"): 1,
+        ("passage", "passages"): 8,
+        ("title", "a query without letters"): 1,
+        ("title", "the query of a test collection"): 1,
+        ("title", "its query has 3 passages already"): 1,
+        ("title", "comes twice"): 1,
+        ("title", "lone surrogates, which UTF-8 cannot hold"): 1,
+        ("title", "pairs"): 3,
+    }
+
+
+def test_overlapping_chunks_are_no_neighbours() -> None:
+    chunks = [Unit("1", LONG, "", "doc", 0, 100), Unit("2", f"{LONG} 2", "", "doc", 80, 180),
+              Unit("3", f"{LONG} 3", "", "doc", 180, 280)]  # fmt: skip
+    pairs, counts = mined(*chunks, kinds=["neighbour"])
+    assert [{pair.source, pair.passage_id} for pair in pairs] == [{"2", "3"}]
+    assert counts["neighbour", "the passages overlap"] == 1
+
+
+def test_the_coin_follows_the_seed_only() -> None:
+    units = [Unit(f"d#{n}", f"{LONG} {n}", "", "d") for n in range(40)]
+    first, again, other = (mined(*units, seed=seed)[0] for seed in (1, 1, 2))
+    assert first == again != other
+    # Forty tosses on one side would be a coin that is none.
+    forward = sum(int(pair.source[2:]) < int(pair.passage_id[2:]) for pair in first)
+    assert 8 < forward < 32
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(UsageError, match="did you mean 'title'"):
+        PairMiner(["titel"])
+
+
+@pytest.mark.parametrize(
+    ("heading", "plain"),
+    [("14.2. Statistics", "Statistics"), ("Chapter 3: Whales", "Whales"), ("A.1 Scope", "Scope"), ("1984", "1984"),
+     ("Artikel 5 Freiheit", "Freiheit"), ("第3章 円周率", "円周率"), ("2001 was long ago", "was long ago")],
+)  # fmt: skip
+def test_numbers_of_headings(heading: str, plain: str) -> None:
+    assert unnumbered(heading) == plain and leaf_of(f"a > {heading}") == heading
+
+
+def test_citations() -> None:
+    index = Citations()
+    texts = {
+        "Guide > 2.1. Loops": "See Section 2.2, and “Breaking out” in § 2.3.",
+        "Guide > 2.2. Breaks": "Chapter 9 does not exist.",
+        "Guide > 2.3. Breaking out": "As Section 2.3 says.",
+        "ls(1) > NAME": "Like dir(1).",
+        "dir(1) > NAME": "Like ls(1), ls(1) and “Notes”.",
+        "x > Notes": "",
+        "y > Notes": "",
+    }
+    for number, (title, text) in enumerate(texts.items()):
+        index.add(number, title, text, "book")
+    index.add(7, "Other > 2.2. Whales", "See Section 2.2.", "another book")
+    found = [(one.source, one.target, one.reason) for one in index.resolve()]
+    assert found == [
+        (0, 1, ""),
+        (0, 2, ""),
+        (1, None, "no passage has the cited number"),
+        (2, None, "cites itself"),
+        (3, 4, ""),
+        (4, 3, ""),
+        (4, None, "several headings have the cited name"),
+        (7, None, "cites itself"),
+    ]
+
+
+@given(st.text(max_size=300), st.text(max_size=60))
+def test_any_text_can_be_mined(text: str, title: str) -> None:
+    for pair in mined(Unit("a", text, title, "d"), Unit("b", text + LONG, title, "d"), min_words=1)[0]:
+        assert pair.query and pair.passage and pair.query != pair.passage
+
+
+def write(folder: Path, *pairs: Pair) -> Path:
+    write_pairs(pairs, folder, {"info": {"name": "made", "language": "en"}}, {})
+    return folder
+
+
+def test_pairs_are_a_dataset(tmp_path: Path) -> None:
+    pairs = [
+        Pair("whales", "one", "title", "p1"),
+        Pair("whales", "two", "title", "p2"),
+        Pair("cats", "one", "title", "p1"),
+        Pair("dogs", "three", "heading", "p3"),
+        Pair("cows", "four", "heading", "p4"),
+    ]
+    path = write(tmp_path / "pairs", *pairs)
+    dataset = BeirDataset.open(path)
+    assert dataset.name == "made" and [p.id for p in dataset.passages()] == ["p1", "p2", "p3", "p4"]
+    assert [(q.text, q.metadata["kind"]) for q in dataset.queries().values()] == [
+        ("whales", "title"), ("cats", "title"), ("dogs", "heading"), ("cows", "heading")
+    ]  # fmt: skip
+    with PairFiles(path) as files:
+        assert [(pair.query, pair.passage, pair.kind) for pair in files.pairs()] == [
+            (pair.query, pair.passage, pair.kind) for pair in pairs
+        ]
+        assert len(files) == 5 and files.passages == 4 and files.passage(3) == ("p4", "four")
+    data = load_training_set(path, split="train", dev_share=0)
+    assert {example.query: len(example.positives) for example in data.examples} == {
+        "whales": 2, "cats": 1, "dogs": 1, "cows": 1
+    }  # fmt: skip
+
+
+def test_no_pair_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="title: 3 no title"):
+        write_pairs([], tmp_path / "pairs", {}, {("title", "no title"): 3})
+    assert not (tmp_path / "pairs").exists()
+
+
+class Letters:
+    """Texts as counts of letters, of unit length: what shares letters is alike."""
+
+    name = "letters"
+    dim = 26
+
+    def encode(self, texts: list[str], kind: TextKind) -> np.ndarray:
+        rows = np.array([[text.count(chr(97 + place)) for place in range(26)] for text in texts], np.float32) + 1e-6
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def describe(self) -> dict[str, object]:
+        return {"family": "letters"}
+
+
+def test_ranks_are_counted_as_by_hand(tmp_path: Path) -> None:
+    draw = np.random.default_rng(4)
+    texts = ["".join(chr(97 + letter) for letter in draw.integers(0, 26, 12)) for _ in range(300)]
+    model = Letters()
+    pool = Pool(tmp_path, texts, len(texts), model)
+    asked, found = ["".join(reversed(text))[:6] for text in texts[:40]], texts[:40]
+    own = [{int(pool.keys[row])} for row in range(40)]
+    got = ranks(model.encode(asked, "query"), model.encode(found, "passage"), pool, own)
+    matrix = model.encode(texts, "passage").astype(np.float16).astype(np.float32)
+    scores = model.encode(asked, "query") @ matrix.T
+    by_hand = [1 + sum(score > scores[row, row] + 1e-4 for score in scores[row]) for row in range(40)]
+    # Equal scores are no rivals; the two sums may differ in the last digit only where scores are that close.
+    close = [sum(abs(score - scores[row, row]) < 1e-4 for score in scores[row]) > 1 for row in range(40)]
+    assert [rank for rank, near in zip(got.tolist(), close, strict=True) if not near] == [
+        rank for rank, near in zip(by_hand, close, strict=True) if not near
+    ]
+    assert sum(close) < 20
+    # With every rival excused the passage is first.
+    everything = {int(key) for key in pool.keys}
+    assert ranks(model.encode(asked, "query"), model.encode(found, "passage"), pool, [everything] * 40).max() == 1
+
+
+def test_the_filter_drops_what_the_model_does_not_find(tmp_path: Path) -> None:
+    good = [Pair(letters * 3, letters * 5, "title", letters) for letters in ("ab", "cd", "ef", "gh", "ij", "kl")]
+    noise = [Pair("zzz", "wwwww", "heading", "w"), Pair("yyy", "vvvvv", "heading", "v")]
+    other = [Pair("zz", "zzzz", "title", "z"), Pair("yy", "yyyy", "title", "y"), Pair("zzx", "zzzzx", "title", "zx"),
+             Pair("yyx", "yyyyx", "title", "yx")]  # fmt: skip
+    path = write(tmp_path / "pairs", *good, *noise, *other)
+    (path / "qrels" / "test.tsv").write_text(f"{text_key(good[0].query)[:16]}\tab\t1\n")
+    found = filter_pairs(path, tmp_path / "kept", Letters(), k=2)
+    assert found.kinds == {"heading": (0, 2), "title": (10, 10)} and (found.kept, found.pool) == (10, 12)
+    kept = BeirDataset.open(tmp_path / "kept")
+    assert {query.text for query in kept.queries().values()} == {pair.query for pair in (*good, *other)}
+    assert len(list(kept.passages())) == 12 and kept.splits == ["test", "train"]
+    summary = json.loads((tmp_path / "kept" / "manifest.json").read_text())
+    assert summary["kinds"]["heading"] == {"kept": 0, "of": 2} and summary["k"] == 2
+    # A smaller pool has fewer rivals, the same seed the same ones.
+    first = filter_pairs(path, tmp_path / "one", Letters(), k=1, pool=3, seed=1)
+    again = filter_pairs(path, tmp_path / "two", Letters(), k=1, pool=3, seed=1)
+    assert (first.kept, first.pool) == (again.kept, 3)
+    with pytest.raises(DatasetError, match="none of 2 pairs"):
+        only = write(
+            tmp_path / "noise",
+            noise[0],
+            Pair("zz", "wwww", "title", "w2"),
+        )
+        rows = "".join(json.dumps({"_id": f"r{n}", "text": "z" * (n + 3)}) + "\n" for n in range(3))
+        with (only / "corpus.jsonl").open("a") as file:
+            file.write(rows)
+        filter_pairs(only, tmp_path / "none", Letters())
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from airgen.cli import main
+
+    rows = [{"_id": str(n), "title": f"Title {chr(97 + n)}", "text": f"{LONG} number {n}"} for n in range(6)]
+    folder = tmp_path / "set"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "Title b"}) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("q\t1\t1\n")
+    with pytest.raises(SystemExit) as done:
+        main(["train", "pairs", str(folder), "--out", str(tmp_path / "pairs"), "--json"])
+    assert done.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 5 and found["kinds"]["title"]["the query of a test collection"] == 1
+    with pytest.raises(SystemExit) as done:
+        main(["train", "pairs", str(folder), "--out", str(tmp_path / "pairs2"), "--kinds", "tilte"])
+    assert done.value.code == 2
