@@ -125,6 +125,8 @@ class GenerationSettings(Settings):
     scenarios: int = Field(default=3, ge=1, le=10)
     rewrites: int = Field(default=2, ge=0, le=5)
     hard_negatives: tuple[int, int] = (3, 7)
+    negatives: Literal["generated", "mined", "both"] = "generated"  # both: as many again, out of the corpus
+    mined_ranks: tuple[int, int] = (10, 100)  # of the recall, where unjudged passages are taken from
     attempts: int = Field(default=3, ge=1, le=10)  # tries at one answer that passes the checks
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
@@ -160,6 +162,18 @@ class GenerationSettings(Settings):
         if not 0 <= value[0] <= value[1] <= 20:
             raise ValueError("must be [least, most] with 0 <= least <= most <= 20")
         return value
+
+    @field_validator("mined_ranks")
+    @classmethod
+    def _window(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 1 <= value[0] <= value[1]:
+            raise ValueError("must be [first, last] with 1 <= first <= last")
+        return value
+
+    @property
+    def generated_negatives(self) -> tuple[int, int]:
+        """How many hard negatives the LLM is asked for: least and most."""
+        return (0, 0) if self.negatives == "mined" else self.hard_negatives
 
     @model_validator(mode="after")
     def _claims_need_length(self) -> GenerationSettings:
@@ -323,8 +337,10 @@ class Pipeline(Settings):
     def _long_doc_rules(self) -> Pipeline:
         if self.task == "long-doc" and self.generation.types.get("problem"):
             raise ValueError("generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)")
-        if self.task == "long-doc" and self.generation.hard_negatives[1] > 0:
-            raise ValueError("generation.hard_negatives: the Long-Doc task has none (A.2.2)")
+        if self.task == "long-doc" and self.generation.generated_negatives[1] > 0:
+            raise ValueError("generation.hard_negatives: the Long-Doc task has none but mined ones (A.2.2)")
+        if self.generation.negatives != "generated" and self.generation.mined_ranks[0] > self.control.recall.top_k:
+            raise ValueError("generation.mined_ranks begin below control.recall.top_k: nothing could be mined")
         return self
 
 

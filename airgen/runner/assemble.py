@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from airgen.corpus.settings import CorpusSettings
@@ -11,9 +11,10 @@ from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, Model
 from airgen.dataset.split import split_of
 from airgen.keys import text_key
 from airgen.prompts import PromptSet
-from airgen.records import Decision, Passage
+from airgen.records import Decision, HardNegative, Passage
 from airgen.runner.funnel import funnel
 from airgen.runner.generate import Accepted
+from airgen.runner.mining import mined_by_query
 from airgen.settings import Pipeline
 from airgen.stages.base import Lineage, prompt_name
 from airgen.store import Store
@@ -43,6 +44,7 @@ def assemble(
     queries = list(_queries(pipeline, accepted, name_of))
     generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
     kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
+    mined = {} if without else mined_by_query(store)  # they stand on quality control's word
     if "negatives" in without:
         # A negative that was generated for one query may have become another's positive: it goes, too.
         kept = set()
@@ -51,11 +53,11 @@ def assemble(
         info=_info(pipeline, corpus),
         corpus=_corpus(store, accepted, kept, name_of),
         queries=queries,
-        qrels=list(_qrels(accepted, decisions, kept, name_of)),
+        qrels=list(_qrels(accepted, decisions, kept, mined, name_of)),
         provenance=_provenance(pipeline, prompts),
         funnel=funnel(store, accepted, [row for rows in decisions.values() for row in rows]),
         pipeline_yaml=pipeline_yaml,
-        lineage=list(_lineage(accepted, name_of)),
+        lineage=list(_lineage(accepted, mined, name_of)),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
 
@@ -133,10 +135,16 @@ def _qrels(
     accepted: Accepted,
     decisions: dict[str, list[Decision]],
     kept: Collection[str],
+    mined: Mapping[str, Sequence[HardNegative]],
     name_of: Callable[[str], str],
 ) -> Iterator[QrelRow]:
     for lineage in accepted.lineages:
-        for row in decisions.get(lineage.final.key, ()):
+        judged = {row.id: row for row in decisions.get(lineage.final.key, ())}
+        for negative in mined.get(lineage.final.key, ()):
+            found = judged.get(negative.id)
+            level, gain = (found.level, found.probability) if found else (None, None)
+            yield QrelRow(query_id(lineage), name_of(negative.id), 0, level, gain)
+        for row in judged.values():
             if row.action in ("keep_query", "add_positive"):
                 yield QrelRow(query_id(lineage), name_of(row.id), 1, row.level, row.probability)
             elif row.action == "keep_negative" and row.id in kept:
@@ -147,7 +155,7 @@ def _provenance(pipeline: Pipeline, prompts: PromptSet) -> list[ModelUse]:
     uses = []
     stages = ["character", "scenario", "query"]
     stages += ["rewrite"] if pipeline.generation.rewrites else []
-    stages += ["hard_negative"] if pipeline.generation.hard_negatives[1] else []
+    stages += ["hard_negative"] if pipeline.generation.generated_negatives[1] else []
     for stage in stages:
         prompt = prompts.get(prompt_name(pipeline, stage))
         uses.append(
@@ -177,7 +185,9 @@ def _model_name(model: str | dict[str, Any]) -> str:
     return model if isinstance(model, str) else str(model.get("model") or model.get("name") or model.get("kind"))
 
 
-def _lineage(accepted: Accepted, name_of: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+def _lineage(
+    accepted: Accepted, mined: Mapping[str, Sequence[HardNegative]], name_of: Callable[[str], str]
+) -> Iterator[dict[str, Any]]:
     for lineage in accepted.lineages:
         assert lineage.query is not None and lineage.character is not None and lineage.scenario is not None
         yield {
@@ -189,4 +199,5 @@ def _lineage(accepted: Accepted, name_of: Callable[[str], str]) -> Iterator[dict
             "original": lineage.query.text,
             "rewrites": [row.text for row in lineage.rewrites],
             "negatives": [name_of(row.id) for row in lineage.hard_negatives],
+            "mined": [name_of(row.id) for row in mined.get(lineage.final.key, ())],
         }

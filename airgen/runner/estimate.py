@@ -81,7 +81,7 @@ def estimate(job: Job) -> Estimate:
     samples = round(pipeline.target / accepted)
     generation = pipeline.generation
     queries = samples  # a rewrite and a judgment follow each query that passed; nearly all do after some tries
-    negatives = sum(generation.hard_negatives) / 2
+    negatives = sum(generation.generated_negatives) / 2
     judge = pipeline.control.judge
     prompt = {name: job.prompts.get(prompt_name(pipeline, name)) for name in ANSWERS if name != "judgment"}
     work: dict[str, tuple[float, Prompt, LlmSettings]] = {

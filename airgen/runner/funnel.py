@@ -22,13 +22,12 @@ _FIGURES = re.compile(r"[-+]?\d[\d.,]*%?")
 def funnel(store: Store, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
     """The steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""
     steps = [_corpus(store)]
-    rejected = [lineage for lineage, _ in accepted.rejected]
-    left: list[Lineage] = [*accepted.lineages, *rejected]
+    left: list[Lineage] = [*accepted.lineages, *(lineage for lineage, _ in accepted.rejected)]
     for stage in CANDIDATES:
         stopped = [lineage for lineage in left if stage.ends and stage.name in lineage.skips]
         reasons = Counter(_short(lineage.skips[stage.name].reason) for lineage in stopped)
         entered = len(left)
-        left = [lineage for lineage in left if lineage not in stopped]
+        left = [lineage for lineage in left if not (stage.ends and stage.name in lineage.skips)]
         name = "judgment of the own document" if stage.name == "judgment" else stage.name
         if stage.name == "rewrite":
             kept = [lineage for lineage in left if lineage.rewrites]
@@ -36,10 +35,11 @@ def funnel(store: Store, accepted: Accepted, decisions: Iterable[Decision]) -> l
             steps.append(FunnelStep("rewrite (kept original otherwise)", entered, len(kept), _sorted(reasons)))
             continue
         if stage.name == "judgment":
-            reasons.update(_short(reason) for one, reason in accepted.rejected if one in left)
+            judged = {lineage.sample.key for lineage in left}
+            reasons.update(_short(reason) for one, reason in accepted.rejected if one.sample.key in judged)
             left = accepted.lineages
         steps.append(FunnelStep(name, entered, len(left), _sorted(reasons)))
-    return [*steps, *_control(accepted, list(decisions))]
+    return [*steps, *_control(accepted, list(decisions)), *_mined(store, accepted)]
 
 
 def _corpus(store: Store) -> FunnelStep:
@@ -64,6 +64,16 @@ def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
         FunnelStep("queries", queries, actions["keep_query"], {}),
         FunnelStep("positives", queries, actions["keep_query"] + actions["add_positive"], {}),
     ]
+
+
+def _mined(store: Store, accepted: Accepted) -> list[FunnelStep]:
+    """Queries that have as many mined negatives as were drawn for them, where the pipeline asks for such."""
+    if not store.query("SELECT 1 FROM current_plan WHERE stage = 'mined_negative'"):
+        return []
+    keys = {lineage.final.key for lineage in accepted.lineages}
+    found = store.query("SELECT parent, reason FROM current_skip WHERE stage = 'mined_negative'")
+    fewer = Counter(_short(reason) for parent, reason in found if parent in keys)
+    return [FunnelStep("queries with all mined negatives", len(keys), len(keys) - sum(fewer.values()), _sorted(fewer))]
 
 
 def _short(reason: str) -> str:

@@ -33,6 +33,7 @@ from airgen.runner.control import control
 from airgen.runner.corpus import corpus_fingerprint, load_corpus
 from airgen.runner.engines import make_engine, workers_of
 from airgen.runner.generate import Accepted, accepted_so_far, generate
+from airgen.runner.mining import mine_negatives
 from airgen.runner.progress import Display, read_status
 from airgen.settings import Pipeline, load_pipeline
 from airgen.stages import STAGES
@@ -164,6 +165,7 @@ class Job:
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
                     await control(store, tools, accepted, display, embeddings, workers, stopping)
+                    mine_negatives(store, tools, accepted)
             usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
         return accepted, usage
 

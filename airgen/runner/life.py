@@ -9,6 +9,7 @@ from airgen.errors import UsageError
 from airgen.records import Decision, Judgment, Prelabel
 from airgen.runner.assemble import query_id
 from airgen.runner.generate import Accepted
+from airgen.runner.mining import mined_by_query
 from airgen.settings import Pipeline
 from airgen.stages.base import Lineage
 from airgen.stages.control import votes
@@ -60,17 +61,23 @@ def life(store: Store, pipeline: Pipeline, lineage: Lineage, rejected: str) -> d
     value["rewrites"] = [{"text": row.text, "style": row.style, "attempts": row.attempts} for row in lineage.rewrites]
     key = lineage.final.key
     negatives = {row.id for row in lineage.hard_negatives}
-    value["hard_negatives"] = [{"id": row.id, "title": row.title, "text": row.text} for row in lineage.hard_negatives]
+    mined = {row.id: row for row in mined_by_query(store, key).get(key, ())}
+    value["hard_negatives"] = [
+        {"id": row.id, "title": row.title, "text": row.text, "origin": row.origin}
+        for row in [*lineage.hard_negatives, *mined.values()]
+    ]
     prelabels = store.rows(Prelabel, "current_prelabel", "t.parent = ?", [key], "t.ordinal")
     counts = votes(prelabels, pipeline.control.thresholds, negatives)
     judgments = {row.id: row for row in store.rows(Judgment, "current_judgment", "t.parent = ?", [key])}
     decisions = {row.id: row for row in store.rows(Decision, "current_decision", "t.parent = ?", [key])}
-    ids = list(dict.fromkeys([lineage.passage.id, *sorted(negatives), *decisions, *judgments]))
+    kinds = {**dict.fromkeys(mined, "mined"), **dict.fromkeys(sorted(negatives), "negative")}
+    kinds = {lineage.passage.id: "own document", **kinds}
+    ids = list(dict.fromkeys([*kinds, *decisions, *judgments]))
     titles = dict(store.query("SELECT id, title FROM current_passage WHERE id IN (SELECT unnest(?))", [ids]))
     value["labels"] = [
         {
             "id": id_,
-            "kind": "own document" if id_ == lineage.passage.id else "negative" if id_ in negatives else "other",
+            "kind": kinds.get(id_, "other"),
             "title": titles.get(id_, ""),
             "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
             "level": judgments[id_].level if id_ in judgments else None,
@@ -99,7 +106,8 @@ def render_life(value: dict[str, Any]) -> str:
         lines += [f"rewrite    {row['text']}  [{row['style']}]" + _tries(row["attempts"]) for row in value["rewrites"]]
     lines += [f"skipped    {stage}: {why}" for stage, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):
-        lines += [f"negative   {row['id']}  {row['title']}", "           | " + " ".join(row["text"].split())]
+        lines.append(f"{'mined' if row['origin'] == 'mined' else 'negative':<10} {row['id']}  {row['title']}")
+        lines += ["           | " + " ".join(row["text"].split())] if row["text"] else []
     for row in value.get("labels", ()):
         probability = "" if row["probability"] is None else f" p={row['probability']:.2f}"
         level = "-" if row["level"] is None else row["level"]

@@ -20,7 +20,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "prompt": prompts.get(prompt_name(pipeline, "hard_negative")).fingerprint,
         "llm": llm_parts(pipeline.llm),
         "language": pipeline.language,
-        "range": list(pipeline.generation.hard_negatives),
+        "range": list(pipeline.generation.generated_negatives),
         "attempts": pipeline.generation.attempts,
     }
 
@@ -28,7 +28,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     final, fp = lineage.final, tools.fingerprints["hard_negative"]
     language = tools.pipeline.language
-    least, most = tools.pipeline.generation.hard_negatives
+    least, most = tools.pipeline.generation.generated_negatives
     count = rng(lineage.sample.key, "hard negatives").randint(least, most)
     if count == 0:
         return [skip("hard_negative", final.key, tools, "none asked for")]
@@ -38,7 +38,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         for item in value["documents"]:
             title, text = " ".join(item["title"].split()), item["text"].strip()
             others = [lineage.passage.text, *(other for _, other in kept)]
-            if not checks.wrong_script(text, language) and not any(
+            if not checks.wrong_language(text, language) and not any(
                 checks.duplicates(text, other, language) for other in others
             ):
                 kept.append((title, text))
@@ -70,4 +70,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     ]  # fmt: skip
 
 
-STAGE = Stage("hard_negative", HardNegative, 1, _work, _parts, lambda lineage: lineage.final.key, ends=False)
+STAGE = Stage("hard_negative", HardNegative, 2, _work, _parts, lambda lineage: lineage.final.key, ends=False)
