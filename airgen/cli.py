@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("Compare two runs with significance tests.", "compare"),
     "metrics": ("Measures of one run file.", "metrics"),
     "holes": ("Judge what systems found and nobody judged.", "holes"),
+    "calibrate": ("Is the judge right? Against human labels.", "calibrate"),
+    "audit": ("People check a sample of a dataset's labels.", "audit"),
     "diversity": ("How diverse queries are, how far corpora differ.", "diversity"),
     "models": ("Local models: list, fetch, verify.", "models"),
     "train": ("Train retrievers on a dataset.", "train"),
@@ -41,7 +43,7 @@ GROUPS = (
     ("Look inside", ("corpus", "prompts")),
     ("Compare systems", ("compare", "metrics", "holes")),
     ("Learned systems", ("train",)),
-    ("Is it any good?", ("diversity",)),
+    ("Is it any good?", ("calibrate", "audit", "diversity",)),
     ("Give it to others", ("verify", "suite", "publish", "submit", "score", "leaderboard")),
 )
 

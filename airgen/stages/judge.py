@@ -27,6 +27,7 @@ from airgen.stages.base import Refusal, Tools, llm_parts
 
 __all__ = [
     "Verdict",
+    "judge_identity",
     "judge_name",
     "judge_pair",
     "judge_parts",
@@ -74,6 +75,15 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
 def judge_name(pipeline: Pipeline) -> str:
     """How rows name the judge: its prompt, or the panel's prompts."""
     return " + ".join(member.prompt for member in pipeline.control.judge.members)
+
+
+def judge_identity(pipeline: Pipeline, prompts: PromptSet) -> dict[str, str]:
+    """Whose "Yes" a combined judge weighs: model, prompt and its fingerprint; empty for any other kind of judge."""
+    judge = pipeline.control.judge
+    if judge.panel or judge.kind != "yes-no":
+        return {}
+    llm = judge.llm or pipeline.llm
+    return {"model": llm.model, "prompt": judge.prompt, "fingerprint": prompts.get(judge.prompt).fingerprint}
 
 
 async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Refusal:

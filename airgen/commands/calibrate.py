@@ -1,0 +1,92 @@
+"""`airgen calibrate`: is the judge right?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def calibrate(
+    judge: Annotated[
+        str,
+        typer.Argument(
+            help="A prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's own, `combined`, the name or "
+            "JSON file of a combined judge, or a re-ranker."
+        ),
+    ],
+    collections: Annotated[
+        list[Path], typer.Argument(metavar="COLLECTION...", help="Human-labelled directories in BEIR's layout.")
+    ],
+    pipeline: Annotated[
+        Path | None, typer.Option(help="Whose LLM, recall and re-rankers to use; the quickstart's if not given.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=2, help="Pairs a collection, half of them relevant.")] = 60,
+    depth: Annotated[int, typer.Option(min=1, help="Pools are the top so many of BM25 and the recall model.")] = 10,
+    relevant_from: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=LABEL", help="The least relevant label of a collection; 1.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=LABEL", help="A collection's label to leave out (repeatable).")
+    ] = None,
+    words: Annotated[int | None, typer.Option(min=1, help="Words of a document that an LLM reads at most.")] = None,
+    split: Annotated[str, typer.Option(help="Which qrels.")] = "test",
+    seed: Annotated[int, typer.Option(help="Another seed draws other pairs.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where answers, vectors and reports are kept.")] = Path("runs/calibrate"),
+    save: Annotated[Path | None, typer.Option(help="Write the combined judge's coefficients to this JSON.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Most US dollars that this work directory may cost.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Run a judge on human-labelled pairs: relevant, judged not relevant, and unjudged ones near the top.
+
+    Example: airgen calibrate combined datasets/scifact datasets/nfcorpus --pairs 200 --save calibration.json
+    """
+    import json
+
+    from airgen.dataset.files import write_text
+    from airgen.errors import UsageError
+    from airgen.prompts import PromptSet
+    from airgen.runner.calibrate import calibrate as run
+    from airgen.runner.calibrate import default_pipeline
+    from airgen.runner.evidence import Selection
+    from airgen.runner.progress import Display
+    from airgen.settings import load_pipeline
+
+    if save is not None and judge != "combined":
+        raise UsageError("--save: only `combined` has coefficients to save")
+    least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
+    names = {folder.resolve().name for folder in collections}
+    if unknown := sorted((least.keys() | left_out.keys()) - names):
+        raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
+    chosen = [
+        (folder, Selection(split, pairs, depth, max(least.get(name, [1.0])), tuple(left_out.get(name, [])), seed))
+        for folder, name in ((folder, folder.resolve().name) for folder in collections)
+    ]
+    own = load_pipeline(pipeline) if pipeline else default_pipeline()
+    beside = pipeline.parent if pipeline else Path()
+    prompts = PromptSet([beside / "prompts"] if pipeline and (beside / "prompts").is_dir() else [])
+    display = Display(out / "status.json")
+    result = run(judge, chosen, own, prompts, out, display, words=words, budget_usd=budget, beside=beside)
+    if save is not None and result.combination is not None:
+        write_text(save, json.dumps(result.combination.as_dict(), ensure_ascii=False, indent=1) + "\n")
+    typer.echo(json.dumps(result.as_dict(), ensure_ascii=False) if as_json else result.as_markdown())
+
+
+def _labels(option: str, given: list[str] | None) -> dict[str, list[float]]:
+    """NAME=LABEL words as {name: labels}."""
+    from airgen.errors import UsageError
+
+    found: dict[str, list[float]] = {}
+    for word in given or []:
+        name, _, label = word.rpartition("=")
+        try:
+            found.setdefault(name, []).append(float(label))
+        except ValueError:
+            raise UsageError(f"{option} {word}: wants NAME=LABEL with a number, such as scifact=1") from None
+    return found

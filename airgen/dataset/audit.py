@@ -1,0 +1,276 @@
+"""Human audit: a stratified sample of a dataset's labels, checked by people, and how far they agree.
+
+    sample = draw(items, 100, seed=42)                 # every kind of document and every level, blind order
+    result = score(sample, [answers])                  # agreement by kind and level, with Wilson intervals
+
+People give the same levels 0 to 3 as the judge, without seeing what it said. Whether a label is right is a question
+of relevance: the person's level cut where the judge's was.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import DatasetError
+from airgen.keys import content_key, text_key
+
+__all__ = [
+    "KINDS",
+    "Agreement",
+    "AuditItem",
+    "AuditResult",
+    "AuditSample",
+    "draw",
+    "load_sample",
+    "read_answers",
+    "sample_csv",
+    "score",
+    "wilson",
+]
+
+KINDS = ("positive", "added positive", "generated negative", "dropped negative", "other")
+"""Its own document; one that control added; a generated one; one that control took out; one judged not relevant."""
+
+Answers = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditItem:
+    """One (query, document) pair. `level` is the judge's, None where it was not asked; `relevant` what was decided."""
+
+    query: str
+    document: str
+    kind: str
+    level: int | None
+    relevant: bool
+    query_text: str = ""
+    title: str = ""
+    text: str = ""
+
+    @property
+    def stratum(self) -> str:
+        """Kind and level."""
+        return f"{self.kind}, {'not judged' if self.level is None else f'level {self.level}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSample:
+    """Items in the order they are shown; `populations` counts all pairs of each stratum that was drawn from."""
+
+    dataset: str
+    relevant_from: int
+    items: tuple[AuditItem, ...]
+    populations: Mapping[str, int]
+
+    @property
+    def key(self) -> str:
+        """Names the sample, so that answers to another one are not taken for its own."""
+        return content_key([self.dataset, [[item.query, item.document] for item in self.items]])[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How many of `count` pairs people label as the dataset does; `low` and `high` bound the share with 95 %."""
+
+    agreed: int
+    count: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """What people say.
+
+    `overall` weighs each stratum by its size in the dataset: what share of all labels people would confirm.
+    `same_level` is the share of equal levels. `people` is how many answered, `agree` how far those who saw the same
+    pair gave the same relevance (None where no pair was seen twice). `unanswered` pairs count nowhere.
+    """
+
+    overall: Agreement
+    by_kind: Mapping[str, Agreement]
+    by_level: Mapping[str, Agreement]
+    same_level: Agreement
+    people: int
+    agree: Agreement | None
+    unanswered: int
+
+    def as_card(self) -> dict[str, Any]:
+        """Figures for the dataset's card."""
+        found = {
+            "labels that people confirm, weighted by stratum": _words(self.overall),
+            "equal levels": _words(self.same_level),
+            "people": self.people,
+            "pairs without an answer": self.unanswered,
+        }
+        found |= {f"confirmed, {kind}": _words(value) for kind, value in self.by_kind.items()}
+        found |= {f"confirmed, {level}": _words(value) for level, value in self.by_level.items()}
+        if self.agree is not None:
+            found["people agree with each other"] = _words(self.agree)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def _words(value: Agreement) -> str:
+    return f"{value.share:.3f} ({value.low:.3f}–{value.high:.3f}), {value.agreed} of {value.count}"
+
+
+def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from: int, seed: int = 0) -> AuditSample:
+    """At most `count` items: strata by kind and level share them equally, small ones are taken whole.
+
+    Which, and in which order, is drawn by the seed, so that neither tells the judge's level. Raises DatasetError
+    where there is nothing to draw from.
+    """
+    if not items:
+        raise DatasetError(f"{dataset}: there are no decisions to audit; run the pipeline to its end first")
+    strata: dict[str, list[AuditItem]] = {}
+    for item in items:
+        strata.setdefault(item.stratum, []).append(item)
+
+    def place(item: AuditItem) -> str:
+        return text_key(f"audit\x1f{seed}\x1f{item.query}\x1f{item.document}")
+
+    chosen: list[AuditItem] = []
+    # The smallest first: what it does not use is shared by the rest.
+    for turn, name in enumerate(sorted(strata, key=lambda name: (len(strata[name]), name))):
+        share = math.ceil((count - len(chosen)) / (len(strata) - turn))
+        chosen += sorted(strata[name], key=place)[: max(0, min(share, count - len(chosen)))]
+    ordered = tuple(sorted(chosen, key=lambda item: text_key(f"order\x1f{place(item)}")))
+    return AuditSample(dataset, relevant_from, ordered, {name: len(strata[name]) for name in sorted(strata)})
+
+
+def sample_json(sample: AuditSample) -> str:
+    """What `load_sample` reads: verdicts, no texts."""
+    hidden = ("query_text", "title", "text")
+    items = [{key: value for key, value in asdict(item).items() if key not in hidden} for item in sample.items]
+    value = {"key": sample.key, "dataset": sample.dataset, "relevant_from": sample.relevant_from}
+    return json.dumps({**value, "populations": sample.populations, "items": items}, ensure_ascii=False, indent=1) + "\n"
+
+
+def load_sample(path: Path) -> AuditSample:
+    """The sample that was drawn. Raises DatasetError where the file is missing or not one."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        items = tuple(AuditItem(**item) for item in value["items"])
+        return AuditSample(str(value["dataset"]), int(value["relevant_from"]), items, dict(value["populations"]))
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: no sample; draw one with airgen audit sample") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{path}: not a sample of airgen audit ({error})") from error
+
+
+def sample_csv(sample: AuditSample) -> str:
+    """The same pairs for a spreadsheet, with an empty column `level` to fill in; nothing of the judge's."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["number", "query", "title", "text", "level"])
+    for number, item in enumerate(sample.items, 1):
+        cells = [item.query_text, item.title, item.text]
+        # A text that begins like a formula must stay text.
+        writer.writerow(
+            [number, *(f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t") else cell for cell in cells), ""]
+        )
+    return stream.getvalue()
+
+
+def read_answers(path: Path, sample: AuditSample) -> dict[int, int | None]:
+    """One person's levels by item number, out of the page's JSON or the filled-in CSV.
+
+    Raises DatasetError for another sample's answers, a number that is not in the sample, or a level not in 0 to 3.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            rows = [(row["number"], row["level"]) for row in csv.DictReader(io.StringIO(text)) if row["level"].strip()]
+        else:
+            value = json.loads(text)
+            if value["key"] != sample.key:
+                raise DatasetError(f"{path}: answers to another sample ({value['key']}, this one is {sample.key})")
+            rows = list(value["answers"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DatasetError(f"{path}: not answers of an audit ({error})") from error
+    found: dict[int, int | None] = {}
+    for number, level in rows:
+        known = str(number).isdigit() and 1 <= int(number) <= len(sample.items)
+        if not known or (level is not None and str(level) not in ("0", "1", "2", "3")):
+            raise DatasetError(f"{path}: item {number!r} with level {level!r}: wants 1 to {len(sample.items)}, 0 to 3")
+        found[int(number)] = None if level is None else int(level)
+    if not found:
+        raise DatasetError(f"{path}: holds no answer")
+    return found
+
+
+def wilson(agreed: int, count: int, z: float = 1.959964) -> Agreement:
+    """A share with Wilson's 95 % score interval, which holds for few pairs and for shares near 1 (Wilson, 1927)."""
+    return _wilson(agreed, count, agreed / count if count else math.nan, count, z)
+
+
+def _wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Agreement:
+    if not count:
+        return Agreement(0, 0, math.nan, 0.0, 1.0)
+    middle = (share + z * z / (2 * effective)) / (1 + z * z / effective)
+    reach = z / (1 + z * z / effective) * math.sqrt(share * (1 - share) / effective + z * z / (4 * effective**2))
+    return Agreement(agreed, count, share, max(0.0, middle - reach), min(1.0, middle + reach))
+
+
+def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
+    """Agreement of the dataset's labels with people's; a pair that several saw gets the lower median of their levels.
+
+    Raises DatasetError where nobody answered anything.
+    """
+    levels: dict[int, list[int]] = {}
+    for answers in people:
+        for number, level in answers.items():
+            if level is not None:
+                levels.setdefault(number, []).append(level)
+    if not levels:
+        raise DatasetError("the audit has no answer")
+    cut = sample.relevant_from
+    right: list[tuple[AuditItem, bool, bool]] = []
+    for number, given in sorted(levels.items()):
+        item, level = sample.items[number - 1], sorted(given)[(len(given) - 1) // 2]
+        right.append((item, (level >= cut) == item.relevant, level == item.level))
+    twice = [{level >= cut for level in given} for given in levels.values() if len(given) > 1]
+    judged = [same for item, _, same in right if item.level is not None]
+    return AuditResult(
+        _weighted(sample, right),
+        _grouped(right, [(kind, lambda item, kind=kind: item.kind == kind) for kind in KINDS]),
+        _grouped(right, [(f"level {n}", lambda item, n=n: item.level == n) for n in range(4)]),
+        wilson(sum(judged), len(judged)),
+        len(people),
+        wilson(sum(len(one) == 1 for one in twice), len(twice)) if twice else None,
+        len(sample.items) - len(levels),
+    )
+
+
+def _grouped(right: Sequence[tuple[AuditItem, bool, bool]], groups: Sequence[tuple[str, Any]]) -> dict[str, Agreement]:
+    found = {}
+    for name, belongs in groups:
+        here = [good for item, good, _ in right if belongs(item)]
+        if here:
+            found[name] = wilson(sum(here), len(here))
+    return found
+
+
+def _weighted(sample: AuditSample, right: Sequence[tuple[AuditItem, bool, bool]]) -> Agreement:
+    """The share over all labels: strata by their size. Its interval is Wilson's for as many pairs as an unstratified
+    sample of equal weight would have (Kish's effective size)."""
+    counts: dict[str, list[bool]] = {}
+    for item, good, _ in right:
+        counts.setdefault(item.stratum, []).append(good)
+    total = sum(sample.populations.get(name, 0) for name in counts)
+    weights = {name: sample.populations.get(name, 0) / total for name in counts}
+    share = math.fsum(weights[name] * sum(good) / len(good) for name, good in counts.items())
+    effective = 1 / math.fsum(weights[name] ** 2 / len(good) for name, good in counts.items())
+    return _wilson(sum(good for _, good, _ in right), len(right), share, effective)

@@ -1,0 +1,152 @@
+"""The audit as one HTML page: works from a file, by keyboard, and saves what was answered to a JSON file.
+
+It holds the texts and nothing of the judge's. Texts are data: they stand in a JSON block whose angle brackets are
+escaped and reach the page as text nodes only; a content security policy allows the page's own script and nothing
+from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+
+from airgen.dataset.audit import AuditSample
+
+__all__ = ["audit_page"]
+
+
+def audit_page(sample: AuditSample) -> str:
+    """The page's text."""
+    items = [{"query": one.query_text, "title": one.title, "text": one.text} for one in sample.items]
+    value = {"key": sample.key, "dataset": sample.dataset, "items": items}
+    data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; base-uri 'none'"
+    levels = "".join(
+        f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html.escape(text)}</button>'
+        for level, text in enumerate(_LEVELS)
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>Audit of {html.escape(sample.dataset)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<header>
+<h1>Audit of {html.escape(sample.dataset)}</h1>
+<p>Does the document answer the query? Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
+<kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
+<p id="progress" role="status" aria-live="polite"></p>
+</header>
+<main>
+<section aria-label="query"><h2>Query</h2><p id="query" dir="auto"></p></section>
+<section aria-label="your answer" id="levels">{levels}
+<button type="button" class="level" data-level="x"><kbd>x</kbd> I cannot say</button></section>
+<section aria-label="document"><h2>Document</h2><h3 id="title" dir="auto"></h3><p id="text" dir="auto"></p></section>
+</main>
+<footer>
+<button type="button" id="back">← Back</button>
+<button type="button" id="next">Next →</button>
+<button type="button" id="save">Save answers</button>
+<label>Go on from a saved file <input type="file" id="open" accept="application/json"></label>
+</footer>
+<script type="application/json" id="data">{data}</script>
+<script>{_SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+_LEVELS = (
+    "not relevant",
+    "superficially relevant, but actually not",
+    "somewhat relevant",
+    "relevant",
+)
+
+_STYLE = """
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 50rem; margin: 0 auto; padding: 1rem; color: #1a1a1a }
+h1 { font-size: 1.2rem } h2 { font-size: .8rem; text-transform: uppercase; color: #595959; margin-bottom: 0 }
+#query { font-size: 1.25rem; font-weight: 600; margin-top: 0 }
+#text { white-space: pre-wrap; overflow-wrap: anywhere }
+#levels { display: flex; flex-wrap: wrap; gap: .5rem; position: sticky; top: 0; background: #fff;
+  padding: .5rem 0 }
+button { font: inherit; padding: .4rem .7rem; border: 1px solid #767676; border-radius: .4rem; background: #f5f5f5 }
+button[aria-pressed=true] { background: #0b57d0; color: #fff; border-color: #0b57d0 }
+footer { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; border-top: 1px solid #ccc;
+  padding-top: 1rem; margin-top: 1rem }
+kbd { border: 1px solid currentColor; border-radius: .2rem; padding: 0 .3rem; font-size: .85em }
+"""
+
+_SCRIPT = """
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const kept = "airgen-audit-" + data.key;
+let answers = {};
+let place = 0;
+const at = (id) => document.getElementById(id);
+function recall() { try { return JSON.parse(localStorage.getItem(kept)) || {}; } catch { return {}; } }
+function keep() { try { localStorage.setItem(kept, JSON.stringify(answers)); } catch { /* a file without storage */ } }
+function show() {
+  const item = data.items[place];
+  at("query").textContent = item.query;
+  at("title").textContent = item.title;
+  at("text").textContent = item.text;
+  const done = Object.keys(answers).length;
+  at("progress").textContent = (place + 1) + " of " + data.items.length + ", " + done + " answered";
+  for (const button of document.querySelectorAll(".level")) {
+    const given = answers[place + 1] === null ? "x" : String(answers[place + 1]);
+    button.setAttribute("aria-pressed", String(given === button.dataset.level));
+  }
+}
+function move(step) { place = Math.min(Math.max(place + step, 0), data.items.length - 1); show(); scrollTo(0, 0); }
+function rate(level) {
+  answers[place + 1] = level === "x" ? null : Number(level);
+  keep();
+  if (place + 1 < data.items.length) move(1); else show();
+}
+function saved() { return JSON.stringify({ key: data.key, dataset: data.dataset, answers: answers }, null, 1) + "\\n"; }
+function save() {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([saved()], { type: "application/json" }));
+  link.download = "audit-answers.json";
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+function take(text) {
+  const value = JSON.parse(text);
+  if (value.key !== data.key) throw new Error("these are answers to another sample");
+  answers = value.answers;
+  keep();
+  show();
+}
+for (const button of document.querySelectorAll(".level")) button.onclick = () => rate(button.dataset.level);
+at("back").onclick = () => move(-1);
+at("next").onclick = () => move(1);
+at("save").onclick = save;
+at("open").onchange = async (event) => {
+  try {
+    take(await event.target.files[0].text());
+  } catch (error) {
+    at("progress").textContent = "Not opened: " + error.message;
+  }
+};
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (["0", "1", "2", "3", "x"].includes(event.key)) rate(event.key);
+  else if (event.key === "ArrowLeft") move(-1);
+  else if (event.key === "ArrowRight") move(1);
+  else if (event.key === "s") save();
+  else return;
+  event.preventDefault();
+});
+answers = recall();
+place = Math.max(0, data.items.findIndex((_, index) => !(index + 1 in answers)));
+show();
+"""

@@ -1,0 +1,185 @@
+"""One judge on one collection: every figure of `airgen calibrate`, and the tables that show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.evaluation.calibration import (
+    Interval,
+    auc,
+    best_threshold,
+    cross_decided,
+    expected_calibration_error,
+    interval,
+    kappa,
+    noise_floor,
+)
+from airgen.evaluation.logistic import fit, predict
+from airgen.evaluation.pairs import KINDS, LabelledPair, halves
+from airgen.evaluation.tables import safe, to_markdown
+
+__all__ = ["Assessment", "Opinion", "as_dict", "assess", "assessments_markdown"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a judge says of one pair: a score of any scale, and a level and a probability where it gives them."""
+
+    score: float
+    level: int | None = None
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The figures of one judge on one collection.
+
+    auc: against `judged` not relevant passages, against `unjudged` ones, and against `all`; None for a kind that the
+    collection lacks. threshold: the one to use from now on, picked on all pairs (or given). kappa: of decisions by
+    thresholds that had not seen their pair. error: expected calibration error of the probabilities as stated, None
+    where there are none; error_scaled: after Platt's scaling fitted on the other half of the queries; error_floor:
+    what a perfectly calibrated judge would show on as many pairs. confusion: human label -> level (or decision) ->
+    pairs. refused: pairs without an opinion, left out of all else.
+    """
+
+    collection: str
+    counts: Mapping[str, int]
+    queries: int
+    refused: int
+    auc: Mapping[str, Interval | None]
+    kappa: Interval
+    threshold: float
+    error: float | None
+    error_scaled: float
+    error_floor: float
+    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+def assess(
+    collection: str,
+    pairs: Sequence[LabelledPair],
+    opinions: Sequence[Opinion | None],
+    *,
+    threshold: float | None = None,
+    seed: int = 0,
+) -> Assessment:
+    """The figures. `threshold`, where it was picked elsewhere, is used as it is. An opinion of None is a refusal."""
+    known = [(pair, opinion) for pair, opinion in zip(pairs, opinions, strict=True) if opinion is not None]
+    asked = [pair for pair, _ in known]
+    scores = np.array([opinion.score for _, opinion in known], np.float64)
+    relevant = np.array([pair.relevant for pair in asked], bool)
+    queries = [pair.query for pair in asked]
+    kinds = np.array([pair.kind for pair in asked])
+    stated = [opinion.probability for _, opinion in known]
+    probabilities = None if None in stated or not stated else np.array(stated, np.float64)
+    if not len(known):
+        return _nothing(collection, len(pairs), threshold)
+    if threshold is None:
+        decided, cut = cross_decided(scores, relevant, queries, seed), best_threshold(scores, relevant)
+    else:
+        decided, cut = scores >= threshold, threshold
+    areas: dict[str, Interval | None] = {}
+    for kind in ("judged", "unjudged", "all"):
+        here = np.flatnonzero(relevant | (kinds == kind)) if kind != "all" else np.arange(len(known))
+        some = bool((~relevant[here]).any()) and bool(relevant[here].any())
+        areas[kind] = _auc_interval(scores[here], relevant[here], [queries[at] for at in here], seed) if some else None
+    scaled = _scaled(scores, relevant, queries, seed)
+    error = None if probabilities is None else expected_calibration_error(probabilities, relevant)
+    return Assessment(
+        collection,
+        {kind: int((kinds == kind).sum()) for kind in KINDS},
+        len(set(queries)),
+        len(pairs) - len(known),
+        areas,
+        interval(lambda at: kappa(decided[at], relevant[at]), queries, seed=seed),
+        cut,
+        error,
+        expected_calibration_error(scaled, relevant),
+        noise_floor(scaled if probabilities is None else probabilities, seed=seed),
+        _confusion(known, decided),
+    )
+
+
+def _nothing(collection: str, refused: int, threshold: float | None) -> Assessment:
+    none = Interval(math.nan, math.nan, math.nan)
+    counts: dict[str, int] = dict.fromkeys(KINDS, 0)
+    return Assessment(collection, counts, 0, refused, {}, none, threshold or math.nan, None, math.nan, math.nan)
+
+
+def _auc_interval(scores: Floats, relevant: NDArray[np.bool_], queries: Sequence[str], seed: int) -> Interval:
+    return interval(lambda at: auc(scores[at], relevant[at]), queries, seed=seed)
+
+
+def _scaled(scores: Floats, relevant: NDArray[np.bool_], queries: Sequence[str], seed: int) -> Floats:
+    """Probabilities by Platt's scaling, each from the other half of the queries."""
+    half = np.array(halves(queries, seed))
+    spread = float(scores.std()) or 1.0
+    rows = ((scores - scores.mean()) / spread)[:, None]
+    found = np.full(len(scores), float(relevant.mean()))
+    for side in (0, 1):
+        other = half != side
+        if relevant[other].any() and not relevant[other].all():
+            found[half == side] = predict(fit(rows[other], relevant[other]), rows[half == side])
+    return found
+
+
+def _confusion(known: Sequence[tuple[LabelledPair, Opinion]], decided: NDArray[np.bool_]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for (pair, opinion), yes in zip(known, decided.tolist(), strict=True):
+        row = "unjudged" if pair.label is None else f"{pair.label:g}"
+        column = ("relevant" if yes else "not relevant") if opinion.level is None else f"level {opinion.level}"
+        cells = table.setdefault(row, {})
+        cells[column] = cells.get(column, 0) + 1
+    return {row: dict(sorted(table[row].items())) for row in sorted(table)}
+
+
+def as_dict(assessment: Assessment) -> dict[str, Any]:
+    """Plain values for JSON: NaN is null."""
+    return {key: _plain(value) for key, value in asdict(assessment).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 6)
+    return value
+
+
+def assessments_markdown(assessments: Sequence[Assessment]) -> str:
+    """A table of the figures, a collection a row, and the confusion by level below."""
+    header = ["collection", "pairs", "AUC judged", "AUC unjudged", "AUC all", "kappa", "threshold", "ECE", "scaled"]
+    rows = []
+    for one in assessments:
+        counts = " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
+        areas = [_interval(one.auc.get(kind)) for kind in ("judged", "unjudged", "all")]
+        floor = f" ({_number(one.error_floor)})"
+        errors = ["–" if one.error is None else _number(one.error) + floor, _number(one.error_scaled) + floor]
+        refused = f", {one.refused} refused" if one.refused else ""
+        rows.append(
+            [safe(one.collection), counts + refused, *areas, _interval(one.kappa), f"{one.threshold:.3f}", *errors]
+        )
+    text = to_markdown([*header[:-1], "ECE scaled (floor)"], rows)
+    for one in assessments:
+        columns = sorted({column for cells in one.confusion.values() for column in cells})
+        if columns:
+            table = [[row, *(str(cells.get(column, 0)) for column in columns)] for row, cells in one.confusion.items()]
+            text += f"\n{safe(one.collection)}: human labels (rows) and what the judge said\n\n"
+            text += to_markdown(["label", *columns], table)
+    return text
+
+
+def _interval(value: Interval | None) -> str:
+    return "–" if value is None or math.isnan(value.value) else f"{value.value:.2f} ({value.low:.2f}–{value.high:.2f})"
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"

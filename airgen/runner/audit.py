@@ -1,0 +1,98 @@
+"""What a job decided, as items for people to check; and what they said, into the finished dataset's card.
+
+runs/NAME/audit/
+    audit.html      for people: works from a file, saves audit-answers.json
+    audit.csv       the same for a spreadsheet
+    sample.json     what was drawn and what the judge said, for scoring; nobody who answers should look at it
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from airgen.dataset.audit import (
+    AuditItem,
+    AuditResult,
+    AuditSample,
+    draw,
+    load_sample,
+    read_answers,
+    sample_csv,
+    sample_json,
+    score,
+)
+from airgen.dataset.audit_page import audit_page
+from airgen.dataset.files import write_text
+from airgen.dataset.manifest import load_manifest
+from airgen.dataset.write import seal
+from airgen.errors import DatasetError
+from airgen.records import Decision
+from airgen.runner.assemble import document_ids, query_id
+from airgen.runner.control import make_pool
+from airgen.runner.job import Job
+
+__all__ = ["decided_items", "draw_sample", "score_answers"]
+
+_KINDS = {  # decision -> kind of document, and whether the dataset holds it relevant
+    "keep_query": ("positive", True),
+    "add_positive": ("added positive", True),
+    "keep_negative": ("generated negative", False),
+    "drop_negative": ("dropped negative", True),
+    "ignore": ("other", False),
+}
+
+
+def decided_items(job: Job) -> list[AuditItem]:
+    """Every decision of a finished job with its texts. Raises StoreError where the job was never run."""
+    with job.open_store(read_only=True) as store:
+        accepted = job.accepted(store)
+        pool = make_pool(store, accepted)
+        decisions: dict[str, list[Decision]] = {}
+        for row in store.rows(Decision, "current_decision", order="t.parent, t.ordinal"):
+            decisions.setdefault(row.parent, []).append(row)
+    name_of, items = document_ids(job.pipeline), []
+    for lineage in accepted.lineages:
+        for row in decisions.get(lineage.final.key, ()):
+            if row.action not in _KINDS:
+                continue
+            kind, relevant = _KINDS[row.action]
+            place = pool.places[row.id]
+            texts = (lineage.final.text, pool.titles[place], pool.texts[place])
+            items.append(AuditItem(query_id(lineage), name_of(row.id), kind, row.level, relevant, *texts))
+    return items
+
+
+def draw_sample(job: Job, count: int, out: Path, seed: int = 0) -> AuditSample:
+    """Draw, and write page, table and sample to `out`. An older sample there is replaced."""
+    relevant_from = job.pipeline.control.judge.relevant_from
+    sample = draw(decided_items(job), count, dataset=job.pipeline.name, relevant_from=relevant_from, seed=seed)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in (
+        ("audit.html", audit_page(sample)),
+        ("audit.csv", sample_csv(sample)),
+        ("sample.json", sample_json(sample)),
+    ):
+        write_text(out / name, text)
+    return sample
+
+
+def score_answers(job: Job, answers: Sequence[Path], folder: Path) -> AuditResult:
+    """Agreement of people with the sample in `folder`; written into the card of the job's dataset.
+
+    Raises DatasetError where the dataset is not of the decisions that were audited: a pair of the sample is gone.
+    """
+    sample = load_sample(folder / "sample.json")
+    result = score(sample, [read_answers(path, sample) for path in answers])
+    now = {(item.query, item.document): (item.kind, item.level) for item in decided_items(job)}
+    changed = sum(now.get((item.query, item.document)) != (item.kind, item.level) for item in sample.items)
+    if changed:
+        raise DatasetError(
+            f"{folder}: {changed} of {len(sample.items)} pairs were decided otherwise since the sample was drawn: "
+            "draw another one with airgen audit sample"
+        )
+    manifest = load_manifest(job.dataset)
+    files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}
+    seal(job.dataset, dataclasses.replace(manifest, files=files, audit=result.as_card()))
+    return result

@@ -1,0 +1,229 @@
+"""Is the judge right? A judge on pairs of human-labelled collections; resumable like any job.
+
+runs/calibrate/
+    work.duckdb      recall, pre-labels and every answer of the LLM: asked once, whatever judge is tried next
+    embeddings/      vectors by content and model
+    JUDGE.md, .json  the figures of the last time that this judge was tried
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.files import write_text
+from airgen.errors import UsageError
+from airgen.evaluation.assessment import Assessment, Opinion, as_dict, assess, assessments_markdown
+from airgen.evaluation.pairs import LabelledPair
+from airgen.prompts import PromptSet
+from airgen.runner.combine import applied, fit_combination, leave_one_out
+from airgen.runner.engines import make_engine, workers_of
+from airgen.runner.evidence import Evidence, Selection, gather
+from airgen.runner.generate import drive
+from airgen.runner.progress import Display
+from airgen.settings import JudgeSettings, Pipeline
+from airgen.stages.base import Refusal, Tools
+from airgen.stages.combined import Combination, load_combination, shipped
+from airgen.stages.judge import Verdict, judge_identity, judge_name, judge_pair
+from airgen.store import Store
+
+__all__ = ["Calibration", "calibrate", "default_pipeline"]
+
+_SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
+_KINDS = {"level": "levels", "yes_no": "yes-no"}
+
+Said = Mapping[tuple[str, str, str], Verdict | Refusal]  # by collection, query and passage
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What came out: tables by title, a collection a row; the combined judge brings its coefficients."""
+
+    judge: str
+    about: str
+    tables: Mapping[str, list[Assessment]]
+    combination: Combination | None = None
+    refusals: Mapping[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        found: dict[str, Any] = {"judge": self.judge, "about": self.about, "refusals": dict(self.refusals)}
+        found["tables"] = {title: [as_dict(one) for one in table] for title, table in self.tables.items()}
+        if self.combination is not None:
+            found["combination"] = self.combination.as_dict()
+        return found
+
+    def as_markdown(self) -> str:
+        """The report."""
+        text = f"# Calibration of `{self.judge}`\n\n{self.about}\n"
+        for title, table in self.tables.items():
+            text += f"\n## {title}\n\n{assessments_markdown(table)}"
+        if self.refusals:
+            text += "\nNo opinion: " + "; ".join(f"{count} x {why}" for why, count in self.refusals.items()) + "\n"
+        if self.combination is not None:
+            fitted = json.dumps(self.combination.as_dict(), indent=1, ensure_ascii=False)
+            text += f"\n## Coefficients\n\n```json\n{fitted}\n```\n"
+        return text
+
+
+def default_pipeline() -> Pipeline:
+    """The quickstart's models, for judging without a pipeline: the embedded LLM, MiniLM, MaxSim, SPLADE, BM25."""
+    control = {
+        "recall": {"model": "all-minilm-l6-v2-int8", "top_k": 100},
+        "rerankers": ["maxsim", "splade", "bm25"],
+        "judge": {"kind": "yes-no"},
+    }
+    values = {"name": "calibrate", "task": "qa", "corpus": "none", "target": 1, "llm": {"backend": "embedded"}}
+    return Pipeline.model_validate({**values, "control": control})
+
+
+def calibrate(
+    judge: str,
+    collections: Sequence[tuple[Path, Selection]],
+    pipeline: Pipeline,
+    prompts: PromptSet,
+    work: Path,
+    display: Display,
+    *,
+    words: int | None = None,
+    budget_usd: float | None = None,
+    beside: Path = Path(),
+) -> Calibration:
+    """Try one judge on some collections, and write the report to `work`.
+
+    judge: a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
+    panel, `combined`, the name or file of a combination, or a re-ranker. words: an LLM reads so many words of a
+    document at most. Raises UsageError for no such judge, Stopped (resumable) where user or budget ends it.
+    """
+    saved = load_combination(judge, beside) if judge in shipped() or judge.endswith(".json") else None
+    if judge == "combined" and len(collections) < 2:
+        raise UsageError("combined: fitted on some collections and tested on another, so it wants two at least")
+    combines = saved is not None or judge == "combined"
+    settings = pipeline.control.judge if combines or judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
+    control = pipeline.control
+    if not combines:
+        control = control.model_copy(update={"rerankers": [judge] if settings is None else []})
+    if settings is not None:
+        own = control.model_copy(update={"judge": settings})
+        pipeline = pipeline.model_copy(update={"control": own})
+    if saved is not None:
+        saved.check(judge_identity(pipeline, prompts))
+    with Store.open(work / "work.duckdb") as store:
+        found = [gather(store, folder, how, control, display, work / "embeddings") for folder, how in collections]
+        names = Counter(one.name for one in found)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise UsageError(f"two collections are called {twice[0]!r}: their pairs could not be told apart")
+        if settings is None:
+            result = Calibration(judge, "A re-ranker, by its score.", {"By score": [_reranked(one) for one in found]})
+        else:
+            said = asyncio.run(_ask(store, pipeline, prompts, found, display, words, budget_usd))
+            identity = judge_identity(pipeline, prompts)
+            result = _combined(judge, saved, found, said, identity) if combines else _llm(judge, pipeline, found, said)
+    for suffix, text in ((".md", result.as_markdown()), (".json", json.dumps(result.as_dict(), indent=1) + "\n")):
+        write_text(work / f"{_file_name(judge)}{suffix}", text)
+    return result
+
+
+def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSettings | None:
+    """The settings for a prompt's name; None for anything else, which must be a re-ranker then."""
+    name = _SHORT.get(judge, judge)
+    if name not in prompts.names():
+        return None
+    prompt = prompts.get(name)
+    if set(prompt.inputs) != {"query", "document"}:
+        raise UsageError(f"the prompt {name!r} does not judge: it wants {', '.join(prompt.inputs)}")
+    kind = "rubric" if prompt.schema else _KINDS.get(str(prompt.output))
+    own = pipeline.control.judge
+    return JudgeSettings.model_validate({"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold})
+
+
+async def _ask(
+    store: Store,
+    pipeline: Pipeline,
+    prompts: PromptSet,
+    found: Sequence[Evidence],
+    display: Display,
+    words: int | None,
+    budget_usd: float | None,
+) -> Said:
+    """Every pair's verdict. Pairs of one document stand together, so that a prefix cache serves them."""
+    said: dict[tuple[str, str, str], Verdict | Refusal] = {}
+    pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
+    async with make_engine(pipeline, store, budget_usd=budget_usd, retry_failed=False) as engine:
+        tools = Tools(pipeline, prompts, {}, engine, engine)
+        with display.stage("judgments", len(pairs)) as bar:
+
+            async def ask(item: tuple[Evidence, LabelledPair]) -> None:
+                one, pair = item
+                document = _cut(one.documents[pair.id], words)
+                said[one.name, pair.query, pair.id] = await judge_pair(tools, one.queries[pair.query], document)
+                bar.advance()
+
+            await drive(pairs, ask, workers_of((pipeline.control.judge.llms or [pipeline.llm])[0]))
+    return said
+
+
+def _cut(text: str, words: int | None) -> str:
+    parts = text.split(" ")
+    return text if words is None or len(parts) <= words else " ".join(parts[:words])
+
+
+def _llm(judge: str, pipeline: Pipeline, found: Sequence[Evidence], said: Said) -> Calibration:
+    table = []
+    for one in found:
+        verdicts = [said[one.name, pair.query, pair.id] for pair in one.pairs]
+        table.append(assess(one.name, one.pairs, [_opinion(verdict) for verdict in verdicts]))
+    models = ", ".join((member.llm or pipeline.llm).model for member in pipeline.control.judge.members)
+    about = f"The prompt {judge_name(pipeline)}, answered by {models}."
+    return Calibration(judge, about, {"By the LLM": table}, None, _refusals(said))
+
+
+def _opinion(verdict: Verdict | Refusal) -> Opinion | None:
+    if isinstance(verdict, Refusal):
+        return None
+    score = float(verdict.level) if verdict.probability is None else verdict.probability
+    return Opinion(score, verdict.level, verdict.probability)
+
+
+def _refusals(said: Said) -> dict[str, int]:
+    return dict(Counter(one.reason for one in said.values() if isinstance(one, Refusal)).most_common())
+
+
+def _reranked(one: Evidence) -> Assessment:
+    scores = []
+    for pair in one.pairs:
+        (row,) = one.prelabels[pair.query]
+        scores.append(Opinion(row.scores[row.ids.index(pair.id)]))
+    return assess(one.name, one.pairs, scores)
+
+
+def _combined(
+    judge: str, saved: Combination | None, found: Sequence[Evidence], said: Said, identity: Mapping[str, str]
+) -> Calibration:
+    def probability(name: str, pair: LabelledPair) -> float | None:
+        verdict = said[name, pair.query, pair.id]
+        return verdict.probability if isinstance(verdict, Verdict) else None
+
+    refusals = _refusals(said)
+    if saved is not None:
+        table = [applied(saved, one, probability) for one in found]
+        return Calibration(judge, "A combined judge as it was saved.", {"As saved": table}, saved, refusals)
+    tables = {
+        "LLM, scores and votes": leave_one_out(found, probability, identity),
+        "Scores and votes alone": leave_one_out(found, probability, identity, ("scores", "votes")),
+        "The LLM alone": leave_one_out(found, probability, identity, ("llm",)),
+    }
+    about = (
+        "Logistic regression over the LLM's yes/no logit and the scores and votes of recall and re-rankers. Each row "
+        "is a collection that neither the weights nor the threshold have seen; the coefficients are fitted on all."
+    )
+    return Calibration(judge, about, tables, fit_combination(found, probability, identity), refusals)
+
+
+def _file_name(judge: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))

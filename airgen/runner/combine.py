@@ -1,0 +1,98 @@
+"""Fitting the combined judge: on some collections, tested on the one that was left out, then on all.
+
+A fit sees no label of the collection it is tested on: neither its weights nor its threshold come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airgen.errors import UsageError
+from airgen.evaluation.assessment import Assessment, Opinion, assess
+from airgen.evaluation.calibration import best_threshold
+from airgen.evaluation.logistic import fit, predict
+from airgen.evaluation.pairs import LabelledPair
+from airgen.runner.evidence import Evidence
+from airgen.stages.combined import FEATURES, Combination, features
+from airgen.stages.judge import level_of_probability
+
+__all__ = ["applied", "fit_combination", "leave_one_out"]
+
+RIDGE = 1.0
+_DECIMALS = 4  # of a coefficient: far below what labels can tell, and readable
+
+Probability = Callable[[str, LabelledPair], float | None]
+"""The LLM's probability of Yes by collection and pair; None where it refused."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The pairs of one collection that have all features."""
+
+    name: str
+    kept: list[LabelledPair]
+    values: np.ndarray
+    relevant: np.ndarray
+
+
+def _rows(one: Evidence, said: Probability, names: Sequence[str]) -> _Rows:
+    kept, values = [], []
+    for pair in one.pairs:
+        found = features(pair.id, one.recalls[pair.query], one.prelabels[pair.query], said(one.name, pair))
+        if all(name in found for name in names):
+            kept.append(pair)
+            values.append([found[name] for name in names])
+    matrix = np.array(values, np.float64).reshape(len(kept), len(names))
+    return _Rows(one.name, kept, matrix, np.array([pair.relevant for pair in kept], bool))
+
+
+def fit_combination(
+    evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str] = FEATURES
+) -> Combination:
+    """Weights fitted on all these collections, each counting the same. Raises UsageError where nothing can be told."""
+    rows = [_rows(one, said, names) for one in evidence]
+    rows = [one for one in rows if len(one.kept)]
+    if not rows:
+        raise UsageError("a combined judge is fitted on pairs that the LLM has answered, there are none")
+    mean = sum(len(one.kept) for one in rows) / len(rows)
+    weights = np.concatenate([np.full(len(one.kept), mean / len(one.kept)) for one in rows])
+    values, relevant = np.vstack([one.values for one in rows]), np.concatenate([one.relevant for one in rows])
+    found = np.round(fit(values, relevant, ridge=RIDGE, weights=weights), _DECIMALS)
+    threshold = best_threshold(predict(found, values), relevant)
+    pairs = ", ".join(f"{one.name} {len(one.kept)}" for one in rows)
+    notes = {"fitted on pairs of": pairs, "with": _systems(evidence)}
+    return Combination(
+        "fitted", dict(zip(names, found[:-1].tolist(), strict=True)), float(found[-1]),
+        round(min(max(threshold, 0.01), 0.99), _DECIMALS), dict(judge) if "llm" in names else {}, notes,
+    )  # fmt: skip
+
+
+def _systems(evidence: Sequence[Evidence]) -> str:
+    one = evidence[0]
+    query = one.pairs[0].query
+    return ", ".join([one.recalls[query].model, *(row.model for row in one.prelabels[query])])
+
+
+def applied(combination: Combination, one: Evidence, said: Probability) -> Assessment:
+    """How a combination does on a collection."""
+    opinions: list[Opinion | None] = []
+    for pair in one.pairs:
+        of_query = (one.recalls[pair.query], one.prelabels[pair.query])
+        probability = combination.probability(pair.id, *of_query, said(one.name, pair))
+        level = None if probability is None else level_of_probability(probability, combination.threshold)
+        opinions.append(None if probability is None else Opinion(probability, level, probability))
+    return assess(one.name, one.pairs, opinions, threshold=combination.threshold)
+
+
+def leave_one_out(
+    evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str] = FEATURES
+) -> list[Assessment]:
+    """For each collection, the figures of the combination that was fitted on all others."""
+    found = []
+    for one in evidence:
+        others = [other for other in evidence if other is not one]
+        found.append(applied(fit_combination(others, said, judge, names), one, said))
+    return found
