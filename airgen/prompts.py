@@ -31,7 +31,7 @@ __all__ = ["Prompt", "PromptSet", "data_dir", "fenced"]
 
 _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
-_KEYS = {"version", "about", "inputs", "output"}
+_KEYS = {"version", "about", "inputs", "output", "constrain"}
 
 
 def data_dir(name: str) -> Path:
@@ -54,7 +54,11 @@ def _unquoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt. `output` is a JSON schema, or the name of a plain form: level, yes_no, text."""
+    """One prompt. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
+
+    `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
+    that do not count: see `airgen.stages.attributes.form_pattern`.
+    """
 
     name: str
     version: int
@@ -64,6 +68,7 @@ class Prompt:
     source: str  # front matter included
     included: Mapping[str, str]
     blocks: tuple[tuple[str, jinja2.Template], ...]
+    constrain: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -74,6 +79,13 @@ class Prompt:
     def schema(self) -> Mapping[str, Any] | None:
         """The JSON schema of the answer, or None for a plain form."""
         return None if isinstance(self.output, str) else self.output
+
+    def constrained(self, pattern: str | None) -> Mapping[str, Any] | None:
+        """The schema with `pattern` (a regular expression for the whole value) on the property to constrain."""
+        if not self.constrain or pattern is None or isinstance(self.output, str):
+            return self.schema
+        properties = {**self.output["properties"], self.constrain: {"type": "string", "pattern": pattern}}
+        return {**self.output, "properties": properties}
 
     def render(self, **values: Any) -> tuple[Message, ...]:
         """The messages. Raises PromptError naming every missing variable; variables it does not use are left out."""
@@ -132,7 +144,14 @@ class PromptSet:
         except yaml.YAMLError as error:
             raise PromptError(f"{filename}: front matter is not YAML: {error}") from error
         if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"}:
-            raise PromptError(f"{filename}: front matter must have version, inputs, output, and may have about")
+            raise PromptError(
+                f"{filename}: front matter must have version, inputs, output, and may have about, constrain"
+            )
+        constrain = str(head.get("constrain", ""))
+        if constrain and (
+            not isinstance(head["output"], dict) or constrain not in head["output"].get("properties", {})
+        ):
+            raise PromptError(f"{filename}: constrain: {constrain} is no property of the output")
         parts = _MESSAGE.split(source[front.end() :])
         if parts[0].strip() or len(parts) < 3:
             raise PromptError(f"{filename}: the text must begin with a line === system === or === user ===")
@@ -155,6 +174,7 @@ class PromptSet:
             source,
             included,
             blocks,
+            constrain,
         )
 
     def _included(self, source: str, filename: str) -> dict[str, str]:

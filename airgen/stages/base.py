@@ -205,10 +205,12 @@ async def ask(
     stage: str,
     values: Mapping[str, Any],
     check: Callable[[Any], str | None],
+    pattern: str | None = None,
 ) -> tuple[Any, int] | Refusal:
     """Ask a stage's prompt until the answer fits its schema and passes `check`.
 
-    `check` returns what is wrong, in words that the model is then told, or None. Returns the value and the number
+    `check` returns what is wrong, in words that the model is then told, or None. `pattern` bounds the property that
+    the prompt names in `constrain`. Returns the value and the number
     of attempts, or a Refusal after the last.
     """
     pipeline = tools.pipeline
@@ -217,7 +219,8 @@ async def ask(
     params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
     if llm.top_p is not None:
         params["top_p"] = llm.top_p
-    first = Request(llm.model, prompt.render(**values), params, prompt.schema, 0, llm.endpoint, stage)
+    schema = prompt.constrained(pattern)
+    first = Request(llm.model, prompt.render(**values), params, schema, 0, llm.endpoint, stage)
     told = " ".join(instructions(prompt, values).casefold().split())
     request = first
     problem, said = "", ""
@@ -226,7 +229,7 @@ async def ask(
         if answer.error:
             return Refusal(f"llm: {answer.error.partition(':')[0]}", answer.error)
         try:
-            value = parse_answer(answer, prompt.schema or {})
+            value = parse_answer(answer, schema or {})
             problem = _echo(value, told) or check(value) or ""
         except ValueError as error:
             problem = f"malformed: {error}"

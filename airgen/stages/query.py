@@ -9,7 +9,14 @@ from airgen.prompts import PromptSet
 from airgen.records import Query, Row
 from airgen.settings import Pipeline
 from airgen.stages import checks
-from airgen.stages.attributes import INFORMATION_TEXT, LENGTH_TEXT, TYPE_TEXT, query_attributes
+from airgen.stages.attributes import (
+    INFORMATION_TEXT,
+    LENGTH_TEXT,
+    TYPE_TEXT,
+    form_pattern,
+    query_attributes,
+    wrong_type,
+)
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.text import LANGUAGES
 
@@ -44,6 +51,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             checks.wrong_script(text, language),
             checks.self_reference(text),
             checks.wrong_length(text, length, language),
+            wrong_type(text, kind),
             checks.copied(text, lineage.document, language, generation.max_copied_words),
             # With rewriting, the bounds are for the last rewrite: what comes before is its raw material.
             None if generation.rewrites else near(text),
@@ -64,7 +72,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         "information": INFORMATION_TEXT[information],
         "information_class": information,
     }
-    found = await ask(tools, "query", values, check)
+    found = await ask(tools, "query", values, check, form_pattern(length, kind, language))
     if isinstance(found, Refusal):
         return [skip("query", parent, tools, found.reason, found.detail)]
     value, attempts = found

@@ -13,7 +13,7 @@ from airgen.prompts import PromptSet
 from airgen.records import Rewrite, Row
 from airgen.settings import Pipeline
 from airgen.stages import checks
-from airgen.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw
+from airgen.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.text import LANGUAGES
 
@@ -88,7 +88,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         "length": LENGTH_TEXT[length],
         "length_class": length,
     }
-    return await ask(tools, "rewrite", values, check)
+    return await ask(tools, "rewrite", values, check, form_pattern(length, lineage.query.type, language))
 
 
 def _drifted(tools: Tools, original: str, new: str) -> str | None:

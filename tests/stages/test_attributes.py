@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 
 from airgen.settings import GenerationSettings, Pipeline
-from airgen.stages.attributes import draw, query_attributes
+from airgen.stages.attributes import draw, form_pattern, query_attributes, wrong_type
 from airgen.yamls import parse_yaml
 
 # 99.9 % quantiles of the chi-squared distribution, by degrees of freedom.
@@ -50,3 +51,47 @@ def test_long_doc_draws_no_problem() -> None:
 
 def test_a_ratio_of_zero_is_never_drawn() -> None:
     assert {draw({"a": 0, "b": 1}, number) for number in range(200)} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("length", "kind", "language", "text", "fits"),
+    [
+        ("lt10", "question", "en", "what is pdb.set_trace() used for, and when", True),
+        ("lt10", "question", "en", "how long is 3.5 inches?", True),
+        ("lt10", "question", "en", "why", False),  # one word is hardly a query
+        ("lt10", "question", "en", "What is it? Is it so?", False),  # two sentences
+        ("lt10", "question", "en", "a b c d e f g h i j k l m n", False),  # beyond what a sentence may run over
+        ("lt10", "question", "en", "definition of 字符串 here", False),
+        ("10to20", "question", "en", "is it safe to fly two days after", False),
+        ("10to20", "claim", "en", "A tenant must always pay for a broken window, even if a guest broke it.", True),
+        ("10to20", "claim", "en", "What is the purpose of the import statement, and when is it used.", False),
+        ("10to20", "problem", "en", "I cannot import a module that stands in another folder of mine", True),
+        ("10to20", "problem", "en", "The module that stands in another folder of mine cannot be imported", False),
+        ("10to20", "problem", "en", "I cannot import a module that stands in another folder, can I?", False),
+        ("lt10", "question", "ru", "как долго хранить сваренные яйца?", True),
+        ("lt10", "question", "ar", "كم من الوقت يمكن حفظ البيض المسلوق؟", True),
+        ("ge20", "claim", "de", "Ein Mieter muss " + "immer " * 17 + "zahlen.", True),
+    ],
+)
+def test_the_pattern_of_a_query(length: str, kind: str, language: str, text: str, fits: bool) -> None:
+    pattern = form_pattern(length, kind, language)
+    assert pattern is not None
+    assert bool(re.search(pattern, text)) is fits
+
+
+def test_languages_without_spaces_have_no_pattern() -> None:
+    assert form_pattern("lt10", "question", "zh") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "wrong"),
+    [
+        ("is this so?", "question", False),
+        ("is this so?", "claim", True),
+        ("这是真的吗？", "problem", True),
+        ('they ask "why?"', "claim", True),
+        ("I do not know why.", "problem", False),
+    ],
+)
+def test_only_a_question_is_a_question(text: str, kind: str, wrong: bool) -> None:
+    assert (wrong_type(text, kind) is not None) is wrong
