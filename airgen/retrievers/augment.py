@@ -87,13 +87,13 @@ class Augmenter:
             raise ModelError(f"{folder} is no model of `airgen train augment`: {path.name}: {error}") from error
         try:
             weights = load_extra("safetensors.numpy", "query augmentation").load_file(folder / "model.safetensors")
-        except (OSError, ValueError) as error:
+        except Exception as error:  # the library's own error has no built-in base
             raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
         self._words = weights.pop("embeddings.word_embeddings.weight")
         self._bert = Bert(weights, *shape)
         self.added = np.asarray(weights["added.terms"], np.int64)  # ids of the terms that can be added, ascending
         self._rows, self._bias = weights["added.weight"], weights["added.bias"]
-        self._u, self._u_bias = weights["weight.weight"], float(weights["weight.bias"])
+        self._u, self._u_bias = weights["weight.weight"], float(weights["weight.bias"][0])
         self.terms = WordPieces(wordpiece=str(folder))
         self._used = np.arange(len(self.added))
 

@@ -32,7 +32,7 @@ from airgen.training.loop import Task, Trained, run
 from airgen.training.losses import info_nce
 from airgen.training.recipe import Recipe, Request
 
-__all__ = ["RECIPE", "AugmentRecipe", "train"]
+__all__ = ["RECIPE", "AugmentRecipe", "AugmentTask", "train"]
 
 
 class AugmentRecipe(Recipe):
@@ -75,10 +75,12 @@ def train(request: Request) -> Trained:
         request.on, split=request.split, fold=request.fold, dev_share=recipe.dev_share, language=request.language
     )
     data = with_negatives(data, recipe)
-    return run("augment", lambda device: _Augment(recipe, data, request.base, device), recipe, data, request)
+    return run("augment", lambda device: AugmentTask(recipe, data, request.base, device), recipe, data, request)
 
 
-class _Augment(Task):
+class AugmentTask(Task):
+    """The loop's view of it: `column` and `names` are token ids and terms by column (see `augment_model`)."""
+
     memory = ("batch_size", "max_query_tokens", "hard_negatives")
 
     def __init__(self, recipe: AugmentRecipe, data: TrainingSet, base: str, device: str) -> None:

@@ -183,7 +183,7 @@ class AugmentModel:
         try:
             saved = load_extra("safetensors.numpy", "training").load_file(folder / "model.safetensors")
             rows = {int(token): row for row, token in enumerate(saved["added.terms"])}
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # the library's own error has no built-in base
             raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
         places = [column for column, token in enumerate(self.tokens) if token in rows]
         chosen = [rows[self.tokens[column]] for column in places]
@@ -192,7 +192,7 @@ class AugmentModel:
             added.weight[places] = self.torch.tensor(saved["added.weight"][chosen], device=self.device)
             added.bias[places] = self.torch.tensor(saved["added.bias"][chosen], device=self.device)
             weight.weight[:] = self.torch.tensor(saved["weight.weight"][None], device=self.device)
-            weight.bias[:] = self.torch.tensor(saved["weight.bias"][None], device=self.device)
+            weight.bias[:] = self.torch.tensor(saved["weight.bias"], device=self.device)
 
     def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
         """Write model.safetensors (BERT's names, and the heads), config.json, tokenizer.json and augment.json."""
@@ -203,7 +203,7 @@ class AugmentModel:
             "added.weight": self._array(self.module["added"].weight)[kept],
             "added.bias": self._array(self.module["added"].bias)[kept],
             "weight.weight": self._array(self.module["weight"].weight)[0],
-            "weight.bias": self._array(self.module["weight"].bias)[0],
+            "weight.bias": self._array(self.module["weight"].bias),
         }
         load_extra("safetensors.numpy", "training").save_file(
             {name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "model.safetensors"

@@ -227,7 +227,7 @@ def epoch_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int
     """
     order = np.random.default_rng(rng("order", seed, epoch).getrandbits(64)).permutation(count).tolist()
     batches = [order[first : first + size] for first in range(0, count, size)]
-    return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 else batches
+    return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 < size else batches
 
 
 def _corpus(dataset: BeirDataset, language: str | None) -> Corpus:

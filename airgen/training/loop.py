@@ -23,11 +23,9 @@ OUT appears when all is done, with card.json and README.md beside the weights (`
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -37,56 +35,18 @@ from typing import Any
 from airgen.errors import DatasetError, TrainingError, UsageError
 from airgen.keys import content_key
 from airgen.registry import load_extra
+from airgen.training import checkpoint
 from airgen.training.bases import base_identity, pick_device
 from airgen.training.card import read_card, write_card
 from airgen.training.data import TrainingSet
 from airgen.training.progress import Progress
 from airgen.training.recipe import Recipe, Request
+from airgen.training.task import Task
 
 __all__ = ["Task", "Trained", "run"]
 
-_WATCHED = "nDCG@10"
-
-
-class Task(ABC):
-    """What one kind of training gives the loop. `memory` names the settings that lower its use of memory."""
-
-    model: Any
-    memory: tuple[str, ...] = ("batch_size",)
-
-    @abstractmethod
-    def batches(self, epoch: int) -> Sequence[Any]:
-        """The batches of an epoch, in order: the same for the same epoch, as many in every one."""
-
-    @abstractmethod
-    def loss(self, batch: Any) -> Mapping[str, Any]:
-        """{"loss": a scalar tensor to be minimised, and any other scalars to be shown}."""
-
-    @abstractmethod
-    def evaluate(self) -> Mapping[str, float]:
-        """Figures of the dev queries, nDCG@10 among them; {} where there are none. Called without gradients."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write the trained model, as its retriever loads it."""
-
-    def backward(self, batch: Any) -> dict[str, float]:
-        """Fill the gradients for one step; returns the numbers of `loss`."""
-        parts = self.loss(batch)
-        parts["loss"].backward()
-        return {name: float(value.detach()) for name, value in parts.items()}
-
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """AdamW's parameter groups; each may have its own `lr`. Biases and norms are not decayed."""
-        named = [(name, weights) for name, weights in self.model.named_parameters() if weights.requires_grad]
-        return [
-            {"params": [weights for _, weights in named if weights.ndim >= 2], "weight_decay": recipe.weight_decay},
-            {"params": [weights for _, weights in named if weights.ndim < 2], "weight_decay": 0.0},
-        ]
-
-    def told(self, batch: Any) -> str:
-        """What a batch is, for an error message."""
-        return ""
+_WATCHED = "nDCG@10"  # the figure that chooses the weights to keep
+_CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass(frozen=True)
@@ -128,17 +88,18 @@ def run(kind: str, make: Callable[[str], Task], recipe: Recipe, data: TrainingSe
         "data": data.digest,
     }
     fingerprint = content_key(parts)[:16]
+    work = request.out.with_name(f"{request.out.name}.training")
     finished = read_card(request.out)
     if finished is not None:
         if finished.get("fingerprint") != fingerprint:
             raise TrainingError(
                 f"{request.out} holds a model of another training: {_other(finished, parts)}; choose another --out"
             )
+        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed after its last rename
         return _again(finished, request.out)
     if request.out.exists() and any(request.out.iterdir() if request.out.is_dir() else [request.out]):
         raise UsageError(f"{request.out} exists and is no trained model: choose another --out")
-    work = request.out.with_name(f"{request.out.name}.training")
-    if (work / "checkpoint.pt").exists() and not request.resume:
+    if (work / _CHECKPOINT).exists() and not request.resume:
         raise UsageError(f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start again")
     device = pick_device(request.device)
     _seed(recipe.seed)
@@ -203,7 +164,7 @@ class _Loop:
                 self._save()
         self.state.seconds = before + time.monotonic() - began
         if self.recipe.keep == "best" and self.state.history and (self.work / "best.pt").exists():
-            self.task.model.load_state_dict(self._read("best.pt"))
+            self.task.model.load_state_dict(checkpoint.read(self.work / "best.pt"))
         self.state.stopped = self.state.stopped or "all steps done"
         return self.state
 
@@ -238,7 +199,7 @@ class _Loop:
             return
         if figures[_WATCHED] > state.best:
             state.best, state.best_step, state.worse = figures[_WATCHED], state.step, 0
-            self._write("best.pt", self.task.model.state_dict())
+            checkpoint.write(self.work / "best.pt", self.task.model.state_dict())
         else:
             state.worse += 1
             if self.recipe.patience and state.worse >= self.recipe.patience:
@@ -246,21 +207,19 @@ class _Loop:
         self.progress.looked(state.step, figures, state.best, numbers)
 
     def _save(self) -> None:
-        cuda = self.torch.cuda.get_rng_state_all() if self.torch.cuda.is_available() else []
         value = {
             "parts": dict(self.parts),
             "state": asdict(self.state),
             "model": self.task.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "random": self.torch.get_rng_state(),
-            "cuda": cuda,
+            "random": checkpoint.random_state(),
         }
-        self._write("checkpoint.pt", value)
+        checkpoint.write(self.work / _CHECKPOINT, value)
 
     def _load(self) -> bool:
-        if not (self.work / "checkpoint.pt").exists():
+        if not (self.work / _CHECKPOINT).exists():
             return False
-        value = self._read("checkpoint.pt")
+        value = checkpoint.read(self.work / _CHECKPOINT)
         if value["parts"] != dict(self.parts):
             raise TrainingError(
                 f"{self.work} holds a checkpoint of another training: {_other({'parts': value['parts']}, self.parts)}; "
@@ -268,32 +227,10 @@ class _Loop:
             )
         self.task.model.load_state_dict(value["model"])
         self.optimizer.load_state_dict(value["optimizer"])
-        self.torch.set_rng_state(value["random"])
-        if value["cuda"] and self.torch.cuda.is_available():
-            self.torch.cuda.set_rng_state_all(value["cuda"])
+        checkpoint.set_random_state(value["random"])
         self.state = _State(**value["state"])
         self.task.model.train()
         return True
-
-    def _write(self, name: str, value: object) -> None:
-        fresh = self.work / f".{name}.{os.getpid()}"
-        try:
-            with fresh.open("wb") as file:
-                self.torch.save(value, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.work / name)
-        except OSError as error:
-            fresh.unlink(missing_ok=True)
-            raise TrainingError(f"{self.work / name} cannot be written: {error.strerror or error}") from error
-
-    def _read(self, name: str) -> Any:
-        try:
-            return self.torch.load(self.work / name, map_location="cpu", weights_only=True)
-        except Exception as error:  # pickle, zip and torch each have their own
-            raise TrainingError(
-                f"{self.work / name} is damaged ({type(error).__name__}): delete {self.work} to start again"
-            ) from error
 
 
 def _rate(step: int, total: int, recipe: Recipe) -> float:

@@ -1,0 +1,50 @@
+"""Files of tensors that are whole or not there: written beside their place, flushed, renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import TrainingError
+from airgen.registry import load_extra
+
+__all__ = ["random_state", "read", "set_random_state", "write"]
+
+
+def write(path: Path, value: object) -> None:
+    """Replace `path` by one rename. Raises TrainingError where the disk refuses."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("wb") as file:
+            load_extra("torch", "training").save(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
+        fresh.unlink(missing_ok=True)
+        raise TrainingError(f"{path} cannot be written: {error}: make room, then --resume") from error
+
+
+def read(path: Path) -> Any:
+    """Tensors on the CPU; nothing in the file is executed. Raises TrainingError for a damaged file."""
+    try:
+        return load_extra("torch", "training").load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zip and torch each have their own
+        raise TrainingError(
+            f"{path} is damaged ({type(error).__name__}): delete {path.parent} to start again"
+        ) from error
+
+
+def random_state() -> dict[str, Any]:
+    """The state of torch's generators: dropout depends on it, all other draws are by keys."""
+    torch = load_extra("torch", "training")
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """What `random_state` gave."""
+    torch = load_extra("torch", "training")
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])

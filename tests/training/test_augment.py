@@ -1,0 +1,341 @@
+"""Query augmentation: formula and loss by hand, torch against numpy, the switches, and a training that works."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from airgen.dataset.beir import BeirDataset  # noqa: E402
+from airgen.errors import ModelError, UsageError  # noqa: E402
+from airgen.evaluation import evaluate, load_systems  # noqa: E402
+from airgen.retrievers import Corpus, load_retriever  # noqa: E402
+from airgen.retrievers.augment import Augmented, Augmenter  # noqa: E402
+from airgen.retrievers.bm25 import BM25  # noqa: E402
+from airgen.training.augment import AugmentRecipe, AugmentTask, train  # noqa: E402
+from airgen.training.data import draw, load_training_set, with_negatives  # noqa: E402
+from airgen.training.recipe import Fold, Request  # noqa: E402
+
+QUICK = ("batch_size=8", "epochs=2", "max_query_tokens=16")
+
+
+def request(dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Request:
+    return Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu", **settings)
+
+
+def task(dataset: Path, bert: Path, **changes: Any) -> AugmentTask:
+    recipe = AugmentRecipe(**{"batch_size": 8, "max_query_tokens": 16, **changes})
+    data = with_negatives(load_training_set(dataset, split="train"), recipe)
+    torch.manual_seed(3)
+    return AugmentTask(recipe, data, str(bert), "cpu")
+
+
+def lively(made: AugmentTask) -> AugmentTask:
+    """Weights at which many terms are added and none of w is 0 or 1."""
+    with torch.no_grad():
+        made.model["added"].weight.mul_(3)
+        made.model["weight"].weight.mul_(0.5)
+        made.model["weight"].bias.fill_(0.8)
+    made.model.eval()
+    return made
+
+
+def relu(values: Any) -> Any:
+    return np.maximum(values, 0)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("scoring", ["bm25", "bow"])
+def test_the_formula_and_the_loss_term_by_term(dataset: Path, bert: Path, pooling: Any, scoring: Any) -> None:
+    made = lively(task(dataset, bert, pooling=pooling, scoring=scoring, l1=0.3, temperature=2.0, hard_negatives=2))
+    data, places = made.data, [0, 1, 2]
+    got = made.loss((0, places))
+    # All of it again, from the texts, with nothing of the task but its weights.
+    corpus = [made.retriever.analyser(data.corpus.full_text(p)) for p in range(len(data.corpus))]
+    vocabulary = sorted({term for terms in corpus for term in terms}, key=made.retriever.analyser.tokenizer.token_to_id)
+    number, mean = len(corpus), sum(map(len, corpus)) / len(corpus)
+    df = np.array([sum(term in terms for terms in corpus) for term in vocabulary])
+    idf = np.log((number - df + 0.5) / (df + 0.5) + 1)
+
+    def f(passage: int) -> Any:
+        terms = corpus[passage]
+        count = np.array([terms.count(term) for term in vocabulary], float)
+        if scoring == "bow":
+            return (count > 0).astype(float)
+        return idf * count * 1.9 / (count + 0.9 * (1 - 0.4 + 0.4 * len(terms) / mean))
+
+    queries, added = [], []
+    for place in places:
+        ids = made.tokenizer.encode(data.examples[place].query).ids
+        states = made.model["encoder"](torch.tensor([ids])).last_hidden_state[0].detach().numpy().astype(float)
+        pooled = states[0] if pooling == "cls" else states.mean(0) / np.linalg.norm(states.mean(0))
+        head = {name: made.model[name].weight.detach().numpy().astype(float) for name in ("added", "weight")}
+        bias = {name: made.model[name].bias.detach().numpy().astype(float) for name in ("added", "weight")}
+        a = relu(head["added"] @ pooled + bias["added"])
+        at = relu(states @ head["weight"][0] + bias["weight"][0])
+        tokens = [made.retriever.analyser.tokenizer.id_to_token(i) for i in ids]
+        w = np.array([max([at[i] for i, t in enumerate(tokens) if t == term], default=1.0) for term in vocabulary])
+        bow = np.array([float(term in tokens) for term in vocabulary])
+        queries.append(w * (bow + a))
+        added.append(a)
+    drawn = [draw(data.examples[place], 2, 42, 0) for place in places]
+    passages = [positive for positive, _ in drawn] + [p for _, negatives in drawn for p in negatives]
+    losses = []
+    for row, query in enumerate(queries):
+        scores = {
+            place: float(query @ f(p)) / 2.0
+            for place, p in enumerate(passages)
+            if place == row or p not in data.examples[places[row]].positives
+        }
+        losses.append(math.log(sum(math.exp(s - scores[row]) for s in scores.values())))
+    penalty = np.mean([a @ np.sqrt(df / number) for a in added])
+    got = {name: float(value.detach()) for name, value in got.items()}
+    assert got["rank"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert got["penalty"] == pytest.approx(penalty, rel=1e-4)
+    assert got["loss"] == pytest.approx(np.mean(losses) + 0.3 * penalty, rel=1e-4)
+    assert got["added"] == pytest.approx(np.mean([(a > 0).sum() for a in added]))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_numpy_gives_what_torch_trained(dataset: Path, bert: Path, tmp_path: Path, pooling: Any) -> None:
+    made = lively(task(dataset, bert, pooling=pooling))
+    made.save(tmp_path)
+    system = Augmented(tmp_path)
+    system.index(made.data.corpus)
+    texts = [example.query for example in made.data.examples]
+    with torch.no_grad():
+        wanted, _ = made.augment.weights(made.queries)
+    for text, row in zip(texts, wanted.numpy(), strict=True):
+        found = system.weights(text)
+        assert set(found) == {made.names[column] for column in np.flatnonzero(row)}
+        for column in np.flatnonzero(row):
+            assert found[made.names[column]] == pytest.approx(row[column], rel=2e-4, abs=1e-5)
+    # The score of a hit is the formula's, without the factor k1 + 1.
+    hits = system.search(texts[:3], 5)
+    for row in range(3):
+        dense = made.documents.dense(hits.positions[row].tolist())
+        np.testing.assert_allclose(hits.scores[row] * 1.9, dense @ wanted[row].numpy(), rtol=3e-4)
+
+
+def test_switches(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    def saved(name: str, **changes: Any) -> tuple[AugmentTask, Augmented]:
+        made = lively(task(dataset, bert, **changes))
+        (tmp_path / name).mkdir()
+        made.save(tmp_path / name)
+        system = Augmented(tmp_path / name)
+        system.index(made.data.corpus)
+        return made, system
+
+    text = "amber bridge amber"
+    made, system = saved("full")
+    assert float(made.penalty[0]) == pytest.approx(math.sqrt(made.retriever.document_frequency(made.names[0]) / 40))
+    assert any(term.change == "added" for term in system.explain(text))
+    assert [term.term for term in system.explain(text) if term.in_query] == ["amber", "bridge"]
+    _, system = saved("no-weights", weights=False)
+    assert {term.weight for term in system.explain(text)} == {1.0}
+    _, system = saved("no-augmentation", augmentation=False)
+    assert [term.term for term in system.explain(text)] == ["amber", "bridge"]
+    made, _ = saved("uniform", weighted_l1=False)
+    assert made.penalty.tolist() == [1.0] * len(made.names)
+    _, system = saved("bow", scoring="bow")
+    assert system.describe()["model"] and set(np.unique(system.postings.impacts)) == {1.0}
+    assert (
+        Augmented(tmp_path / "full", max_added=2).explain(text)[2:] == Augmented(tmp_path / "full").explain(text)[2:4]
+    )
+
+
+def test_a_start_from_terms_is_bm25_with_near_terms(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    made = task(dataset, bert, start="terms", start_cosine=0.9999, pooling="mean")
+    made.model.eval()
+    with torch.no_grad():
+        weighted, added = made.augment.weights(made.queries)
+    assert not added.any()
+    for query, row in zip(made.queries, weighted, strict=True):
+        assert row.nonzero().flatten().tolist() == sorted(query.terms)
+        assert set(row[query.terms].tolist()) == {1.0}
+    made.save(tmp_path)
+    system, words = Augmented(tmp_path), BM25(analyser={"wordpiece": str(bert)})
+    for each in (system, words):
+        each.index(made.data.corpus)
+    texts = [" ".join(dict.fromkeys(example.query.split())) for example in made.data.examples]
+    ours, theirs = system.search(texts, 10), words.search(texts, 10)
+    np.testing.assert_array_equal(ours.positions, theirs.positions)
+    np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5)
+
+
+def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
+    """Queries share no word with their passages, so BM25 finds nothing; the counterparts of words can be learned."""
+    path = new_dataset(paraphrased=True, passages=60, splits={"train": 300, "dev": 40, "test": 40})
+    rates = ("learning_rate=1e-3", "head_learning_rate=1e-2")
+    trained = train(request(path, bert, tmp_path / "m", "epochs=10", "batch_size=16", "pooling=mean", *rates))
+    assert trained.history[0]["nDCG@10"] < 0.2
+    assert trained.figures["nDCG@10"] > 0.5
+    (tmp_path / "systems.yaml").write_text(
+        f"systems:\n  - {{name: bm25, kind: bm25}}\n  - {{name: learned, kind: augment, path: '{tmp_path}/m'}}\n"
+    )
+    words, learned = evaluate(path, load_systems(tmp_path / "systems.yaml"), tmp_path / "results", "test")
+    assert words.score < 0.05
+    assert learned.score > 0.5
+    assert learned.description["family"] == "augment"
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from airgen.training import augment
+from test_augment import request
+
+loss, calls = augment.AugmentTask.loss, []
+
+def killed(self, batch):
+    calls.append(batch)
+    if len(calls) == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return loss(self, batch)
+
+augment.AugmentTask.loss = killed
+augment.train(request(*map(Path, sys.argv[2:]), "checkpoint_every=2"))
+"""
+
+
+def test_sigkill_and_resume_give_the_same_bytes(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    arguments = [str(Path(__file__).parent), str(dataset), str(bert), str(tmp_path / "a")]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)
+    assert killed.returncode == -9, killed.stderr.decode()
+    train(request(dataset, bert, tmp_path / "a", resume=True))
+    train(request(dataset, bert, tmp_path / "b"))
+    names = sorted(path.name for path in (tmp_path / "b").iterdir())
+    assert names == ["README.md", "augment.json", "card.json", "config.json", "model.safetensors", "tokenizer.json"]
+    for name in set(names) - {"README.md", "card.json"}:  # these tell times
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_training_goes_on_from_a_trained_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    train(request(dataset, bert, tmp_path / "a", "epochs=3", "keep=last", "patience=0"))
+    first = Augmenter(tmp_path / "a")
+    second = task(dataset, tmp_path / "a")
+    np.testing.assert_array_equal(second.model["added"].weight.detach().numpy(), first._rows)
+    second.save(tmp_path)
+    text = "amber bridge candle"
+    assert Augmenter(tmp_path)(text) == first(text)
+
+
+def test_a_fold_leaves_its_queries_beside_the_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    train(request(dataset, bert, tmp_path / "m", split="test", fold=Fold(1, 4)))
+    card = json.loads((tmp_path / "m" / "card.json").read_text())
+    lines = (tmp_path / "m" / "held-out.tsv").read_text().splitlines()[1:]
+    assert [line.split("\t")[0] for line in lines] == list(dict.fromkeys(line.split("\t")[0] for line in lines))
+    assert sorted(line.split("\t")[0] for line in lines) == card["data"]["held_out_query_ids"]
+    assert len(lines) == 2 and card["data"]["fold"] == "1/4"
+    assert BeirDataset.open(dataset).qrels("test").labels.keys() >= set(card["data"]["held_out_query_ids"])
+
+
+def test_a_distilbert_runs_as_a_bert(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(0)
+    config = transformers.DistilBertConfig(
+        vocab_size=len(tokenizer),
+        dim=32,
+        n_layers=2,
+        n_heads=2,
+        hidden_dim=64,
+        max_position_embeddings=64,
+        pad_token_id=0,
+    )
+    folder = tmp_path / "distil"
+    transformers.DistilBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    made = lively(task(dataset, folder))
+    (tmp_path / "m").mkdir()
+    made.save(tmp_path / "m")
+    system = Augmented(tmp_path / "m")
+    with torch.no_grad():
+        wanted, _ = made.augment.weights(made.queries[:1])
+    found = system.weights(made.data.examples[0].query)
+    row = wanted[0].numpy()
+    assert found == pytest.approx({made.names[c]: row[c] for c in np.flatnonzero(row)}, rel=2e-4, abs=1e-5)
+    assert task(dataset, tmp_path / "m").model["encoder"].config.model_type == "bert"
+
+
+def test_long_queries_keep_the_words_beyond_the_encoder(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    made = task(dataset, bert, max_query_tokens=4, augmentation=False)
+    made.save(tmp_path)
+    system = Augmented(tmp_path)
+    terms = {term.term: term.weight for term in system.explain("amber bridge candle desert engine")}
+    assert list(terms) == ["amber", "bridge", "candle", "desert", "engine"]
+    assert [terms[name] for name in ("candle", "desert", "engine")] == [1.0, 1.0, 1.0]
+    assert terms["amber"] != 1.0
+    with torch.no_grad():
+        weighted, _ = made.augment.weights(made._encoded(["amber bridge candle desert engine"]))
+    assert int((weighted > 0).sum()) >= 3
+
+
+@pytest.mark.parametrize("text", ["", "   ", "[SEP] [CLS]", "\ud800", "zzz 中文 \x00", "amber " * 500])
+def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str) -> None:
+    lively(task(dataset, bert)).save(tmp_path)
+    system = Augmented(tmp_path)
+    system.index(Corpus(["a", "b"], ["amber bridge", text]))
+    hits = system.search([text], 2)
+    assert hits.positions.shape == (1, 2)
+    assert not {term.term for term in system.explain(text)} & {"[SEP]", "[CLS]", "[UNK]", "[PAD]"}
+
+
+def test_folders_that_are_none(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is no model of `airgen train augment`"):
+        load_retriever({"kind": "augment", "path": str(tmp_path)})
+    with pytest.raises(UsageError, match="max_added"):
+        Augmented(tmp_path, max_added=-1)
+    task(dataset, bert).save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\x08" + b"\0" * 20)
+    with pytest.raises(ModelError, match="is damaged"):
+        Augmented(tmp_path)
+
+
+def test_a_base_of_another_kind(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
+    config = transformers.ElectraConfig(vocab_size=70, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    transformers.ElectraModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="needs a BERT or DistilBERT with gelu, the base is a electra"):
+        task(dataset, tmp_path)
+
+
+def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from airgen.cli import main
+
+    def call(*words: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["train", *words])
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out + captured.err
+
+    out = str(tmp_path / "m")
+    words = ["augment", "--on", str(dataset), "--base", str(bert), "--out", out, "--set", "epochs=1", "--device", "cpu"]
+    code, text = call(*words, "--json")
+    assert code == 0 and json.loads(text)["trained_now"] is True
+    code, text = call(*words)
+    assert code == 0 and "nothing to do" in text
+    code, text = call("explain", out, "amber bridge", "--on", str(dataset), "--json")
+    terms = json.loads(text)[0]["terms"]
+    assert code == 0 and {term["term"] for term in terms if term["in_query"]} == {"amber", "bridge"}
+    assert all(term["passages"] > 0 for term in terms)
+    code, text = call("explain", out, "amber bridge", "--top", "1")
+    assert code == 0 and text.startswith("amber bridge\nterm")
+    code, text = call("recipe", "augment")
+    assert code == 0 and "weighted_l1: true" in text and "Table 2" in text
+    code, text = call(*words[:-4], "--split", "test")
+    assert code == 2 and "is for testing" in text
+    code, text = call("nothing")
+    assert code == 2

@@ -1,0 +1,253 @@
+"""The training loop on a model of a few weights: schedule, stopping, resuming after SIGKILL, and what may go wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
+from airgen.retrievers.base import Hits  # noqa: E402
+from airgen.training import loop  # noqa: E402
+from airgen.training.bases import load_base, pick_device  # noqa: E402
+from airgen.training.data import TrainingSet, epoch_batches, load_training_set  # noqa: E402
+from airgen.training.loop import Task, Trained, run  # noqa: E402
+from airgen.training.recipe import Recipe, Request  # noqa: E402
+
+
+class Line(Task):
+    """Fits a line with dropout; its dev figure is what `figures` says at each look."""
+
+    def __init__(self, recipe: Recipe, data: TrainingSet, figures: Sequence[float] = ()) -> None:
+        self.recipe, self.data, self.figures, self.looks = recipe, data, list(figures), 0
+        self.model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+
+    def batches(self, epoch: int) -> Sequence[list[int]]:
+        return epoch_batches(len(self.data.examples), self.recipe.batch_size, self.recipe.seed, epoch)
+
+    def loss(self, batch: list[int]) -> Mapping[str, Any]:
+        rows = torch.tensor([[place / 24, self.data.examples[place].positives[0] / 40, 1.0] for place in batch])
+        return {"loss": ((self.model(rows) - rows[:, :1]) ** 2).mean()}
+
+    def evaluate(self) -> Mapping[str, float]:
+        self.looks += 1
+        return {"nDCG@10": self.figures[self.looks - 1]} if self.figures else {}
+
+    def save(self, folder: Path) -> None:
+        torch.save(self.model.state_dict(), folder / "line.pt")
+
+
+def fit(
+    dataset: Path,
+    out: Path,
+    figures: Sequence[float] = (),
+    task: type[Line] = Line,
+    resume: bool = False,
+    **changes: Any,
+) -> Trained:
+    recipe = Recipe(**{"batch_size": 8, "epochs": 4, "learning_rate": 0.01, "patience": 2, **changes})
+    data = load_training_set(dataset, split="train")
+    request = Request(dataset, str(dataset), out, resume=resume, quiet=True, device="cpu")
+    return run("line", lambda device: task(recipe, data, figures), recipe, data, request)
+
+
+def weights(out: Path) -> dict[str, Any]:
+    return dict(torch.load(out / "line.pt", weights_only=True))
+
+
+def test_the_best_weights_are_kept_and_no_better_ones_end_it(dataset: Path, tmp_path: Path) -> None:
+    trained = fit(dataset, tmp_path / "a", [0.1, 0.5, 0.4, 0.5])
+    assert trained.stopped == "no better dev nDCG@10 in 2 looks"
+    assert [entry["step"] for entry in trained.history] == [0, 3, 6, 9]  # 24 queries in batches of 8
+    assert trained.figures == {"nDCG@10": 0.5}
+    one_epoch = fit(dataset, tmp_path / "b", [0.1, 0.5], max_steps=3, schedule="constant", warmup=0)
+    assert one_epoch.stopped == "all steps done"
+    last = fit(dataset, tmp_path / "c", [0.1, 0.5, 0.4, 0.5], keep="last")
+    assert last.figures == {"nDCG@10": 0.5} and last.steps == 9
+    assert any(
+        not torch.equal(weights(tmp_path / "a")[name], weights(tmp_path / "c")[name]) for name in weights(last.out)
+    )
+    never = fit(dataset, tmp_path / "d", [0.5, 0.4, 0.3, 0.2, 0.1], patience=0)
+    assert never.steps == 12
+    torch.manual_seed(42)
+    untouched = Line(Recipe(), load_training_set(dataset, split="train")).model.state_dict()
+    assert all(torch.equal(weights(never.out)[name], untouched[name]) for name in untouched)  # the first look was best
+
+
+def test_the_card_says_how(dataset: Path, tmp_path: Path) -> None:
+    trained = fit(dataset, tmp_path / "a", [0.1, 0.2, 0.3, 0.4, 0.5])
+    card = json.loads((tmp_path / "a" / "card.json").read_text())
+    assert card["fingerprint"] == trained.fingerprint
+    assert (
+        card["data"]["split"] == "train"
+        and card["data"]["training_queries"] == 24
+        and len(card["data"]["digest"]) == 64
+    )
+    assert card["recipe"]["learning_rate"] == 0.01 and card["base"]["sha256"]
+    words = (tmp_path / "a" / "README.md").read_text()
+    assert "24 training and 8 dev queries over 40 passages" in words and "| 12 |" in words
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]  # no checkpoint is left
+
+
+def test_a_finished_training_is_not_repeated_and_not_overwritten(dataset: Path, tmp_path: Path) -> None:
+    first = fit(dataset, tmp_path / "a", [0.1, 0.2, 0.3, 0.4, 0.5])
+    again = fit(dataset, tmp_path / "a", [0.1, 0.2, 0.3, 0.4, 0.5])
+    assert first.trained_now and not again.trained_now
+    assert again.figures == first.figures and again.history == first.history
+    with pytest.raises(TrainingError, match=r"another training: it differs in recipe.learning_rate;"):
+        fit(dataset, tmp_path / "a", [0.1], learning_rate=0.5)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="exists and is no trained model"):
+        fit(dataset, tmp_path / "b")
+
+
+class Fails(Line):
+    """Raises at the seventh step."""
+
+    steps = 0
+
+    def loss(self, batch: list[int]) -> Mapping[str, Any]:
+        self.steps += 1
+        if self.steps == 7:
+            raise KeyboardInterrupt
+        return super().loss(batch)
+
+
+def test_a_checkpoint_is_gone_on_from_only_when_asked(dataset: Path, tmp_path: Path) -> None:
+    figures = [0.1, 0.2, 0.3, 0.4, 0.5]
+    whole = fit(dataset, tmp_path / "whole", figures, checkpoint_every=2)
+    with pytest.raises(KeyboardInterrupt):
+        fit(dataset, tmp_path / "a", figures, Fails, checkpoint_every=2)
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(UsageError, match="add --resume"):
+        fit(dataset, tmp_path / "a", figures)
+    with pytest.raises(TrainingError, match=r"checkpoint of another training: it differs in recipe.batch_size;"):
+        fit(dataset, tmp_path / "a", figures, batch_size=4, resume=True)
+    resumed = fit(dataset, tmp_path / "a", figures[3:], resume=True, checkpoint_every=5)
+    assert resumed.history == whole.history
+    for name, tensor in weights(whole.out).items():
+        assert torch.equal(tensor, weights(resumed.out)[name])
+
+
+def test_a_damaged_checkpoint(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.training").mkdir()
+    (tmp_path / "a.training" / "checkpoint.pt").write_bytes(b"PK\x03\x04 not a checkpoint")
+    with pytest.raises(TrainingError, match=r"is damaged .* delete"):
+        fit(dataset, tmp_path / "a", resume=True)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_loop import Line, fit
+from airgen.training import checkpoint
+
+where, dataset, out = sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
+write, load = checkpoint.write, Line.loss
+calls = {"write": 0, "loss": 0}
+
+def killed_write(path, value):
+    calls["write"] += path.name == "checkpoint.pt"
+    if where == "while writing" and calls["write"] == 4:
+        path.with_name(f".{path.name}.{os.getpid()}").write_bytes(b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(path, value)
+    if where == "between best and checkpoint" and path.name == "best.pt" and calls["write"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.write = killed_write
+fit(dataset, out, [0.1, 0.2, 0.3, 0.4, 0.5], checkpoint_every=2)
+"""
+
+
+@pytest.mark.parametrize("where", ["while writing", "between best and checkpoint"])
+def test_sigkill_changes_nothing(dataset: Path, tmp_path: Path, where: str) -> None:
+    figures = [0.1, 0.2, 0.3, 0.4, 0.5]
+    arguments = [str(Path(__file__).parent), where, str(dataset), str(tmp_path / "a")]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)
+    assert killed.returncode == -9, killed.stderr.decode()
+    saved = torch.load(tmp_path / "a.training" / "checkpoint.pt", weights_only=True)["state"]
+    assert 0 < saved["step"] < 12
+    resumed = fit(dataset, tmp_path / "a", figures[len(saved["history"]) :], resume=True)
+    whole = fit(dataset, tmp_path / "whole", figures)
+    assert resumed.history == whole.history
+    assert all(torch.equal(tensor, weights(resumed.out)[name]) for name, tensor in weights(whole.out).items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "whole"]
+
+
+def broken(number: Callable[[Any], Any]) -> type[Line]:
+    class Broken(Line):
+        steps = 0
+
+        def loss(self, batch: list[int]) -> Mapping[str, Any]:
+            self.steps += 1
+            found = super().loss(batch)["loss"]
+            return {"loss": number(found) if self.steps == 5 else found}
+
+        def told(self, batch: list[int]) -> str:
+            return f"first query {batch[0]}"
+
+    return Broken
+
+
+def test_a_loss_that_is_no_number_stops_it_and_says_where(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        TrainingError, match=r"loss nan at step 5 \(epoch 2, batch 2, first query \d+\): lower learning"
+    ):
+        fit(dataset, tmp_path / "a", task=broken(lambda loss: loss * float("nan")))
+    with pytest.raises(TrainingError, match=r"gradient norm (nan|inf) at step 5"):  # the loss is 0, its slope is not
+        fit(dataset, tmp_path / "b", task=broken(lambda loss: (loss - loss.detach()).clamp(min=0).sqrt()))
+    state = torch.load(tmp_path / "a.training" / "checkpoint.pt", weights_only=True)
+    assert state["state"]["step"] == 3
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+
+
+def test_out_of_memory_names_what_to_lower(dataset: Path, tmp_path: Path) -> None:
+    def greedy(loss: Any) -> Any:
+        return loss * torch.zeros(1 << 58).sum()  # torch's own error of a CPU without so much memory
+
+    with pytest.raises(TrainingError, match="out of memory at step 5: lower batch_size"):
+        fit(dataset, tmp_path / "a", task=broken(greedy))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25]),
+        ("constant", [0.5, 1, 1, 1, 1, 1]),
+        ("cosine", [0.5, 1, 1, 0.853553, 0.5, 0.146447]),
+    ],
+)
+def test_learning_rates(schedule: Any, rates: list[float]) -> None:
+    recipe = Recipe(schedule=schedule, warmup=1 / 3)
+    assert [loop._rate(step, 6, recipe) for step in range(6)] == pytest.approx(rates, abs=1e-6)
+
+
+def test_dev_figures_are_those_of_the_measures(dataset: Path) -> None:
+    data = load_training_set(dataset, split="train")
+    places = {key: place for place, key in enumerate(data.corpus.ids)}
+    right = np.array([[places[next(iter(of))]] for of in data.dev.labels.values()], np.int32)
+    right[0] = (right[0] + 1) % len(places)
+    found = data.dev.figures(Hits(right, np.ones(right.shape, np.float32)), data.corpus)
+    assert found == {"nDCG@10": 7 / 8, "Recall@100": 7 / 8}
+
+
+def test_bases(bert: Path, new_bert: Callable[..., Path], tmp_path: Path) -> None:
+    assert load_base(str(bert)).model.config.hidden_size == 32
+    assert type(load_base(str(bert), masked_lm=True).model).__name__ == "BertForMaskedLM"
+    with pytest.raises(ModelError, match=r"no such folder"):
+        load_base(str(tmp_path / "nowhere"))
+    with pytest.raises(ModelError, match=r"is not a masked-language model: cls.predictions"):
+        load_base(str(new_bert(masked_lm=False)), masked_lm=True)
+    with pytest.raises(ModelError, match="--device cuda:9"):
+        pick_device("cuda:9")
