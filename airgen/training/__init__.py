@@ -25,6 +25,9 @@ KINDS: dict[str, tuple[str, str]] = {
     "augment": ("BM25 query augmentation, learned end to end.", "airgen.training.augment:train"),
     "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "airgen.training.pretrain:train"),
     "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "airgen.training.encoder:train"),
+    "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "airgen.training.cross_encoder:train"),
+    "splade": ("A SPLADE: sparse weights over the vocabulary.", "airgen.training.splade:train"),
+    "colbert": ("Late interaction: a vector for each token.", "airgen.training.late:train"),
 }
 
 

@@ -28,10 +28,10 @@ from airgen.retrievers.base import Embedder
 from airgen.retrievers.dense import Dense
 from airgen.retrievers.embedders import SentenceTransformersEmbedder, loaded, model_place
 from airgen.training.bases import quiet
-from airgen.training.data import TrainingSet, load_training_set, with_negatives
+from airgen.training.data import TrainingSet
 from airgen.training.gradient_cache import cached_backward
-from airgen.training.library import Batch, Drawn, LibraryRecipe, LibraryTask
-from airgen.training.loop import Trained, run
+from airgen.training.library import Batch, Drawn, LibraryRecipe, LibraryTask, train_library
+from airgen.training.loop import Trained
 from airgen.training.losses import distillation, false_negatives, info_nce
 from airgen.training.negatives import Queue, follow, momentum_copy
 from airgen.training.recipe import Request
@@ -134,10 +134,7 @@ class EncoderTask(LibraryTask):
     def _encode(self, texts: Sequence[str], encoder: Any = None) -> Any:
         """Unit vectors, (len(texts), dim), with gradients if they are on."""
         encoder = encoder or self.encoder
-        features = {
-            name: value.to(self.device) if hasattr(value, "to") else value
-            for name, value in encoder.preprocess(list(texts)).items()
-        }
+        features = self.features(encoder, [texts])[0]
         low = self.recipe.precision == "bf16"
         with self.torch.autocast(self.device.partition(":")[0], self.torch.bfloat16) if low else nullcontext():
             vectors = encoder(features)["sentence_embedding"]
@@ -250,8 +247,4 @@ def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
 def train(request: Request, kind: str = "encoder", made_of: type[EncoderRecipe] = EncoderRecipe) -> Trained:
     """Train an encoder on a dataset's labelled queries (or, for `pretrain`, on mined pairs)."""
     recipe = request.recipe_of(made_of)
-    data = load_training_set(
-        request.on, split=request.split, fold=request.fold, dev_share=recipe.dev_share, language=request.language
-    )
-    data = with_negatives(data, recipe)
-    return run(kind, lambda device: EncoderTask(recipe, data, request.base, device), recipe, data, request)
+    return train_library(kind, request, recipe, lambda data, device: EncoderTask(recipe, data, request.base, device))

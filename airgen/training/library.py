@@ -6,7 +6,7 @@ cards are the same for every kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.embedders import loaded, model_place
 from airgen.training.bases import quiet
-from airgen.training.data import Example, TrainingSet, draw, epoch_batches
-from airgen.training.loop import Task
-from airgen.training.recipe import Recipe
+from airgen.training.data import Example, TrainingSet, draw, epoch_batches, load_training_set, with_negatives
+from airgen.training.loop import Trained, run
+from airgen.training.recipe import Recipe, Request
+from airgen.training.task import Task
 
-__all__ = ["Batch", "Drawn", "LibraryRecipe", "LibraryTask", "load_library"]
+__all__ = ["Batch", "Drawn", "LibraryRecipe", "LibraryTask", "load_library", "train_library"]
 
 
 class LibraryRecipe(Recipe):
@@ -38,9 +39,10 @@ class LibraryRecipe(Recipe):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The examples of one step, by number."""
+    """The examples of one step, by number; `step` counts from 0 through all epochs."""
 
     epoch: int
+    step: int
     examples: tuple[int, ...]
 
 
@@ -77,9 +79,13 @@ class LibraryTask(Task):
         self.dev_corpus = _dev_corpus(data, recipe)
 
     def batches(self, epoch: int) -> list[Batch]:
-        """All training queries once, in an order of the epoch's own."""
-        dealt = epoch_batches(len(self.data.examples), self.recipe.batch_size, self.recipe.seed, epoch)
-        return [Batch(epoch, tuple(one)) for one in dealt]
+        """All training queries once, in an order of the epoch's own; no batch has a positive twice, if that can be.
+
+        In-batch negatives would take the second for a negative of the first.
+        """
+        size = self.recipe.batch_size
+        dealt = _apart(self.data.examples, epoch_batches(len(self.data.examples), size, self.recipe.seed, epoch))
+        return [Batch(epoch, epoch * len(dealt) + place, tuple(one)) for place, one in enumerate(dealt)]
 
     def told(self, batch: Any) -> str:
         """The ids of the first queries of a batch."""
@@ -114,6 +120,18 @@ class LibraryTask(Task):
             for _ in range(count)
         ]
 
+    def columns(self, drawn: Drawn) -> list[list[str]]:
+        """Texts as the library's losses take them: queries, positives, first negatives, second ones, ..."""
+        texts = [[self.data.corpus.full_text(place) for place in column] for column in drawn.places.T.tolist()]
+        return [drawn.queries, *texts]
+
+    def features(self, model: Any, columns: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        """Each column tokenised, on the device."""
+        return [
+            {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
+            for features in (model.preprocess(list(column)) for column in columns)
+        ]
+
     def save_library(self, model: Any, folder: Path) -> None:
         """Write a model of the library; the card beside it is ours."""
         with quiet():
@@ -122,6 +140,32 @@ class LibraryTask(Task):
     def system(self) -> Mapping[str, Any]:
         """How a systems YAML names the trained model, its folder left out."""
         return {}
+
+
+def train_library(
+    kind: str, request: Request, recipe: LibraryRecipe, make: Callable[[TrainingSet, str], LibraryTask]
+) -> Trained:
+    """Read the data that the recipe asks for, and run a task on it."""
+    data = load_training_set(
+        request.on, split=request.split, fold=request.fold, dev_share=recipe.dev_share, language=request.language
+    )
+    data = with_negatives(data, recipe)
+    return run(kind, lambda device: make(data, device), recipe, data, request)
+
+
+def _apart(examples: Sequence[Example], dealt: list[list[int]]) -> list[list[int]]:
+    """The same batches, as many and as large, with each positive once in each as far as that can be."""
+    batches: list[list[int]] = [[] for _ in dealt]
+    taken: list[set[int]] = [set() for _ in dealt]
+    open_ones = list(range(len(dealt)))
+    for number in (number for batch in dealt for number in batch):
+        positives = set(examples[number].positives)
+        place = next((one for one in open_ones if not positives & taken[one]), open_ones[0])
+        batches[place].append(number)
+        taken[place] |= positives
+        if len(batches[place]) == len(dealt[place]):
+            open_ones.remove(place)
+    return batches
 
 
 def _dev_corpus(data: TrainingSet, recipe: LibraryRecipe) -> Corpus:
