@@ -222,7 +222,7 @@ async def ask(
     schema = prompt.constrained(pattern)
     first = Request(llm.model, prompt.render(**values), params, schema, 0, llm.endpoint, stage)
     told = " ".join(instructions(prompt, values).casefold().split())
-    request = first
+    request, complaint = first, ""
     problem, said = "", ""
     for attempt in range(1, pipeline.generation.attempts + 1):
         answer = await tools.llm.ask(request)
@@ -230,7 +230,7 @@ async def ask(
             return Refusal(f"llm: {answer.error.partition(':')[0]}", answer.error)
         try:
             value = parse_answer(answer, schema or {})
-            problem = _echo(value, told) or check(value) or ""
+            problem = _echo(value, f"{told} {complaint}") or check(value) or ""
         except ValueError as error:
             problem = f"malformed: {error}"
         if not problem:
@@ -238,4 +238,5 @@ async def ask(
         said = answer.text
         # Only the last bad answer is shown: a chain of all of them grows without telling the model more.
         request = replace(corrective(first, answer.text, problem), sample=attempt)
+        complaint = " ".join(request.messages[-1].content.casefold().split())
     return Refusal(problem, said)
