@@ -189,6 +189,7 @@ class RecallSettings(Settings):
 
     model: Model = "BAAI/bge-m3"
     top_k: int = Field(default=1000, ge=1)
+    pools_only: bool = False  # leave the model out and recall with `control.pools` alone: to test the model itself
 
 
 class Thresholds(Settings):
@@ -265,6 +266,12 @@ class ControlSettings(Settings):
     ]
     thresholds: Thresholds = Thresholds()
     judge: JudgeSettings = JudgeSettings()
+
+    @model_validator(mode="after")
+    def _recalls(self) -> ControlSettings:
+        if self.recall.pools_only and not self.pools:
+            raise ValueError("recall.pools_only needs control.pools: nothing would be recalled")
+        return self
 
     @field_validator("rerankers")
     @classmethod
