@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "holes": ("Judge what systems found and nobody judged.", "holes"),
     "calibrate": ("Is the judge right? Against human labels.", "calibrate"),
     "audit": ("People check a sample of a dataset's labels.", "audit"),
+    "agree": ("Does it rank systems as people do?", "agree"),
     "diversity": ("How diverse queries are, how far corpora differ.", "diversity"),
     "models": ("Local models: list, fetch, verify.", "models"),
     "train": ("Train retrievers on a dataset.", "train"),
@@ -43,7 +44,7 @@ GROUPS = (
     ("Look inside", ("corpus", "prompts")),
     ("Compare systems", ("compare", "metrics", "holes")),
     ("Learned systems", ("train",)),
-    ("Is it any good?", ("calibrate", "audit", "diversity",)),
+    ("Is it any good?", ("calibrate", "audit", "diversity", "agree")),
     ("Give it to others", ("verify", "suite", "publish", "submit", "score", "leaderboard")),
 )
 

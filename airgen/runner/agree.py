@@ -1,28 +1,68 @@
-"""Generate from a human-labelled collection: its corpus becomes the pipeline's, its positives the sampling frame.
+"""`airgen agree`: generate from a human-labelled collection, and compare the two rankings of systems (paper 4.1).
 
-    job = agree_job(Path("scifact"), Path("pipelines/agree.yaml"), sources="positives")
+The collection's corpus becomes the pipeline's, its human positives the sampling frame; the job is an ordinary one in
+its own work directory, so it can be stopped at any point. Systems are run once on each set of queries; labels that
+differ only (graded, soft, without control) are scored from the same runs.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from airgen.corpus.settings import CleanSettings, CorpusSettings
-from airgen.dataset.beir import BeirDataset
-from airgen.errors import DatasetError
+from airgen.dataset.beir import BeirDataset, Qrels, read_qrels
+from airgen.dataset.manifest import load_manifest
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.agreement import LEAST_SYSTEMS, Side
+from airgen.evaluation.experiment import evaluate
+from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.result import Result
+from airgen.evaluation.run import read_run
+from airgen.evaluation.systems import SystemSettings
 from airgen.runner.job import Job
+from airgen.runner.progress import Display
 from airgen.settings import load_pipeline
 
-__all__ = ["Sources", "agree_job", "collection_corpus", "positives_of"]
+__all__ = ["GeneratedSide", "Labels", "Sources", "agree_job", "collection_corpus", "generated_sides", "run_systems"]
 
 Sources = Literal["positives", "any"]
+Labels = Mapping[str, Mapping[str, float]]
+
+COMPLETE = "complete"
+ABLATIONS = {"control": "no quality control", "negatives": "no hard negatives", "rewrite": "no rewriting"}
+GAINS = {"graded": "graded labels", "soft": "soft gains"}
 
 _KEEP_ALL = CleanSettings(
     min_tokens=0, max_tokens=None, language="off", boilerplate="off", personal_data="off", offensive_share=None,
     exact_duplicates="off", near_duplicates=None,
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GeneratedSide:
+    """One set of labels on the generated queries, with every system's scores."""
+
+    name: str
+    side: Side
+    labels: Labels = field(repr=False)
+
+    @property
+    def positives(self) -> float:
+        """Positives a query; for soft labels, summed gains."""
+        return sum(max(0.0, label) for of in self._binary().values() for label in of.values()) / max(
+            1, len(self.labels)
+        )
+
+    def _binary(self) -> Labels:
+        if self.name == GAINS["soft"]:
+            return self.labels
+        return {query: {id_: float(label > 0) for id_, label in of.items()} for query, of in self.labels.items()}
 
 
 def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
@@ -64,17 +104,100 @@ def agree_job(
     """The job that generates from the collection; its name is the pipeline's and the collection's.
 
     `sources` says which documents queries are generated from: those with a human positive, as in the paper's 4.1,
-    or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline.
+    or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, UsageError
+    for ids that the comparison could not read back.
     """
     dataset = BeirDataset.open(collection)
     positives = positives_of(dataset, split)
     settings = load_pipeline(pipeline)
+    if settings.task != "qa":
+        raise UsageError(f"{pipeline}: task {settings.task!r}: a collection's documents are passages, so it must be qa")
     corpus = collection_corpus(dataset, settings.language, settings.domain)
-    settings = settings.model_copy(
-        update={"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
-    )
+    changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
+    # Labels are compared by id, and what is dropped as saturated is part of the pipeline's own dataset.
+    export = settings.export.model_copy(update={"ids": "original"})
+    settings = settings.model_copy(update={**changes, "export": export})
     frame = positives if sources == "positives" else None
     return Job(pipeline, runs, target=target, pipeline=settings, corpus=corpus, frame=frame)
+
+
+def run_systems(
+    dataset: Path,
+    systems: Sequence[SystemSettings],
+    out: Path,
+    split: str,
+    folder: Path,
+    language: str,
+    display: Display,
+) -> list[Result]:
+    """Every system on one dataset; what ran before is kept. Raises UsageError for too few systems."""
+    if len(systems) < LEAST_SYSTEMS:
+        raise UsageError(
+            f"{len(systems)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten"
+        )
+    with display.stage(f"systems on {out.name}", len(systems)) as bar:
+        return evaluate(
+            dataset, systems, out, split, ["nDCG@10", "Recall@10", "Recall@100"], folder=folder, language=language,
+            progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+        )  # fmt: skip
+
+
+def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
+    """The runs of some systems, scored with these labels; a query without results counts as zero."""
+    wanted = [parse_measure(measure)]
+    rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
+    return Side(tuple(result.name for result in results), np.array(rows))
+
+
+def generated_sides(
+    job: Job,
+    systems: Sequence[SystemSettings],
+    folder: Path,
+    measure: str,
+    display: Display,
+) -> list[GeneratedSide]:
+    """The finished job's dataset, its other labels, and its ablations, each with the scores of all systems.
+
+    Systems are run again only where an ablation's corpus or queries differ from the complete dataset's.
+    """
+    out, language = job.directory / "agreement", job.pipeline.language
+    files = load_manifest(job.dataset).files
+    texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
+    results = run_systems(job.dataset, systems, out / "generated", "all", folder, language, display)
+    complete = BeirDataset.open(job.dataset).qrels("all").labels
+    found = [GeneratedSide(COMPLETE, scored(results, complete, measure), complete)]
+    for kind, name in GAINS.items():
+        labels = _variant(job.dataset, kind)
+        if labels is not None:
+            found.append(GeneratedSide(name, scored(results, labels, measure), labels))
+    for left_out, name in ABLATIONS.items():
+        if not _there(job, left_out):
+            continue
+        directory = out / f"without-{left_out}"
+        with job.open_store() as store:
+            manifest = job.export(store, job.accepted(store), directory, [left_out])
+        same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
+        theirs = results
+        if not same:
+            theirs = run_systems(directory, systems, out / directory.name, "all", folder, language, display)
+        labels = BeirDataset.open(directory).qrels("all").labels
+        found.append(GeneratedSide(name, scored(theirs, labels, measure), labels))
+    return found
+
+
+def _there(job: Job, ablation: str) -> bool:
+    """Whether the pipeline has the step that an ablation leaves out."""
+    generation = job.pipeline.generation
+    return {"negatives": generation.hard_negatives[1] > 0, "rewrite": generation.rewrites > 0}.get(ablation, True)
+
+
+def _variant(dataset: Path, kind: str) -> Labels | None:
+    """The labels of all splits in one of the export's other forms; None where it has none."""
+    labels: dict[str, Mapping[str, float]] = {}
+    for path in sorted((dataset / f"qrels-{kind}").glob("*.tsv")):
+        read: Qrels = read_qrels(path)
+        labels.update(read.labels)
+    return labels or None
 
 
 def _slug(name: str) -> str:

@@ -1,0 +1,65 @@
+"""`airgen agree`: does a generated benchmark rank systems as human labels do?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def agree(
+    collection: Annotated[Path, typer.Argument(metavar="COLLECTION", help="A human-labelled directory, BEIR layout.")],
+    pipeline: Annotated[Path, typer.Option(help="A pipeline YAML; its `corpus` is replaced by the collection.")],
+    systems: Annotated[
+        Path, typer.Option(help="A systems YAML; `weakened: true` marks those that are bad on purpose.")
+    ],
+    sources: Annotated[
+        Literal["positives", "any"], typer.Option("--from", help="Documents with a human positive (paper 4.1), or any.")
+    ] = "positives",
+    split: Annotated[str, typer.Option(help="Which human qrels.")] = "test",
+    target: Annotated[int | None, typer.Option(min=1, help="Accepted queries wanted, instead of the YAML's.")] = None,
+    measure: Annotated[str, typer.Option(help="What systems are ranked by.")] = "nDCG@10",
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(help="Another collection, whose ranking is the trivial competitor (repeatable)."),
+    ] = None,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Label again without the models of each system that control uses.")
+    ] = False,
+    budget: Annotated[float | None, typer.Option(help="US dollars that the job may cost in all.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Generate from a human-labelled collection, run systems on both sides, and compare the two rankings.
+
+    It can be stopped at any point; the same command goes on. The report is RUNS/NAME-COLLECTION/agreement/agreement.md.
+
+    Example: airgen agree scifact --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml
+    """
+    import json
+
+    from airgen.evaluation.systems import load_systems
+    from airgen.runner.agree import agree_job
+    from airgen.runner.agree_report import agreement_report
+    from airgen.runner.progress import Display
+
+    found = load_systems(systems)
+    job = agree_job(collection, pipeline, runs, sources=sources, split=split, target=target)
+    display = Display(job.directory / "status.json")
+    report = agreement_report(
+        job, collection, found, systems.resolve().parent, display, split=split, sources=sources, measure=measure,
+        beside=beside or (), leave_one_out=leave_one_out, budget_usd=budget,
+    )  # fmt: skip
+    folder = job.directory / "agreement"
+    report.write(folder)
+    if as_json:
+        typer.echo(json.dumps(report.as_dict(), ensure_ascii=False, indent=1))
+        return
+    typer.echo(report.markdown())
+    typer.echo(f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg")
