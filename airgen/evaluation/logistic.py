@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 
-__all__ = ["fit", "logit", "predict"]
+__all__ = ["fit", "predict"]
 
 Floats = NDArray[np.float64]
 _STEPS = 100
@@ -48,9 +48,3 @@ def predict(weights: Floats, features: Floats) -> Floats:
     """Probabilities, (n,)."""
     z = features @ weights[:-1] + weights[-1]
     return np.asarray(1 / (1 + np.exp(-np.clip(z, -700, 700))), np.float64)
-
-
-def logit(probability: float, margin: float = 1e-4) -> float:
-    """log(p / (1 - p)), with p kept within [margin, 1 - margin] so that a certain judge does not outweigh all else."""
-    kept = min(max(probability, margin), 1 - margin)
-    return float(np.log(kept / (1 - kept)))

@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,17 @@ def _combined(
         "Logistic regression over the LLM's yes/no logit and the scores and votes of recall and re-rankers. Each row "
         "is a collection that neither the weights nor the threshold have seen; the coefficients are fitted on all."
     )
-    return Calibration(judge, about, tables, fit_combination(found, probability, identity), refusals)
+    fitted = fit_combination(found, probability, identity)
+    notes = {f"on {one.collection}, when left out": _figures(one) for one in next(iter(tables.values()))}
+    return Calibration(judge, about, tables, replace(fitted, notes={**fitted.notes, **notes}), refusals)
+
+
+def _figures(one: Assessment) -> str:
+    """The figures that a card shows of one collection."""
+    area = one.auc.get("unjudged") or one.auc.get("all")
+    shown = "no AUC" if area is None else f"AUC {area.value:.2f} ({area.low:.2f}–{area.high:.2f})"
+    error = f"calibration error {one.error or 0:.3f} ({one.error_floor:.3f} by chance)"
+    return f"{shown}, kappa {one.kappa.value:.2f}, {error}"
 
 
 def _file_name(judge: str) -> str:

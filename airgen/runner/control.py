@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from airgen.errors import Stopped
 from airgen.keys import fingerprint, row_key
 from airgen.records import Decision, Judgment, Passage, Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, Retriever
 from airgen.retrievers.dense import Dense
 from airgen.retrievers.fuse import reciprocal_rank_fusion
 from airgen.runner.generate import Accepted, drive
 from airgen.runner.progress import Display
 from airgen.stages.base import Refusal, Tools, skip
+from airgen.stages.combined import Combination
 from airgen.stages.control import Pair, decide, pairs_to_judge, prelabel_rows, recall_rows
 from airgen.stages.judge import judge_name, judge_pair
 from airgen.store import Store
@@ -74,8 +75,12 @@ async def control(
     embeddings: Path,
     workers: int,
     stopping: threading.Event,
+    combination: Combination | None = None,
 ) -> None:
-    """Append recall, prelabel, judgment and decision rows for the accepted queries."""
+    """Append recall, prelabel, judgment and decision rows for the accepted queries.
+
+    A `combination` weighs the judge's word together with recall and pre-labels; decisions are then by its levels.
+    """
     settings = tools.pipeline.control
     pool = make_pool(store, accepted)
     corpus = Corpus(pool.ids, pool.texts, pool.titles, tools.pipeline.language)
@@ -91,9 +96,14 @@ async def control(
         stage="decision", version=1, relevant_from=settings.judge.relevant_from,
         plan={stage: fp for stage, fp in plan.items() if stage.startswith("prelabel") or stage == "judgment"},
         thresholds=settings.thresholds.model_dump(),
+        **({"calibration": combination.fingerprint} if combination else {}),
     )  # fmt: skip
     store.register(plan)
-    _decide(store, tools, accepted, pairs, plan["decision"])
+
+    def weighed(row: Judgment) -> Judgment:
+        return combination.judged(row, recalls.get(row.parent), prelabels[row.parent]) if combination else row
+
+    _decide(store, tools, accepted, pairs, plan["decision"], weighed)
 
 
 def _recall(
@@ -108,9 +118,10 @@ def _recall(
 ) -> dict[str, Recall]:
     """The embedding model's top k; with `control.pools`, joined by the top k of other retrievers."""
     settings, pools = tools.pipeline.control.recall, tools.pipeline.control.pools
-    embedder = load_embedder(settings.model)
+    embedder = None if settings.pools_only else load_embedder(settings.model)
+    model = dict(embedder.describe()) if embedder else {}
     fp = fingerprint(
-        stage="recall", version=1, corpus=pool.digest, model=dict(embedder.describe()), top_k=settings.top_k,
+        stage="recall", version=1, corpus=pool.digest, model=model, top_k=settings.top_k,
         **({"pools": pools} if pools else {}),
     )  # fmt: skip
     plan["recall"] = fp
@@ -119,14 +130,17 @@ def _recall(
     pending = [lineage.final for lineage in accepted.lineages if lineage.final.key not in known]
     if pending:
         with display.stage("recall", len(pending), note=f"{len(pool.ids):,} passages") as bar:
-            systems = [Dense(embedder, cache=embeddings), *map(load_retriever, pools)]
+            systems: list[tuple[str, Retriever]] = []
+            if embedder:
+                systems.append((embedder.name, Dense(embedder, cache=embeddings)))
+            systems += [(one.name, one) for one in map(load_retriever, pools)]
             depth = min(settings.top_k, len(pool.ids))
             found = []
-            for system in systems:
+            for _, system in systems:
                 system.index(corpus)
                 found.append(system.search([final.text for final in pending], depth))
             hits = reciprocal_rank_fusion(found, depth * len(found)) if pools else found[0]
-            name = " + ".join([embedder.name, *(system.name for system in systems[1:])])
+            name = " + ".join(name for name, _ in systems)
             rows = recall_rows(hits, [final.key for final in pending], pool.ids, name, fp)
             store.put(rows)
             known.update({row.parent: row for row in rows})
@@ -233,7 +247,14 @@ async def _judge(
     return pairs
 
 
-def _decide(store: Store, tools: Tools, accepted: Accepted, pairs: list[Pair], fp: str) -> None:
+def _decide(
+    store: Store,
+    tools: Tools,
+    accepted: Accepted,
+    pairs: list[Pair],
+    fp: str,
+    weighed: Callable[[Judgment], Judgment],
+) -> None:
     relevant_from = tools.pipeline.control.judge.relevant_from
     # Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
     asked = {(pair.query, pair.id) for pair in pairs}
@@ -241,7 +262,7 @@ def _decide(store: Store, tools: Tools, accepted: Accepted, pairs: list[Pair], f
     judged: dict[str, dict[str, Judgment]] = {}
     for row in store.rows(Judgment, "current_judgment"):
         if (row.parent, row.id) in asked:
-            judged.setdefault(row.parent, {})[row.id] = row
+            judged.setdefault(row.parent, {})[row.id] = weighed(row)
     dropped = {
         negative.id
         for lineage in accepted.lineages

@@ -58,10 +58,11 @@ def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
     without = Counter(
         _short(one.skips["hard_negative"].reason) for one in accepted.lineages if "hard_negative" in one.skips
     )
+    fallen = {"their document was judged not relevant": actions["drop_query"]} if actions["drop_query"] else {}
     return [
         FunnelStep("queries with hard negatives", queries, queries - sum(without.values()), _sorted(without)),
         FunnelStep("hard negatives", negatives, kept, {"judged relevant": dropped} if dropped else {}),
-        FunnelStep("queries", queries, actions["keep_query"], {}),
+        FunnelStep("queries", queries, actions["keep_query"], fallen),
         FunnelStep("positives", queries, actions["keep_query"] + actions["add_positive"], {}),
     ]
 

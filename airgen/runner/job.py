@@ -38,6 +38,8 @@ from airgen.runner.progress import Display, read_status
 from airgen.settings import Pipeline, load_pipeline
 from airgen.stages import STAGES
 from airgen.stages.base import Tools
+from airgen.stages.combined import Combination, load_combination
+from airgen.stages.judge import judge_identity
 from airgen.store import Store
 
 __all__ = ["Job", "RunResult"]
@@ -84,7 +86,16 @@ class Job:
         self.corpus, self.frame = corpus, frame
         self.prompts = PromptSet([path.parent / "prompts"] if (path.parent / "prompts").is_dir() else [])
         self.directory = runs / self.pipeline.name
+        self.combination = self._combination()
         self.fingerprints = self._fingerprints()
+
+    def _combination(self) -> Combination | None:
+        name = self.pipeline.control.judge.calibration
+        if name is None:
+            return None
+        found = load_combination(name, self.path.parent)
+        found.check(judge_identity(self.pipeline, self.prompts))
+        return found
 
     def _fingerprints(self) -> dict[str, str]:
         pipeline = self.pipeline
@@ -93,6 +104,8 @@ class Job:
             "sample": fingerprint(stage="sample", version=1, seed=pipeline.seed),
         }
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in STAGES})
+        if self.combination is not None:
+            found["calibration"] = self.combination.fingerprint
         return found
 
     @property
@@ -164,7 +177,7 @@ class Job:
                 accepted = await generate(store, tools, display, workers, self.frame)
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
-                    await control(store, tools, accepted, display, embeddings, workers, stopping)
+                    await control(store, tools, accepted, display, embeddings, workers, stopping, self.combination)
                     mine_negatives(store, tools, accepted)
             usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
         return accepted, usage
@@ -179,7 +192,9 @@ class Job:
     def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
         """Write the dataset of the rows that stand."""
         text = self.path.read_text(encoding="utf-8")
-        return write_dataset(out, assemble(store, self.pipeline, self.corpus, self.prompts, accepted, text, without))
+        return write_dataset(
+            out, assemble(store, self.pipeline, self.corpus, self.prompts, accepted, text, without, self.combination)
+        )
 
     def accepted(self, store: Store) -> Accepted:
         """The accepted queries as they stand on the disk, without asking anyone."""

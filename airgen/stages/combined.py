@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ import numpy as np
 
 from airgen.errors import SettingsError
 from airgen.keys import fingerprint
-from airgen.records import Prelabel, Recall
+from airgen.records import Judgment, Prelabel, Recall
 from airgen.registry import closest
+from airgen.stages.judge import level_of_probability
 
 __all__ = ["FEATURES", "Combination", "features", "load_combination", "shipped"]
 
@@ -66,6 +67,16 @@ class Combination:
             return None
         total = self.intercept + math.fsum(weight * values[name] for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))
+
+    def judged(self, found: Judgment, recall: Recall | None, prelabels: Sequence[Prelabel]) -> Judgment:
+        """The LLM's judgment with this judge's probability and level; as it is where there is nothing to weigh."""
+        if recall is None:
+            return found
+        probability = self.probability(found.id, recall, prelabels, found.probability)
+        if probability is None:
+            return found
+        level = level_of_probability(probability, self.threshold)
+        return replace(found, level=level, probability=round(probability, 6))
 
     def check(self, judge: Mapping[str, str]) -> None:
         """Raises SettingsError where another LLM, or another prompt, would be weighed than it was fitted with."""

@@ -1,0 +1,210 @@
+"""Pairs, agreement and calibration, against worked cases and libraries."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import UsageError
+from airgen.evaluation.assessment import Opinion, as_dict, assess, assessments_markdown
+from airgen.evaluation.calibration import (
+    auc,
+    best_threshold,
+    cross_decided,
+    expected_calibration_error,
+    interval,
+    kappa,
+    noise_floor,
+)
+from airgen.evaluation.logistic import fit, predict
+from airgen.evaluation.pairs import LabelledPair, halves, select_pairs
+
+
+def collection(queries: int = 6) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    """For each query a pool of 2 relevant, 1 judged and 5 unjudged passages."""
+    labels = {f"q{n}": {f"r{n}a": 2.0, f"r{n}b": 1.0, f"n{n}": 0.0, f"far{n}": 3.0} for n in range(queries)}
+    pools = {f"q{n}": [f"r{n}a", f"n{n}", f"r{n}b", *(f"u{n}{x}" for x in "abcde")] for n in range(queries)}
+    return labels, pools
+
+
+def test_half_of_the_pairs_are_relevant_and_every_query_gives_one_first() -> None:
+    labels, pools = collection()
+    pairs = select_pairs(labels, pools, 12)
+    assert Counter(pair.kind for pair in pairs) == {"relevant": 6, "judged": 3, "unjudged": 3}
+    assert len({pair.query for pair in pairs if pair.relevant}) == 6
+    assert all(pair.id in pools[pair.query] for pair in pairs)  # never one that retrieval does not bring up
+    # More of the same seed only adds pairs.
+    assert set(pairs) < set(select_pairs(labels, pools, 20))
+    assert select_pairs(labels, pools, 12, seed=1) != pairs
+
+
+def test_one_side_never_outweighs_the_other() -> None:
+    labels, pools = collection()
+    kinds = Counter(pair.kind for pair in select_pairs(labels, pools, 1000))
+    assert kinds == {"relevant": 12, "judged": 6, "unjudged": 6}
+    few = {query: ids[:3] for query, ids in pools.items()}  # no unjudged one: the judged fill up as far as they go
+    assert Counter(pair.kind for pair in select_pairs(labels, few, 1000)) == {"relevant": 6, "judged": 6}
+    assert select_pairs(labels, {"q0": ["u"]}, 10) == []
+
+
+def test_labels_may_be_cut_higher_or_left_out() -> None:
+    labels, pools = collection()
+    higher = select_pairs(labels, pools, 1000, relevant_from=2)
+    assert Counter(pair.kind for pair in higher) == {"relevant": 6, "judged": 3, "unjudged": 3}
+    assert {pair.label for pair in higher if pair.relevant} == {2.0}
+    without = select_pairs(labels, pools, 1000, ignore=[0.0])
+    assert Counter(pair.kind for pair in without) == {"relevant": 12, "unjudged": 12}
+
+
+def test_halves_keep_a_query_together() -> None:
+    names = ["a", "b", "a", "c", "d", "b", "e"]
+    found = halves(names)
+    assert found[0] == found[2] and found[1] == found[5]
+    sizes = Counter(dict(zip(names, found, strict=True)).values())
+    assert abs(sizes[0] - sizes[1]) <= 1
+    assert halves(["only", "only"]) == [0, 0]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=60))
+def test_auc_counts_couples(rows: list[tuple[int, bool]]) -> None:
+    scores, relevant = np.array([float(score) for score, _ in rows]), np.array([yes for _, yes in rows])
+    couples = [(a, b) for a, good in rows for b, bad in rows if good and not bad]
+    found = auc(scores, relevant)
+    if not couples:
+        assert math.isnan(found)
+    else:
+        assert found == pytest.approx(np.mean([(a > b) + 0.5 * (a == b) for a, b in couples]))
+
+
+def test_kappa_by_hand_and_by_a_library() -> None:
+    decided = np.array([True] * 20 + [True] * 5 + [False] * 10 + [False] * 15)
+    relevant = np.array([True] * 20 + [False] * 5 + [True] * 10 + [False] * 15)
+    assert kappa(decided, relevant) == pytest.approx(0.4)  # the textbook's table of 20, 5, 10, 15
+    metrics = pytest.importorskip("sklearn.metrics")
+    assert kappa(decided, relevant) == pytest.approx(metrics.cohen_kappa_score(decided, relevant))
+    assert kappa(np.ones(5, bool), np.ones(5, bool)) == 0.0
+
+
+def test_calibration_error_by_hand() -> None:
+    # Bin .1 to .2: states .15, half are relevant: .35 off, two pairs. Bin .9 to 1: states .95, all are: .05 off.
+    probabilities = np.array([0.15, 0.15, 0.95, 1.0])
+    relevant = np.array([True, False, True, True])
+    assert expected_calibration_error(probabilities, relevant) == pytest.approx((2 * 0.35 + 2 * 0.025) / 4)
+    assert expected_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0.0
+
+
+def test_the_floor_is_what_chance_alone_shows() -> None:
+    few, many = np.full(20, 0.5), np.full(20_000, 0.5)
+    # One bin of n fair coins: the mean distance of their share from .5 is about sqrt(1 / (2 pi n)).
+    assert noise_floor(few) == pytest.approx(math.sqrt(1 / (2 * math.pi * 20)), rel=0.1)
+    assert noise_floor(many, samples=50) < 0.005
+    assert noise_floor(few) == noise_floor(few)
+
+
+def test_thresholds_are_picked_on_one_half_and_used_on_the_other() -> None:
+    scores = np.array([0.1, 0.2, 0.3, 0.8, 0.9])
+    relevant = np.array([False, False, False, True, True])
+    assert best_threshold(scores, relevant) == pytest.approx(0.55)
+    # Two queries on different scales: each is cut where the other's labels say, so both are cut wrongly.
+    queries = ["a", "a", "b", "b"]
+    decided = cross_decided(np.array([1.0, 2.0, 11.0, 12.0]), np.array([False, True, False, True]), queries)
+    assert decided.tolist() == [False, False, True, True]
+    own = cross_decided(np.array([1.0, 2.0]), np.array([False, True]), ["a", "a"])
+    assert own.tolist() == [False, True]
+    with pytest.raises(UsageError, match="none"):
+        best_threshold(np.array([]), np.array([], bool))
+
+
+def test_intervals_resample_queries_and_not_pairs() -> None:
+    # Ten pairs of one query are one observation: the interval is as wide as two queries make it.
+    values = np.array([0.0] * 10 + [1.0] * 10)
+    found = interval(lambda at: float(values[at].mean()), ["a"] * 10 + ["b"] * 10)
+    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+    assert interval(lambda at: float(values[at].mean()), ["a"] * 10 + ["b"] * 10) == found
+    nothing = interval(lambda at: math.nan, ["a", "b"])
+    assert math.isnan(nothing.low)
+
+
+def test_logistic_regression_is_scikit_learns() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    random = np.random.default_rng(0)
+    features = random.standard_normal((300, 3))
+    relevant = random.random(300) < predict(np.array([1.0, -2.0, 0.0, 0.5]), features)
+    weights = random.uniform(0.5, 2.0, 300)
+    for ridge in (0.01, 1.0, 50.0):
+        theirs = linear.LogisticRegression(C=1 / ridge, tol=1e-12, max_iter=1000).fit(features, relevant, weights)
+        mine = fit(features, relevant, ridge=ridge, weights=weights)
+        assert mine == pytest.approx([*theirs.coef_[0], theirs.intercept_[0]], abs=1e-4)
+    separable = fit(np.array([[0.0], [1.0]]), np.array([False, True]))
+    assert np.isfinite(separable).all()  # the ridge bounds what separable labels would not
+    with pytest.raises(UsageError, match="only one kind"):
+        fit(features, np.ones(300, bool))
+
+
+def logit(probability: float) -> float:
+    return math.log(probability / (1 - probability))
+
+
+def pairs_of(kinds: str) -> list[LabelledPair]:
+    """One pair a letter: r, j or u; a query for every two."""
+    names = {"r": ("relevant", 2.0), "j": ("judged", 0.0), "u": ("unjudged", None)}
+    return [LabelledPair(f"q{at // 2}", f"d{at}", *names[letter]) for at, letter in enumerate(kinds)]  # type: ignore[arg-type]
+
+
+def test_an_assessment_by_hand() -> None:
+    pairs = pairs_of("rjrururj")
+    said = [0.9, 0.4, 0.8, 0.6, 0.7, 0.65, 0.3, 0.1]
+    opinions = [Opinion(p, int(p * 3.99), p) for p in said]
+    found = assess("toy", pairs, opinions, threshold=0.5)
+    assert found.counts == {"relevant": 4, "judged": 2, "unjudged": 2}
+    judged, unjudged = found.auc["judged"], found.auc["unjudged"]
+    assert judged is not None and judged.value == pytest.approx(7 / 8)  # .3 is below .4
+    assert unjudged is not None and unjudged.value == pytest.approx(6 / 8)  # .3 is below both
+    # Decided from .5: yes no yes yes yes yes no no; right are 5 of 8, by chance 8 * .5.
+    assert found.kappa.value == pytest.approx((5 / 8 - 1 / 2) / (1 / 2))
+    assert found.confusion == {
+        "0": {"level 0": 1, "level 1": 1},
+        "2": {"level 1": 1, "level 2": 1, "level 3": 2},
+        "unjudged": {"level 2": 2},
+    }
+    assert found.error == pytest.approx(
+        expected_calibration_error(np.array(said), np.array([p.relevant for p in pairs]))
+    )
+    text = assessments_markdown([found])
+    assert "| toy | 4 + 2 + 2 | 0.88 (" in text and "| level 0 | level 1 |" in text
+
+
+def test_refusals_are_counted_and_a_judge_that_only_refuses_has_no_figures() -> None:
+    pairs = pairs_of("rurururu")
+    some = assess("toy", pairs, [None, *[Opinion(float(p.relevant)) for p in pairs[1:]]])
+    assert some.refused == 1 and some.counts["relevant"] == 3
+    assert some.auc["judged"] is None and some.error is None
+    assert some.confusion["2"] == {"relevant": 3}
+    none = assess("toy", pairs, [None] * 8)
+    assert none.refused == 8 and as_dict(none)["kappa"]["value"] is None
+    assert "8 refused" in assessments_markdown([none])
+
+
+def test_platts_scaling_mends_a_judge_that_is_sure_of_too_much() -> None:
+    random = np.random.default_rng(1)
+    pairs = pairs_of("ru" * 300)
+    honest = [float(1 / (1 + np.exp(-(1.0 if p.relevant else -1.0) + random.standard_normal() * 1.4))) for p in pairs]
+    sure = [1 / (1 + math.exp(-6 * logit(p))) for p in honest]
+    found = assess("toy", pairs, [Opinion(logit(p), None, p) for p in sure])
+    assert found.error is not None and found.error > 0.12
+    assert found.error_scaled < 0.06
+
+
+@pytest.mark.parametrize("name", ["a|b", "<script>x</script>", "two\nlines"])
+def test_names_of_collections_cannot_break_the_report(name: str) -> None:
+    pairs = pairs_of("rururu")
+    text = assessments_markdown([assess(name, pairs, [Opinion(1.0 * p.relevant) for p in pairs])])
+    assert "<script>" not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in rows[:3]}) == 1
