@@ -209,7 +209,8 @@ def _without_title(unit: Unit) -> str:
     text = unit.text.strip()
     for heading in (unit.title.strip(), leaf_of(unit.title).strip()):
         start, rest = text[: len(heading)], text[len(heading) :]
-        if heading and start.casefold() == heading.casefold() and rest[:1] in ("", "\n", ".", ":"):
+        ended = rest[:1] in ("", "\n", ".", ":") or (heading[-1:] in (".", "?", "!") and rest[:1] == " ")
+        if heading and start.casefold() == heading.casefold() and ended:
             return rest.lstrip(" \n.:=-#*_~")
     return text
 

@@ -53,6 +53,11 @@ def test_each_kind_of_pair() -> None:
     assert counts["title", "no title"] == 1 and counts["passage", "passages"] == 5
 
 
+def test_a_title_that_ends_like_a_sentence_is_no_part_of_the_text() -> None:
+    (pair,), _ = mined(Unit("a", f"whales of the sea . {LONG}", "Whales of the sea ."), kinds=["title"])
+    assert (pair.query, pair.passage) == ("Whales of the sea .", LONG)
+
+
 def test_what_is_no_pair_is_counted() -> None:
     units = [
         Unit("a", "too short", "Title"),
