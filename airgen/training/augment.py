@@ -122,6 +122,8 @@ class AugmentTask(Task):
         start = Start(recipe.start, recipe.start_scale, recipe.start_cosine)
         special = (loaded.tokenizer.cls_token_id, loaded.tokenizer.sep_token_id)
         self.augment.start(start, special, self.queries)
+        if not recipe.train_encoder:
+            self.augment.remember([query.ids for query in (*self.queries, *self.dev)])
         if (Path(base) / SETTINGS).is_file():
             self.augment.take(Path(base))
         self.model = self.augment.module

@@ -9,8 +9,9 @@ the saved folder by numpy.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -104,13 +105,19 @@ class AugmentModel:
         mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self.device)
         if self.train_encoder:
             return self._encode(ids, mask), mask
-        fresh = [row for row in dict.fromkeys(map(tuple, ids)) if row not in self._kept]
-        if fresh:
-            self.module["encoder"].eval()  # a fixed encoder has no dropout, so that its states can be kept
-            with torch.no_grad():
-                for row in fresh:
-                    self._kept[row] = self._encode([row], torch.ones((1, len(row)), device=self.device))[0]
+        self.remember(ids)
         return torch.nn.utils.rnn.pad_sequence([self._kept[tuple(row)] for row in ids], batch_first=True), mask
+
+    def remember(self, ids: Sequence[Sequence[int]]) -> None:
+        """Encode what a fixed encoder has not seen; its states never change, as it has no dropout."""
+        torch = self.torch
+        fresh = sorted({row for row in map(tuple, ids) if row not in self._kept}, key=lambda row: (len(row), row))
+        self.module["encoder"].eval()
+        with torch.no_grad():
+            for _, group in itertools.groupby(fresh, len):  # of one length: nothing is padded
+                for rows in _batched(list(group), _BATCH):
+                    full = torch.ones((len(rows), len(rows[0])), dtype=torch.int64, device=self.device)
+                    self._kept.update(zip(rows, self._encode(rows, full), strict=True))
 
     def _encode(self, ids: Sequence[Sequence[int]], mask: Any) -> Any:
         rows = [[*row, *[0] * (mask.shape[1] - len(row))] for row in ids]
@@ -216,6 +223,10 @@ class AugmentModel:
 
     def _array(self, tensor: Any) -> NDArray[np.float32]:
         return np.asarray(tensor.detach().cpu().numpy(), np.float32)
+
+
+def _batched(rows: list[tuple[int, ...]], size: int) -> Iterator[list[tuple[int, ...]]]:
+    return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
 _DISTIL = (  # DistilBERT's names -> BERT's
