@@ -112,6 +112,7 @@ def test_a_fingerprint_changes_with_what_is_included(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("no front matter", "no front matter"),
+        ("---\nversion: 1\ninputs: []\noutput: text\nconstrain: query\n---\n=== user ===\n", "constrain: query"),
         ("---\nversion: 1\n---\n=== user ===\nhi", "must have version, inputs, output"),
         ("---\nversion: 1\ninputs: []\noutput: text\n---\nhi", "must begin with a line"),
         ("---\nversion: 1\ninputs: []\noutput: text\n---\n=== user ===\n{{ x }}", "uses x without naming it"),
@@ -124,6 +125,27 @@ def test_malformed_templates(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "bad.j2").write_text(text, encoding="utf-8")
     with pytest.raises(PromptError, match=words):
         PromptSet([tmp_path]).get("bad")
+
+
+SMALL = ["small/character", "small/scenario", "small/query", "small/judge_yes_no"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_prompts_of_small_models_share_the_document_too(name: str) -> None:
+    def begun(prompt: str) -> list[str]:
+        system, user = PromptSet().get(prompt).render(**VALUES)
+        return [system.content, user.content.partition("</document>")[0]]
+
+    assert begun(name) == begun("small/character")
+
+
+def test_a_pattern_constrains_the_named_property_only() -> None:
+    prompt = PromptSet().get("small/query")
+    assert prompt.schema is not None and prompt.schema["properties"]["query"]["maxLength"] == 240
+    constrained = prompt.constrained("^a b$")
+    assert constrained == {**prompt.schema, "properties": {"query": {"type": "string", "pattern": "^a b$"}}}
+    assert prompt.constrained(None) == prompt.schema
+    assert PromptSet().get("query").constrained("^a b$") == PromptSet().get("query").schema  # large models are not held
 
 
 def test_an_unknown_prompt_gets_the_closest_name() -> None:
