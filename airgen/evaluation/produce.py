@@ -86,7 +86,13 @@ def produce(system: SystemSettings, context: Context) -> Made:
     if system.kind == "fuse":
         joined = FuseSystem.model_validate(system.settings)
         return _searched(_fuse(joined, context), context, after=joined.systems)
-    return _searched(load_retriever({"kind": system.kind, **system.settings}), context)
+    return _searched(load_retriever({"kind": system.kind, **_found(system.settings, context)}), context)
+
+
+def _found(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Settings whose `path`, the folder of a trained model, starts at the systems file as a run's does."""
+    path = settings.get("path")
+    return {**settings, "path": str(context.folder / path)} if isinstance(path, str) else dict(settings)
 
 
 class _Lookup:

@@ -208,7 +208,7 @@ class Augmented(LexicalRetriever):
         return {
             **super().describe(),
             "family": "augment",
-            "model": str(self.model.folder),
+            "model": self.model.folder.resolve().name,
             "sha256": weights_hash(str(self.model.folder)),
             **settings,
             "max_added": self.max_added,

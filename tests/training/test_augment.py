@@ -181,9 +181,11 @@ def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert
     assert trained.history[0]["nDCG@10"] < 0.2
     assert trained.figures["nDCG@10"] > 0.5
     (tmp_path / "systems.yaml").write_text(
-        f"systems:\n  - {{name: bm25, kind: bm25}}\n  - {{name: learned, kind: augment, path: '{tmp_path}/m'}}\n"
+        "systems:\n  - {name: bm25, kind: bm25}\n  - {name: learned, kind: augment, path: m}\n"
     )
-    words, learned = evaluate(path, load_systems(tmp_path / "systems.yaml"), tmp_path / "results", "test")
+    words, learned = evaluate(
+        path, load_systems(tmp_path / "systems.yaml"), tmp_path / "results", "test", folder=tmp_path
+    )
     assert words.score < 0.05
     assert learned.score > 0.5
     assert learned.description["family"] == "augment"
