@@ -9,6 +9,7 @@ from typing import Any
 from airgen.errors import StoreError
 from airgen.runner.job import Job
 from airgen.runner.progress import read_status
+from airgen.runner.savings import savings
 from airgen.store import Store
 
 __all__ = ["read_report", "render_report"]
@@ -40,6 +41,8 @@ def read_report(job: Job) -> dict[str, Any]:
             report["calls"] = [dict(zip(_COLUMNS, row, strict=True)) for row in store.query(_CALLS)]
             report["failures"] = [list(row) for row in store.query(_FAILURES)]
             report["skips"] = [list(row) for row in store.query(_SKIPS)]
+            saved = savings(store, job.accepted(store))
+            report["saved"] = saved.as_dict() if saved else None
     except StoreError:
         if not running:
             raise
@@ -58,6 +61,7 @@ def render_report(report: dict[str, Any]) -> str:
             left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
         lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{left}  {stage.get('note', '')}".rstrip())
     lines += [_call_line(row) for row in report.get("calls", ())]
+    lines += [_saved_line(report["saved"])] if report.get("saved") else []
     lines += [f"  failed {stage}: {count} x {error}" for stage, error, count in report.get("failures", ())]
     lines += [f"  skipped {stage}: {count} x {reason}" for stage, reason, count in report.get("skips", ())]
     return "\n".join(lines)
@@ -68,6 +72,16 @@ def _call_line(row: dict[str, Any]) -> str:
     return (
         f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
         f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
+    )
+
+
+def _saved_line(saved: dict[str, Any]) -> str:
+    total = sum(saved["dropped"].values())
+    where = ", ".join(f"{count} {name}" for name, count in saved["dropped"].items() if count)
+    return (
+        f"  saved: {total} queries dropped before their negatives{f' ({where})' if where else ''}, by the mean of the "
+        f"others {saved['calls']:,.0f} calls, {saved['prompt_tokens']:,.0f} tokens in, "
+        f"{saved['completion_tokens']:,.0f} out, ${saved['usd']:.4f}"
     )
 
 

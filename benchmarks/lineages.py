@@ -1,0 +1,92 @@
+"""What the job's own book-keeping costs for many queries: rows back to lineages, near duplicates, the funnel.
+
+python benchmarks/lineages.py --queries 10000
+
+`generate` reads all lineages anew after each wave of samples, of which a job has a handful; the figures say that
+this is seconds where the calls of a wave are minutes to hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from airgen.keys import rng, row_key
+from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
+from airgen.runner.funnel import funnel
+from airgen.runner.generate import draw_samples, select
+from airgen.runner.lineages import load_lineages
+from airgen.store import Store
+
+STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")
+WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "r", "st", "l", "m", "ck")]
+
+
+def text(count: int, *key: object) -> str:
+    """So many words, drawn by the key."""
+    return " ".join(rng(*key).choices(WORDS, k=count))
+
+
+def fill(store: Store, queries: int, passages: int) -> None:
+    """A corpus of `passages`, and all rows of the first `queries` samples."""
+    store.register({"corpus": "c", **{stage: stage for stage in STAGES}})
+    corpus = [Passage(f"p{n}", f"id{n}", n, text(120, "p", n), f"Title {n}", start=0) for n in range(passages)]
+    store.put_members("c", corpus, 0)
+    rows: list[Any] = []
+    for sample in draw_samples(store, "sample", queries, 1):
+        rows.append(sample)
+
+        def key(stage: str, parent: str, ordinal: int = 0) -> tuple[str, str, str, int]:
+            return row_key(stage, parent, stage, ordinal), parent, stage, ordinal
+
+        rows.append(character := Character(*key("character", sample.key), "a reader", ["a reader", "b", "c"]))
+        rows.append(scenario := Scenario(*key("scenario", character.key), text(12, sample.key, "s"), ["x", "y", "z"]))
+        rows.append(
+            query := Query(*key("query", scenario.key), text(9, sample.key, "q"), "lt10", "question", "overall")
+        )
+        rounds = [Rewrite(*key("rewrite", query.key, turn), text(9, sample.key, turn), "casual") for turn in (1, 2)]
+        final = rounds[-1].key
+        judged = Judgment(row_key("judgment", final, "judgment"), final, "judgment", 0, f"id{sample.parent[1:]}", 3)
+        negatives = [
+            HardNegative(*key("hard_negative", final, place), f"neg-{final[:8]}{place}", text(100, final, place))
+            for place in range(1, 6)
+        ]
+        rows += [*rounds, judged, *negatives]
+        if len(rows) > 20_000:
+            store.put(rows)
+            rows = []
+    store.put(rows)
+
+
+def timed(name: str, work: Callable[[], Any]) -> Any:
+    """Print how long a piece of work takes."""
+    began = time.perf_counter()
+    found = work()
+    print(f"{name:<40} {time.perf_counter() - began:8.2f} s", flush=True)
+    return found
+
+
+def main() -> None:
+    """Fill a database and time what a wave costs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=10_000)
+    parser.add_argument("--passages", type=int, default=50_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "work.duckdb") as store:
+        fill(store, arguments.queries, arguments.passages)
+        samples: list[Sample] = timed(
+            "draw the permutation's prefix", lambda: draw_samples(store, "sample", arguments.queries, 1)
+        )
+        lineages = timed("rows to lineages (after each wave)", lambda: load_lineages(store, samples))
+        assert sum(len(one.hard_negatives) for one in lineages) == 5 * arguments.queries
+        accepted = timed("select, near duplicates among them", lambda: select(lineages, arguments.queries, 2, "en"))
+        timed("the funnel", lambda: funnel(store, accepted, []))
+        print(f"{len(accepted.lineages):,} accepted, {len(accepted.rejected):,} near duplicates")
+
+
+if __name__ == "__main__":
+    main()
