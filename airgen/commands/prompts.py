@@ -79,23 +79,52 @@ def render(
 @app.command("try")
 def try_prompts(
     pipeline: Pipeline,
-    names: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="One prompt, or two to compare.")],
-    documents: Annotated[int, typer.Option("-n", help="How many documents.")] = 3,
+    names: Annotated[
+        list[str], typer.Argument(metavar="PROMPT...", help="Names of prompts, or paths of .j2 files; two to compare.")
+    ],
+    documents: Annotated[int, typer.Option("-n", min=1, help="How many documents.")] = 3,
+    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Send prompts for real documents and show the parsed answers side by side. Answers are kept and not paid twice.
+    """Send prompts for real documents, once each, and show the parsed answers side by side with what a job's checks
+    say of them. Answers are kept and not paid twice.
 
-    Example: airgen prompts try pipelines/quickstart.yaml small/query query -n 5
+    Example: airgen prompts try pipelines/quickstart.yaml query my/query.j2 -n 5
     """
     import json
+    from dataclasses import asdict
 
+    from airgen.evaluation.terminal import columns
     from airgen.runner.trial import try_on_documents
 
-    rows: list[dict[str, Any]] = try_on_documents(pipeline, names, documents)
+    trial = try_on_documents(pipeline, names, documents, runs)
+    totals = trial.totals()
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
+        rows: list[dict[str, Any]] = [
+            {**row, "tried": {name: asdict(one) for name, one in row["tried"].items()}} for row in trial.rows
+        ]
+        typer.echo(json.dumps({"documents": rows, "totals": totals}, ensure_ascii=False, indent=1))
         return
-    for row in rows:
-        typer.echo(f"{row['document']}  {row['title']}")
-        for name, answer in row["answers"].items():
-            typer.echo(f"  {name:<24} {answer}")
+    width = max(map(len, names))
+    for row in trial.rows:
+        typer.echo(_plain(f"{row['document']}  {row['title']}"))
+        for name, one in row["tried"].items():
+            typer.echo(_plain(f"  {name:<{width}}  {one.answer}" + (f"  ({one.problem})" if one.problem else "")))
+    table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
+    for name, total in totals.items():
+        share = total["borrowed"]
+        table.append(
+            [
+                name,
+                f"{total['usable']} of {total['documents']}",
+                f"{total['prompt_tokens']:,.0f}",
+                f"{total['completion_tokens']:,.0f}",
+                "" if share is None else f"{share:.0%}",
+            ]
+        )
+    typer.echo(columns(table))
+
+
+def _plain(text: str) -> str:
+    """One line without control characters, whatever a document or a model wrote."""
+    return "".join(char if char.isprintable() else " " for char in text)

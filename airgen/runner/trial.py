@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import UsageError
-from airgen.llms.base import Request
+from airgen.llms.base import Llm, Request
 from airgen.llms.structured import parse_answer
-from airgen.prompts import PromptSet
+from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage
-from airgen.runner.engines import make_engine
+from airgen.retrievers.analysis.borrowed import borrowed
+from airgen.runner.engines import make_engine, workers_of
+from airgen.runner.generate import drive
 from airgen.runner.job import Job
-from airgen.stages.attributes import INFORMATION_TEXT, LENGTH_TEXT, STYLE_TEXT, TYPE_TEXT, draw, query_attributes
+from airgen.stages import checks
+from airgen.stages.attributes import (
+    INFORMATION_TEXT,
+    LENGTH_TEXT,
+    STYLE_TEXT,
+    TYPE_TEXT,
+    draw,
+    form_pattern,
+    query_attributes,
+    wrong_type,
+)
 from airgen.store import Store
 from airgen.text import LANGUAGES
 
-__all__ = ["trial_inputs", "trial_values", "try_on_documents"]
+__all__ = ["Trial", "Tried", "trial_inputs", "trial_values", "try_on_documents"]
 
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
@@ -56,33 +69,118 @@ def trial_values(job: Job, passage: Passage) -> dict[str, Any]:
     }
 
 
-def try_on_documents(pipeline: Path, names: list[str], count: int) -> list[dict[str, Any]]:
-    """Send each prompt for the first `count` documents; answers are kept in `runs/NAME/trials.duckdb`."""
-    job = Job(pipeline)
-    prompts = [job.prompts.get(name) for name in names]
-    passages = list(islice(_passages(job), count))
+@dataclass(frozen=True)
+class Tried:
+    """One prompt's answer for one document; `problem` is what is wrong with it, or nothing.
 
-    async def main() -> list[dict[str, Any]]:
+    `borrowed` is the share of a query's stems that its document holds, None for other answers.
+    """
+
+    answer: str
+    problem: str
+    prompt_tokens: int
+    completion_tokens: int
+    borrowed: float | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`rows`: {document, title, tried: {prompt: Tried}} in the corpus's order."""
+
+    rows: list[dict[str, Any]]
+
+    def totals(self) -> dict[str, dict[str, float | None]]:
+        """By prompt: documents, usable answers, tokens a document, mean share of borrowed words."""
+        found: dict[str, dict[str, float | None]] = {}
+        for name in self.rows[0]["tried"] if self.rows else ():
+            every: list[Tried] = [row["tried"][name] for row in self.rows]
+            shares = [one.borrowed for one in every if one.borrowed is not None]
+            found[name] = {
+                "documents": len(every),
+                "usable": sum(not one.problem for one in every),
+                "prompt_tokens": sum(one.prompt_tokens for one in every) / len(every),
+                "completion_tokens": sum(one.completion_tokens for one in every) / len(every),
+                "borrowed": sum(shares) / len(shares) if shares else None,
+            }
+        return found
+
+
+def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = Path("runs")) -> Trial:
+    """Send each prompt for the first `count` documents; answers are kept in `runs/NAME/trials.duckdb`.
+
+    A name is a prompt's, or the path of a `.j2` file, so that an edited version stands beside the one it came from.
+    Each is asked once, without the second chances of a job. Raises PromptError for a prompt that there is not.
+    """
+    job = Job(pipeline, runs)
+    prompts = {name: _prompt(job, name) for name in names}
+    passages = list(islice(_passages(job), count))
+    rows: list[dict[str, Any]] = [{"document": one.id, "title": one.title, "tried": {}} for one in passages]
+
+    async def main() -> None:
         with Store.open(job.directory / "trials.duckdb") as store:
             async with make_engine(job.pipeline, store, budget_usd=None, retry_failed=True) as engine:
-                llm = job.pipeline.llm
-                params = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
-                rows = []
-                for passage in passages:
-                    answers = {}
-                    for prompt in prompts:
-                        messages = prompt.render(**trial_values(job, passage))
-                        request = Request(llm.model, messages, params, prompt.schema, 0, llm.endpoint, "trial")
-                        answer = await engine.ask(request)
-                        try:
-                            value = parse_answer(answer, prompt.schema) if prompt.schema else answer.text
-                            answers[prompt.name] = json.dumps(value, ensure_ascii=False)
-                        except ValueError as error:
-                            answers[prompt.name] = f"({error}) {answer.text}"
-                    rows.append({"document": passage.id, "title": passage.title, "answers": answers})
-                return rows
 
-    return asyncio.run(main())
+                async def one(item: tuple[int, str]) -> None:
+                    place, name = item
+                    rows[place]["tried"][name] = await _try(engine, job, prompts[name], passages[place])
+
+                items = [(place, name) for place in range(len(passages)) for name in names]
+                await drive(items, one, workers_of(job.pipeline.llm))
+
+    asyncio.run(main())
+    for row in rows:  # answers come in any order
+        row["tried"] = {name: row["tried"][name] for name in prompts}
+    return Trial(rows)
+
+
+def _prompt(job: Job, name: str) -> Prompt:
+    if not name.endswith(".j2"):
+        return job.prompts.get(name)
+    path = Path(name)
+    return PromptSet([path.parent, *job.prompts.folders]).get(path.stem)
+
+
+async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Tried:
+    llm, language = job.pipeline.llm, job.pipeline.language
+    values = trial_values(job, passage)
+    stage = _stage(prompt.name)
+    query = stage in ("query", "rewrite")
+    pattern = form_pattern(values["length_class"], values["type_class"], language) if query else None
+    schema = prompt.constrained(pattern)
+    params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
+    if llm.top_p is not None:
+        params["top_p"] = llm.top_p
+    answer = await engine.ask(Request(llm.model, prompt.render(**values), params, schema, 0, llm.endpoint, stage))
+    text, problem, share = answer.text, answer.error, None
+    if schema and not problem:
+        try:
+            value = parse_answer(answer, schema)
+            text = json.dumps(value, ensure_ascii=False)
+            if query:
+                problem = _query_problem(job, value["query"], values) or ""
+                share, _ = borrowed(value["query"], values["document"], language)
+        except ValueError as error:
+            problem = str(error)
+    return Tried(text, problem, answer.prompt_tokens, answer.completion_tokens, share)
+
+
+def _stage(name: str) -> str:
+    """The stage whose prompt this is, for the accounts: `small/query_from_need` is query's."""
+    base = name.rpartition("/")[2]
+    known = ("character", "scenario", "query", "rewrite", "hard_negative")
+    return next((stage for stage in known if base.startswith(stage)), "judgment" if "judge" in base else "trial")
+
+
+def _query_problem(job: Job, text: str, values: dict[str, Any]) -> str | None:
+    """What a job's checks would say of a query."""
+    language, most = job.pipeline.language, job.pipeline.generation.max_copied_words
+    return checks.first_problem(
+        checks.wrong_language(text, language),
+        checks.self_reference(text),
+        checks.wrong_length(text, values["length_class"], language),
+        wrong_type(text, values["type_class"]),
+        checks.copied(text, values["document"], language, most),
+    )
 
 
 def _passages(job: Job) -> Any:
