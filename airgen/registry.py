@@ -55,7 +55,9 @@ REGISTRY: dict[str, dict[str, str]] = {
     "retriever": {
         "augment": "airgen.retrievers.augment:Augmented",
         "bm25": "airgen.retrievers.bm25:BM25",
+        "deepct": "airgen.retrievers.deepct:DeepCT",
         "dense": "airgen.retrievers.dense:Dense",
+        "expanded": "airgen.retrievers.expanded:Expanded",
         "fuse": "airgen.retrievers.fuse:Fused",
         "late": "airgen.retrievers.late:LateInteraction",
         "lsa": "airgen.retrievers.lsa:LSA",
@@ -63,6 +65,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "rerank": "airgen.retrievers.reranked:RerankedRetriever",
         "rm3": "airgen.retrievers.rm3:RM3",
         "sparse": "airgen.retrievers.sparse:Sparse",
+        "sparta": "airgen.retrievers.sparta:Sparta",
     },
 }
 

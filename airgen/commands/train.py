@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from airgen.commands import train_explain, train_pairs
+from airgen.commands import train_expand, train_explain, train_pairs
 from airgen.training import KINDS
 
 __all__ = ["app"]
 
-_OTHERS: tuple[Any, ...] = (train_explain, train_pairs)
+_OTHERS: tuple[Any, ...] = (train_explain, train_pairs, train_expand)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train retrievers on a dataset, and look into them.")
 

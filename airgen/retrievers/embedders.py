@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,16 +43,17 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
 class SentenceTransformersEmbedder:
     """A model of sentence-transformers.
 
-    `query_prefix` and `passage_prefix` stand before every text (an instruction is a prefix). `pooling` replaces the
-    model's own: mean, cls, max, lasttoken, ... `max_length` counts tokens and is cut to what the model can take.
+    `query_prefix` and `passage_prefix` stand before every text (an instruction is a prefix); where they are not given,
+    those that a local folder names as its prompts. `pooling` replaces the model's own: mean, cls, max, lasttoken, ...
+    `max_length` counts tokens and is cut to what the model can take.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        query_prefix: str = "",
-        passage_prefix: str = "",
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
         pooling: str | None = None,
         max_length: int = 512,
         batch_size: int = 32,
@@ -60,7 +63,11 @@ class SentenceTransformersEmbedder:
         if pooling is not None and pooling not in _POOLINGS:
             raise UsageError(f"pooling {pooling!r}: {', '.join(_POOLINGS)} are known")
         self.name = model
-        self._prefix = {"query": query_prefix, "passage": passage_prefix}
+        own = _prompts(model)
+        self._prefix = {
+            "query": own.get("query", "") if query_prefix is None else query_prefix,
+            "passage": own.get("document", own.get("passage", "")) if passage_prefix is None else passage_prefix,
+        }
         self._pooling, self._max_length, self._batch = pooling, max_length, batch_size
         self._device, self._revision = device, revision
 
@@ -121,6 +128,16 @@ class SentenceTransformersEmbedder:
             "pooling": self._pooling,
             "max_length": self._max_length,
         }
+
+
+def _prompts(model: str) -> dict[str, str]:
+    """The prompts of a model in a local folder, as sentence-transformers keeps them."""
+    try:
+        config = json.loads((Path(model) / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # another kind of model, or no folder: loading it will say what is wrong
+        return {}
+    prompts = config.get("prompts") if isinstance(config, dict) else None
+    return {key: value for key, value in (prompts or {}).items() if isinstance(value, str)}
 
 
 class FlagEmbedder:

@@ -27,6 +27,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "airgen.training.encoder:train"),
     "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "airgen.training.cross_encoder:train"),
     "splade": ("A SPLADE: sparse weights over the vocabulary.", "airgen.training.splade:train"),
+    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "airgen.training.deepct:train"),
+    "sparta": ("SPARTA: impacts of the whole vocabulary.", "airgen.training.sparta:train"),
     "colbert": ("Late interaction: a vector for each token.", "airgen.training.late:train"),
 }
 

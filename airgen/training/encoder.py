@@ -188,14 +188,8 @@ class EncoderTask(LibraryTask):
         self.save_library(self.encoder, folder)
 
     def system(self) -> Mapping[str, Any]:
-        """`kind: dense`, with the prefixes."""
-        embedder = {
-            "kind": "sentence-transformers",
-            "query_prefix": self.recipe.query_prefix,
-            "passage_prefix": self.recipe.passage_prefix,
-            "max_length": self.recipe.max_length,
-        }
-        return {"kind": "dense", "embedder": embedder}
+        """`kind: dense`: the prefixes are the folder's prompts."""
+        return {"kind": "dense"}
 
 
 class _InTraining(SentenceTransformersEmbedder):

@@ -12,9 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from airgen.errors import ModelError, SettingsError, TrainingError, UsageError  # noqa: E402
+from airgen.retrievers import load_embedder  # noqa: E402
 from airgen.training.data import load_training_set, with_negatives  # noqa: E402
 from airgen.training.encoder import EncoderRecipe, EncoderTask, train  # noqa: E402
 from airgen.training.gradient_cache import cached_backward  # noqa: E402
+from airgen.training.library import Batch  # noqa: E402
 from airgen.training.losses import distillation, false_negatives, info_nce  # noqa: E402
 from airgen.training.negatives import Queue, follow, momentum_copy  # noqa: E402
 from airgen.training.pretrain import PretrainRecipe  # noqa: E402
@@ -118,7 +120,7 @@ def test_the_librarys_loss_agrees(dataset: Path, bert: Path) -> None:
     for number, example in enumerate(made.data.examples):
         if all(example.positives != made.data.examples[other].positives for other in chosen):
             chosen.append(number)
-    batch = type(made.batches(0)[0])(0, tuple(chosen[:6]))
+    batch = Batch(0, 0, tuple(chosen[:6]))
     drawn = made.drawn(batch, 0)
     columns = [[f"query: {text}" for text in drawn.queries],
                [f"passage: {made.data.corpus.full_text(place)}" for place in drawn.places[:, 0]]]  # fmt: skip
@@ -202,6 +204,11 @@ def test_an_encoder_learns_and_loads_in_the_library(
     assert model.prompts == {"query": "query: ", "document": "passage: "} and model.max_seq_length == 16
     vectors = model.encode_query(["amber bridge"])
     assert np.linalg.norm(vectors) == pytest.approx(1, abs=1e-5)
+    # As a system it takes the prefixes that it was trained with, and finds what the library finds.
+    system = load_embedder(str(out))
+    assert system.describe()["query_prefix"] == "query: " and system.describe()["passage_prefix"] == "passage: "
+    assert np.allclose(system.encode(["amber bridge"], "query"), vectors, atol=1e-5)
+    assert np.allclose(system.encode(["amber"], "passage"), model.encode_document(["amber"]), atol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_weights_and_resume_too(

@@ -1,0 +1,208 @@
+"""BEIR's sparse family: document expansion, DeepCT and SPARTA, each against its definition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from airgen.cli import main  # noqa: E402
+from airgen.dataset.beir import BeirPassage  # noqa: E402
+from airgen.errors import DatasetError, ModelError, UsageError  # noqa: E402
+from airgen.retrievers import load_retriever  # noqa: E402
+from airgen.retrievers.base import Corpus  # noqa: E402
+from airgen.retrievers.bm25 import BM25  # noqa: E402
+from airgen.retrievers.deepct import DeepCT, TermWeigher  # noqa: E402
+from airgen.retrievers.expanded import Expanded  # noqa: E402
+from airgen.retrievers.sparta import Sparta, SpartaEncoder  # noqa: E402
+from airgen.training import trainer  # noqa: E402
+from airgen.training.expansion import Seq2Seq, expand, queries_of  # noqa: E402
+from airgen.training.recipe import Request  # noqa: E402
+from airgen.training.sparta import impacts  # noqa: E402
+
+QUICK = ("batch_size=8", "max_length=24", "learning_rate=5e-3", "epochs=3", "dev_passages=20")
+
+
+def train(kind: str, dataset: Path, base: Path, out: Path, *changes: str) -> Any:
+    return trainer(kind)(Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu"))
+
+
+def corpus_of(dataset: Path) -> Corpus:
+    rows = [json.loads(line) for line in (dataset / "corpus.jsonl").read_text().splitlines()]
+    return Corpus([row["_id"] for row in rows], [row["text"] for row in rows])
+
+
+class Letters:
+    """Words of a passage, twice, as its queries."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def queries(self, text: str, count: int, seed: int) -> list[str]:
+        self.asked.append(text)
+        return [f"{text} {seed % 7}"] * count
+
+
+PASSAGES = [BeirPassage("a", "cats purr"), BeirPassage("b", "dogs bark", "Pets"), BeirPassage("c", "cows \u2028 moo")]
+
+
+def test_an_expanded_passage_is_found_by_its_queries(tmp_path: Path) -> None:
+    corpus = Corpus(["a", "b"], ["cats purr", "dogs bark"])
+    system = Expanded({"a": ["feline sound", "a third"], "z": ["elsewhere"]}, queries=1)
+    system.index(corpus)
+    assert system.search(["feline"], 2).positions[0].tolist() == [0, -1] and system.expanded == 1
+    assert system.search(["third"], 2).positions[0].tolist() == [-1, -1]
+    plain = BM25()
+    plain.index(Corpus(["a", "b"], ["cats purr feline sound", "dogs bark"]))
+    assert np.array_equal(plain.search(["cats sound"], 2).scores, system.search(["cats sound"], 2).scores)
+    other = Expanded({"a": ["feline sounds"]}, queries=1)
+    assert other.describe()["expansions"] != system.describe()["expansions"]
+    with pytest.raises(UsageError, match="none of the 1 expanded passages"):
+        Expanded({"z": ["x"]}).index(corpus)
+
+
+def test_expansions_go_on_where_they_stopped(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    assert expand(PASSAGES, Letters(), whole, count=2) == 3
+    lines = whole.read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl.part").write_bytes(lines[0] + lines[1][:-9])  # killed within the second row
+    model = Letters()
+    assert expand(PASSAGES, model, cut, count=2) == 2 and model.asked == ["Pets dogs bark", "cows \u2028 moo"]
+    assert cut.read_bytes() == whole.read_bytes() and not (tmp_path / "cut.jsonl.part").exists()
+    # Order does not matter to what a passage gets.
+    expand(PASSAGES[::-1], Letters(), tmp_path / "back.jsonl", count=2)
+    assert sorted((tmp_path / "back.jsonl").read_bytes().splitlines(keepends=True)) == sorted(lines)
+
+
+def test_files_of_expansions_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    for text, reason in (('{"_id": "a"}\n', "x.jsonl:1"), ("no json\n", "not JSON lines")):
+        path.write_text(text)
+        with pytest.raises(DatasetError, match=reason):
+            Expanded(path)
+    with pytest.raises(DatasetError, match="airgen train expand"):
+        Expanded(tmp_path / "missing.jsonl")
+
+
+def test_a_sequence_to_sequence_model_gives_queries(new_bert: Callable[..., Path], tmp_path: Path) -> None:
+    folder = new_bert()
+    vocabulary = transformers.AutoTokenizer.from_pretrained(folder)
+    config = transformers.T5Config(
+        vocab_size=len(vocabulary), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, pad_token_id=0,
+        eos_token_id=3, decoder_start_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    place = tmp_path / "t5"
+    transformers.T5ForConditionalGeneration(config).save_pretrained(place)
+    vocabulary.save_pretrained(place)
+    model = Seq2Seq(str(place), max_new_tokens=6)
+    first = model.queries("amber bridge", 5, 1)
+    torch.manual_seed(99)  # what was drawn before does not matter
+    assert model.queries("amber bridge", 5, 1) == first and 1 <= len(first) <= 5
+    assert model.queries("amber bridge", 5, 2) != first
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        Seq2Seq(str(tmp_path / "nothing")).queries("a", 1, 1)
+
+
+def test_generated_queries_expand_their_passages(dataset: Path, tmp_path: Path) -> None:
+    assert queries_of({"q1": {"a": 1, "b": 0}, "q2": {"a": 2}}, {"q1": "one", "q2": "two"}) == {"a": ["one", "two"]}
+    for split, code in (("train", 0), ("test", 2)):
+        with pytest.raises(SystemExit) as done:
+            main(["train", "expand", str(dataset), "--from", split, "--out", str(tmp_path / "q.jsonl"), "--json"])
+        assert done.value.code == code
+    assert len((tmp_path / "q.jsonl").read_text().splitlines()) > 5
+
+
+class Weights(TermWeigher):
+    def weights(self, texts: Any) -> list[dict[str, float]]:
+        return [{word: 0.02 * len(word) for word in text.split()} for text in texts]
+
+
+def test_deepct_repeats_words_by_their_weight() -> None:
+    system = DeepCT(Weights("made"), scale=100)
+    assert system.pseudo_document({"cat": 0.024, "dog": 0.026, "the": 0.004, "no": -0.5}) == "cat cat dog dog dog "
+    system.index(Corpus(["a", "b"], ["whale cat", "dog whale whale"]))
+    plain = BM25()
+    plain.index(Corpus(["a", "b"], ["whale " * 10 + "cat " * 6, "dog " * 6 + "whale " * 10]))
+    queries = ["whale", "cat dog"]
+    assert np.array_equal(system.search(queries, 2).scores, plain.search(queries, 2).scores)
+
+
+def test_deepct_learns_which_words_queries_name(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
+    data = new_dataset(splits={"train": 60, "dev": 8})
+    # Only one word of six is ever asked for: amber.
+    rows = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
+    rows = [{**row, "text": f"amber {row['text'].replace('amber', 'copper')}"} for row in rows]
+    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
+    (data / "queries.jsonl").write_text(
+        "".join(json.dumps({**row, "text": f"amber {n}"}) + "\n" for n, row in enumerate(asked))
+    )
+    train("deepct", data, bert, tmp_path / "deepct", "epochs=12", "keep=last")
+    weights = TermWeigher(str(tmp_path / "deepct")).weights(["amber bridge candle", "needle amber"])
+    for of_text in weights:
+        assert of_text["amber"] > 0.6 and max(w for word, w in of_text.items() if word != "amber") < 0.3
+    system = load_retriever({"kind": "deepct", "model": str(tmp_path / "deepct")})
+    system.index(corpus_of(data))
+    assert (system.search(["amber"], 5).positions >= 0).all()
+
+
+def test_deepct_reads_words_not_pieces(bert: Path) -> None:
+    """A word in several pieces is one word, with the weight of its first piece; a word that comes again its highest."""
+    torch.manual_seed(1)
+    model = transformers.BertForTokenClassification.from_pretrained(bert, num_labels=1).eval()
+    weigher = TermWeigher("made")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    weigher.__dict__["parts"] = (model, tokenizer)
+    text = "amber xyz amber"
+    with torch.inference_mode():
+        scores = model(**tokenizer(text, return_tensors="pt")).logits[0, :, 0].tolist()
+    # [CLS] amber x ##y ##z amber [SEP]
+    assert weigher.weights([text]) == [
+        {"amber": pytest.approx(max(scores[1], scores[5])), "xyz": pytest.approx(scores[2])}
+    ]
+    assert weigher.weights(["", text])[0] == {}
+
+
+def test_spartas_impacts_are_their_definition() -> None:
+    draw = torch.Generator().manual_seed(0)
+    terms, states = torch.randn(5, 3, generator=draw), torch.randn(2, 4, 3, generator=draw)
+    mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
+    found = impacts(terms, states, mask, 0.1)
+    for passage in range(2):
+        for term in range(5):
+            tokens = [float(terms[term] @ states[passage, token]) for token in range(4) if mask[passage, token]]
+            assert found[passage, term].item() == pytest.approx(np.log1p(max(0.0, max(tokens) + 0.1)), rel=1e-5)
+
+
+def test_sparta_searches_what_it_was_trained_to_score(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    trained = train("sparta", dataset, bert, tmp_path / "sparta", "max_steps=4")
+    assert trained.steps == 4
+    system = load_retriever({"kind": "sparta", "model": str(tmp_path / "sparta"), "top_terms": None, "max_length": 24})
+    corpus = corpus_of(dataset)
+    system.index(corpus)
+    query = "amber bridge amber"
+    hits = system.search([query], 40)
+    model, tokenizer, bias = SpartaEncoder(str(tmp_path / "sparta")).parts
+    ids = tokenizer(query, add_special_tokens=False)["input_ids"]
+    scores = []
+    for text in corpus.texts:
+        with torch.inference_mode():
+            states = model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=24)).last_hidden_state
+        vectors = model.get_input_embeddings().weight[ids]  # amber twice, as it is asked twice
+        found = impacts(vectors, states, torch.ones(states.shape[:2], dtype=torch.bool), bias)
+        scores.append(float(found.sum()))
+    best = [place for place in np.argsort(-np.array(scores), kind="stable") if scores[place] > 0]
+    assert hits.scores[0, : len(best)].tolist() == pytest.approx([scores[place] for place in best], rel=1e-4)
+    assert not isinstance(system, DeepCT) and isinstance(system, Sparta)
+    rows = SpartaEncoder(str(tmp_path / "sparta"), top_terms=3).encode(corpus.texts[:2], "passage")
+    assert all(len(terms) <= 3 for terms, _ in rows)
+    with pytest.raises(ModelError, match="is no SPARTA"):
+        SpartaEncoder(str(bert)).encode(["a"], "passage")
