@@ -173,7 +173,7 @@ def generated_sides(
     for left_out, name in ABLATIONS.items():
         if not _there(job, left_out):
             continue
-        directory = out / f"without-{left_out}"
+        directory = out / "datasets" / f"without-{left_out}"
         with job.open_store() as store:
             manifest = job.export(store, job.accepted(store), directory, [left_out])
         same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts

@@ -154,7 +154,7 @@ def _labels_without(job: Job, models: frozenset[str], display: Display) -> Label
     other = Job(job.path, job.directory.parent, pipeline=pipeline, corpus=job.corpus, frame=job.frame)
     other.run(display, until="judgment")
     name = "-".join(sorted(models)).replace("/", "-")
-    directory = job.directory / "agreement" / f"left-out-{name}"
+    directory = job.directory / "agreement" / "datasets" / f"left-out-{name}"
     with other.open_store() as store:
         other.export(store, other.accepted(store), directory)
     return BeirDataset.open(directory).qrels("all").labels
