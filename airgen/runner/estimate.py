@@ -1,13 +1,13 @@
 """What a job will cost, before the first paid token: calls, tokens and money by stage.
 
 Prompts are rendered on real passages of the corpus and counted. How long answers are, how many tries a stage takes
-and how many samples are accepted is taken from the job's own answers where there are some, else from the table
-below, which was measured on the quickstart.
+and how many samples are accepted is taken from the job's own answers where there are some, else from `PRIORS`.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,19 +27,52 @@ from airgen.text import LANGUAGES
 __all__ = ["Estimate", "StageEstimate", "estimate"]
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
-ACCEPTED = 0.7  # share of samples whose query is accepted
-PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
-
-# stage -> (answer tokens, tries a piece of work)
-ANSWERS = {
-    "character": (45, 1.0),
-    "scenario": (90, 1.0),
-    "query": (25, 1.4),
-    "rewrite": (25, 1.4),
-    "hard_negative": (140, 1.1),  # a document; times their number
-    "judgment": (1, 1.0),
-}
 RUBRIC = 60  # answer tokens of a judge that gives a reason
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is expected before the job has answers of its own.
+
+    answers: stage -> (answer tokens, answers a piece of work; for hard negatives the tokens of one document).
+    passed, accepted: shares of the samples whose query passes the checks, and whose document is judged to answer it.
+    pairs: judgments a query beyond its own document, what a majority of three ranks within 10 or 20.
+    """
+
+    answers: Mapping[str, tuple[float, float]]
+    passed: float
+    accepted: float
+    pairs: float = 8.0
+
+
+# By the prompts of the pipeline: large models do as they are told, small ones are asked again. Measured on the
+# quickstart with the scripted model (default) and the embedded one (small).
+PRIORS = {
+    "default": Prior(
+        {
+            "character": (45, 1.0),
+            "scenario": (60, 1.0),
+            "query": (25, 1.2),
+            "rewrite": (25, 1.6),
+            "hard_negative": (100, 1.0),
+            "judgment": (1, 1.0),
+        },
+        passed=1.0,
+        accepted=0.75,
+    ),
+    "small": Prior(
+        {
+            "character": (22, 1.0),
+            "scenario": (37, 1.0),
+            "query": (25, 2.1),
+            "rewrite": (18, 2.0),
+            "hard_negative": (53, 1.5),
+            "judgment": (1, 1.0),
+        },
+        passed=0.55,
+        accepted=0.4,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -77,13 +110,13 @@ def estimate(job: Job) -> Estimate:
     if not documents:
         raise CorpusError(f"corpus {pipeline.corpus}: no passage is left after cleaning")
     seen = _observed(job)
-    accepted = seen.get("accepted", ACCEPTED)
+    generation, prior = pipeline.generation, PRIORS[pipeline.generation.prompts]
+    accepted = seen.get("accepted", prior.accepted)
     samples = round(pipeline.target / accepted)
-    generation = pipeline.generation
-    queries = samples  # a rewrite and a judgment follow each query that passed; nearly all do after some tries
+    queries = samples * max(prior.passed, accepted)  # a rewrite and a judgment follow each that passed its checks
     negatives = sum(generation.generated_negatives) / 2
     judge = pipeline.control.judge
-    prompt = {name: job.prompts.get(prompt_name(pipeline, name)) for name in ANSWERS if name != "judgment"}
+    prompt = {name: job.prompts.get(prompt_name(pipeline, name)) for name in prior.answers if name != "judgment"}
     work: dict[str, tuple[float, Prompt, LlmSettings]] = {
         "character": (samples, prompt["character"], pipeline.llm),
         "scenario": (samples, prompt["scenario"], pipeline.llm),
@@ -92,13 +125,13 @@ def estimate(job: Job) -> Estimate:
         "hard_negative": (pipeline.target if negatives else 0, prompt["hard_negative"], pipeline.llm),
     }
     for place, one in enumerate(judge.members):
-        pairs = queries + pipeline.target * seen.get("pairs", PAIRS)
+        pairs = queries + pipeline.target * seen.get("pairs", prior.pairs)
         name = "judgment" if place == 0 else f"judgment {place + 1}"
         work[name] = (pairs, job.prompts.get(one.prompt), one.llm or pipeline.llm)
     stages, warnings = [], []
     for name, (count, template, llm) in work.items():
         words: float
-        words, tries = ANSWERS[name.partition(" ")[0]]
+        words, tries = prior.answers[name.partition(" ")[0]]
         words = RUBRIC if template.schema and name.startswith("judgment") else words
         words *= max(negatives, 1) if name == "hard_negative" else 1
         words, tries = seen.get(f"{name} tokens", words), seen.get(f"{name} tries", tries)
