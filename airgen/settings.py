@@ -345,7 +345,7 @@ class Pipeline(Settings):
         if self.task == "long-doc" and self.generation.types.get("problem"):
             raise ValueError("generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)")
         if self.task == "long-doc" and self.generation.generated_negatives[1] > 0:
-            raise ValueError("generation.hard_negatives: the Long-Doc task has none but mined ones (A.2.2)")
+            raise ValueError("generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones")
         if self.generation.negatives != "generated" and self.generation.mined_ranks[0] > self.control.recall.top_k:
             raise ValueError("generation.mined_ranks begin below control.recall.top_k: nothing could be mined")
         return self
