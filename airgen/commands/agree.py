@@ -32,6 +32,7 @@ def agree(
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="Label again without the models of each system that control uses.")
     ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Say what it will cost, and ask nothing.")] = False,
     budget: Annotated[float | None, typer.Option(help="US dollars that the job may cost in all.")] = None,
     runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -44,6 +45,7 @@ def agree(
     """
     import json
 
+    from airgen.commands.check import print_check
     from airgen.evaluation.systems import load_systems
     from airgen.runner.agree import agree_job
     from airgen.runner.agree_report import agreement_report
@@ -51,6 +53,9 @@ def agree(
 
     found = load_systems(systems)
     job = agree_job(collection, pipeline, runs, sources=sources, split=split, target=target)
+    if check:
+        print_check(job, as_json=as_json)
+        return
     display = Display(job.directory / "status.json")
     report = agreement_report(
         job, collection, found, systems.resolve().parent, display, split=split, sources=sources, measure=measure,

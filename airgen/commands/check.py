@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from airgen.runner.job import Job
+
+__all__ = ["app", "print_check"]
 
 app = typer.Typer(add_completion=False)
 
@@ -23,14 +26,19 @@ def check(
 
     Example: airgen check pipelines/full.yaml
     """
+    from airgen.runner.job import Job
+
+    print_check(Job(pipeline, runs, target=target), as_json=as_json)
+
+
+def print_check(job: Job, *, as_json: bool) -> None:
+    """What a job will cost and what it lacks; exit code 1 where it lacks something."""
     import json
     from dataclasses import asdict
 
     from airgen.runner.estimate import estimate
-    from airgen.runner.job import Job
     from airgen.runner.preflight import preflight
 
-    job = Job(pipeline, runs, target=target)
     problems = preflight(job)
     found = estimate(job)
     if as_json:
