@@ -139,16 +139,18 @@ def test_deepct_learns_which_words_queries_name(new_dataset: Callable[..., Path]
     data = new_dataset(splits={"train": 60, "dev": 8})
     # Only one word of six is ever asked for: amber.
     rows = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
-    rows = [{**row, "text": f"amber {row['text'].replace('amber', 'copper')}"} for row in rows]
+    for number, row in enumerate(rows):
+        words = row["text"].replace("amber", "copper").split()
+        row["text"] = " ".join([*words[: number % 7], "amber", *words[number % 7 :]])  # its place must not tell
     (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
     (data / "queries.jsonl").write_text(
         "".join(json.dumps({**row, "text": f"amber {n}"}) + "\n" for n, row in enumerate(asked))
     )
-    train("deepct", data, bert, tmp_path / "deepct", "epochs=12", "keep=last")
+    train("deepct", data, bert, tmp_path / "deepct", "epochs=20", "learning_rate=1e-2", "keep=last")
     weights = TermWeigher(str(tmp_path / "deepct")).weights(["amber bridge candle", "needle amber"])
     for of_text in weights:
-        assert of_text["amber"] > 0.6 and max(w for word, w in of_text.items() if word != "amber") < 0.3
+        assert of_text["amber"] > 0.3 + max(weight for word, weight in of_text.items() if word != "amber")
     system = load_retriever({"kind": "deepct", "model": str(tmp_path / "deepct")})
     system.index(corpus_of(data))
     assert (system.search(["amber"], 5).positions >= 0).all()
@@ -196,8 +198,8 @@ def test_sparta_searches_what_it_was_trained_to_score(dataset: Path, bert: Path,
     for text in corpus.texts:
         with torch.inference_mode():
             states = model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=24)).last_hidden_state
-        vectors = model.get_input_embeddings().weight[ids]  # amber twice, as it is asked twice
-        found = impacts(vectors, states, torch.ones(states.shape[:2], dtype=torch.bool), bias)
+            vectors = model.get_input_embeddings().weight[ids]  # amber twice, as it is asked twice
+            found = impacts(vectors, states, torch.ones(states.shape[:2], dtype=torch.bool), bias)
         scores.append(float(found.sum()))
     best = [place for place in np.argsort(-np.array(scores), kind="stable") if scores[place] > 0]
     assert hits.scores[0, : len(best)].tolist() == pytest.approx([scores[place] for place in best], rel=1e-4)

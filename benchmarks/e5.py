@@ -1,0 +1,175 @@
+"""E5's tables 5 (batch size), 7 (data filtering) and 8 (negatives) at small scale.
+
+    airgen train pairs python-docs postgresql-manual anarchist-faq --out data/pairs
+    python benchmarks/e5.py --table 7 --pairs data/pairs --base splade-bert-tiny --on scifact --on cranfield --work e5
+    python benchmarks/e5.py --table 5 ...      python benchmarks/e5.py --table 8 ...
+
+Every row of a table is one training on the same pairs with one thing changed, evaluated on each collection's test
+queries: nDCG@10 with its 95 % bootstrap interval over queries, and the difference from the table's first trained row
+with its own. Models stay in --work: a run that was stopped goes on where it was, and tables share what they have in
+common. --set changes the recipe of all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airgen.dataset.beir import BeirDataset
+from airgen.evaluation import run_from_hits, score
+from airgen.evaluation.measures import parse_measures
+from airgen.evaluation.significance import bootstrap_interval
+from airgen.keys import rng
+from airgen.retrievers import Corpus, load_embedder
+from airgen.retrievers.dense import Dense
+from airgen.training.consistency import filter_pairs
+from airgen.training.pretrain import train
+from airgen.training.recipe import Request
+
+
+class Bench:
+    """Trains rows and scores them; both are kept in the work folder."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.work, self.pairs, self.base = arguments.work, arguments.pairs, arguments.base
+        self.changes: tuple[str, ...] = tuple(arguments.set)
+        self.collections = [BeirDataset.open(path) for path in arguments.on]
+        self.max_length = arguments.eval_length
+
+    def trained(self, name: str, pairs: Path, *changes: str) -> dict[str, Any]:
+        """The card of a row's model, trained now if it is not there."""
+        out = self.work / name
+        asked = Request(pairs, self.base, out, changes=(*self.changes, *changes), quiet=True)
+        checkpoint = out.with_name(f"{name}.training") / "checkpoint.pt"
+        train(asked if not checkpoint.exists() else Request(**{**vars(asked), "resume": True}))
+        card: dict[str, Any] = json.loads((out / "card.json").read_text(encoding="utf-8"))
+        return card
+
+    def per_query(self, model: str, collection: BeirDataset) -> np.ndarray:
+        """nDCG@10 of each test query."""
+        kept = self.work / "scores" / f"{model.replace('/', '_')}-{collection.name}-{self.max_length}.npy"
+        if kept.exists():
+            return np.load(kept)
+        passages = list(collection.passages())
+        corpus = Corpus([p.id for p in passages], [p.text for p in passages], [p.title for p in passages])
+        labels = collection.qrels("test").labels
+        queries = {key: query.text for key, query in collection.queries().items() if key in labels}
+        place = self.work / model
+        spec = str(place) if place.is_dir() else self.base
+        pooled = {} if place.is_dir() else {"pooling": "mean", "query_prefix": "query: ", "passage_prefix": "passage: "}
+        system = Dense(
+            load_embedder({"kind": "sentence-transformers", "model": spec, "max_length": self.max_length, **pooled})
+        )
+        system.index(corpus)
+        run = run_from_hits(list(queries), corpus.ids, system.search(list(queries.values()), 100))
+        values = score(run, labels, parse_measures("nDCG@10")).of("nDCG@10")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        np.save(kept, values)
+        return np.asarray(values)
+
+    def table(self, title: str, rows: list[tuple[str, str]]) -> None:
+        """Print Markdown: (label, model) a row; "" is the base before training."""
+        names = [collection.name for collection in self.collections]
+        print(f"\n{title}\n\n| | pairs | steps | minutes | dev | {' | '.join(names)} |\n|{'---|' * (5 + len(names))}")
+        first = [self.per_query(rows[1][1], one) for one in self.collections]
+        for label, model in rows:
+            cells = []
+            for place, collection in enumerate(self.collections):
+                values = self.per_query(model or "untrained", collection)
+                low, high = bootstrap_interval(values[None, :])[0]
+                cell = f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+                if model and model != rows[1][1]:
+                    gap = values - first[place]
+                    under, over = bootstrap_interval(gap[None, :])[0]
+                    cell += f", {gap.mean():+.3f} [{under:+.3f}, {over:+.3f}]"
+                cells.append(cell)
+            about = ["", "", "", ""]
+            if model:
+                card = json.loads((self.work / model / "card.json").read_text(encoding="utf-8"))
+                dev = card["figures"].get("nDCG@10", float("nan"))
+                pairs = sum(1 for _ in (Path(self.pairs_of(model)) / "qrels" / "train.tsv").open()) - 1
+                about = [f"{pairs:,}", f"{card['steps']:,}", f"{card['costs']['seconds'] / 60:.1f}", f"{dev:.3f}"]
+            print(f"| {label} | {' | '.join([*about, *cells])} |", flush=True)
+
+    def pairs_of(self, model: str) -> Path:
+        """The pairs that a row was trained on."""
+        own = self.work / f"pairs-{model}"
+        return own if own.is_dir() else self.pairs
+
+
+def sample(source: Path, out: Path, count: int, seed: int) -> Path:
+    """`count` random pairs of a directory of pairs, with all its passages."""
+    if not (out / "manifest.json").exists():
+        shutil.rmtree(out, ignore_errors=True)
+        (out / "qrels").mkdir(parents=True)
+        head, *rows = (source / "qrels" / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+        chosen = sorted(rng("sample", seed).sample(range(len(rows)), min(count, len(rows))))
+        (out / "qrels" / "train.tsv").write_text(head + "".join(rows[place] for place in chosen), encoding="utf-8")
+        for name in ("corpus.jsonl", "queries.jsonl", "manifest.json"):
+            shutil.copyfile(source / name, out / name)
+    return out
+
+
+def table_5(bench: Bench, sizes: list[int]) -> None:
+    """Batch size: the same pairs and epochs."""
+    for size in sizes:
+        bench.trained(f"batch-{size}", bench.pairs, f"batch_size={size}")
+    rows = [(f"batch {size:,}", f"batch-{size}") for size in sizes]
+    bench.table("Table 5: batch size", [("untrained", ""), *rows])
+
+
+def table_7(bench: Bench, k: int, pool: int) -> None:
+    """Filtering: all pairs, those that the filter keeps, and as many random ones."""
+    bench.trained("all", bench.pairs)
+    filtered = bench.work / "pairs-filtered"
+    if not (filtered / "manifest.json").exists():
+        found = filter_pairs(bench.pairs, filtered, load_embedder(str(bench.work / "all")), k=k, pool=pool)
+        print(f"the filter keeps {found.kept:,} of {found.pairs:,} pairs (top {k} of {found.pool:,}): {found.kinds}")
+    kept = int(json.loads((filtered / "manifest.json").read_text(encoding="utf-8"))["pairs"])
+    bench.trained("random", sample(bench.pairs, bench.work / "pairs-random", kept, 1))
+    bench.trained("filtered", filtered)
+    rows = [("all pairs", "all"), ("as many random ones", "random"), ("filtered", "filtered")]
+    bench.table("Table 7: data filtering", [("untrained", ""), *rows])
+
+
+def table_8(bench: Bench, queue: int) -> None:
+    """Negatives: the batch's own, earlier batches' too, MoCo."""
+    bench.trained("all", bench.pairs)
+    for kind in ("pre-batch", "moco"):
+        bench.trained(kind, bench.pairs, f"extra_negatives={kind}", f"queue_size={queue}")
+    rows = [("in batch", "all"), (f"+ pre-batch {queue:,}", "pre-batch"), (f"MoCo {queue:,}", "moco")]
+    bench.table("Table 8: negatives", [("untrained", ""), *rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=int, choices=(5, 7, 8), required=True)
+    parser.add_argument("--pairs", type=Path, required=True, help="what `airgen train pairs` wrote")
+    parser.add_argument("--on", type=Path, action="append", required=True, help="a test collection (repeatable)")
+    parser.add_argument("--base", default="splade-bert-tiny")
+    parser.add_argument("--work", type=Path, default=Path("e5"))
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the recipe, for all rows")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 256, 64], help="batch sizes of table 5")
+    parser.add_argument("--k", type=int, default=2)
+    parser.add_argument("--pool", type=int, default=1_000_000)
+    parser.add_argument("--queue", type=int, default=8192, help="extra negatives of table 8")
+    parser.add_argument("--eval-length", type=int, default=256, help="tokens of a text when searching")
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    bench = Bench(arguments)
+    match arguments.table:
+        case 5:
+            table_5(bench, arguments.sizes)
+        case 7:
+            table_7(bench, arguments.k, arguments.pool)
+        case _:
+            table_8(bench, arguments.queue)
+
+
+if __name__ == "__main__":
+    main()
