@@ -14,22 +14,27 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def show(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that made it.")],
-    query: Annotated[str | None, typer.Argument(metavar="[QUERY_ID]", help="Its id, or the beginning of it.")] = None,
+    what: Annotated[str, typer.Argument(metavar="[PIPELINE.yaml] QUERY_ID", help="Its id, or the beginning of it.")],
+    query: Annotated[str | None, typer.Argument(hidden=True)] = None,
     runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Document, character, scenario, query, rewrites, negatives, votes, judgments, decisions; without an id, a list.
+    """Document, character, scenario, query, rewrites, negatives, votes, judgments, decisions of one query.
 
-    Example: airgen show pipelines/quickstart.yaml q3f2a
+    A pipeline alone lists its queries; an id alone is looked for in all jobs under --runs.
+
+    Example: airgen show pipelines/quickstart.yaml        airgen show q3f2a
     """
     import json
 
     from airgen.runner.assemble import query_id
     from airgen.runner.job import Job
-    from airgen.runner.life import find_lineage, life, render_life
+    from airgen.runner.life import find_lineage, jobs_with, life, render_life
 
-    job = Job(pipeline, runs)
+    if query is None and not what.endswith((".yaml", ".yml")):
+        job, query = jobs_with(what, runs), what
+    else:
+        job = Job(Path(what), runs)
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         if query is None:

@@ -153,7 +153,7 @@ class Job:
                 return RunResult(self.directory, note="stopped after the corpus, as asked")
             if retry_failed:
                 store.forget_failures()
-            display.write(finished="", name=self.pipeline.name)
+            display.write(finished="", name=self.pipeline.name, pipeline=str(self.path.resolve()))
             accepted, usage = asyncio.run(self._ask(store, display, until, budget_usd, retry_failed))
             if until is not None:
                 return RunResult(self.directory, usage=usage, note=f"stopped after {until}, as asked")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from airgen.errors import UsageError
 from airgen.records import Decision, Judgment, Prelabel
 from airgen.runner.assemble import query_id
 from airgen.runner.generate import Accepted
+from airgen.runner.job import Job
 from airgen.runner.mining import mined_by_query
+from airgen.runner.progress import read_status
 from airgen.settings import Pipeline
 from airgen.stages.base import Lineage
 from airgen.stages.control import votes
 from airgen.store import Store
 
-__all__ = ["find_lineage", "life", "render_life"]
+__all__ = ["find_lineage", "jobs_with", "life", "render_life"]
 
 
 def find_lineage(accepted: Accepted, name: str) -> tuple[Lineage, str]:
@@ -31,6 +34,26 @@ def find_lineage(accepted: Accepted, name: str) -> tuple[Lineage, str]:
     ids = ", ".join(_name(one) for one, _ in (found or named)[:8])
     many = f"{len(found)} queries begin with {name!r}: {ids}" if found else f"no query {name!r}; some are: {ids}"
     raise UsageError(many)
+
+
+def jobs_with(name: str, runs: Path) -> Job:
+    """The one job under `runs` that has a query of this id (or beginning). Raises UsageError for none or several."""
+    found: list[Job] = []
+    others: list[Job] = []
+    for status in sorted(runs.glob("*/status.json")):
+        path = Path((read_status(status) or {}).get("pipeline", ""))
+        if not path.is_file() or not status.with_name("work.duckdb").is_file():
+            continue
+        job = Job(path, runs)
+        with job.open_store(read_only=True) as store:
+            accepted = job.accepted(store)
+        every = [*accepted.lineages, *(lineage for lineage, _ in accepted.rejected)]
+        (found if any(_name(one).startswith(name) for one in every) else others).append(job)
+    if len(found) == 1:
+        return found[0]
+    where = ", ".join(job.pipeline.name for job in found or others) or "no job"
+    problem = "several jobs have a query" if found else "no job has a query"
+    raise UsageError(f"{problem} {name!r} under {runs} ({where}): give the pipeline's YAML before the id")
 
 
 def _name(lineage: Lineage) -> str:
