@@ -1,11 +1,13 @@
 """The LLM engine beside a bare aiohttp loop, the openai client, and two generators of synthetic data.
 
     python benchmarks/llm_engine.py [--calls 2000] [--rounds 3] [--only airgen,aiohttp]
+        [--python curator=ENV/bin/python]
 
 A loopback server answers every call after 50 ms. Each contender makes the same calls, in turn, `--rounds` times;
 the medians are printed with the ratio to the bare loop of the same round, which is what can be compared between
 machines. Then: a job killed half way (how many calls are made twice), a finished job run again, and a server that
-allows 100 requests a second. Contenders whose package is missing are left out and said so.
+allows 100 requests a second. Contenders whose package is missing are left out and said so; `--python` runs one in an
+environment of its own, where its pins would not agree with airgen's.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "llms" / "server.py"
 PROMPT = "<document>\n" + "word " * 100 + "\n</document>\n\nWrite a query, number {}."
+PYTHONS: dict[str, str] = {}  # contender -> the interpreter of its own environment
 PACKAGES = {"openai": "openai", "openai-aiohttp": "httpx_aiohttp", "curator": "bespokelabs.curator"}
 
 
@@ -147,7 +150,16 @@ def end(done: int) -> None:
 
 
 def contend(name: str, base_url: str, calls: int, concurrency: int, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--contender", name, base_url, str(calls), str(concurrency), str(folder)]
+    command = [
+        PYTHONS.get(name, sys.executable),
+        __file__,
+        "--contender",
+        name,
+        base_url,
+        str(calls),
+        str(concurrency),
+        str(folder),
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
@@ -217,6 +229,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--contender", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
@@ -225,9 +238,10 @@ def main() -> None:
         if work is not None:
             asyncio.run(work)
         return
+    PYTHONS.update(one.split("=", 1) for one in arguments.python)
     names = [name for name in CONTENDERS if not arguments.only or name in {"aiohttp", *arguments.only.split(",")}]
     for name, package in PACKAGES.items():
-        if name in names and importlib.util.find_spec(package.partition(".")[0]) is None:
+        if name in names and name not in PYTHONS and importlib.util.find_spec(package.partition(".")[0]) is None:
             names.remove(name)
             print(f"{name}: left out, {package} is not installed")
     for concurrency in (64, 256):
