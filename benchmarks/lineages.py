@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,19 @@ from airgen.runner.lineages import load_lineages
 from airgen.store import Store
 
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")
-WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "r", "st", "l", "m", "ck")]
+_SYLLABLES = [f"{first}{last}" for first in "bdfgklmnprst" for last in "aeiou"]
+# As in a language: a few short words make up most of a text (Zipf), most words are long and rare.
+WORDS = [
+    *_SYLLABLES,
+    *(a + b for a in _SYLLABLES for b in _SYLLABLES),
+    *(a + b + "n" for a in _SYLLABLES for b in _SYLLABLES),
+]
+WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
 
 
 def text(count: int, *key: object) -> str:
     """So many words, drawn by the key."""
-    return " ".join(rng(*key).choices(WORDS, k=count))
+    return " ".join(rng(*key).choices(WORDS, cum_weights=WEIGHTS, k=count))
 
 
 def fill(store: Store, queries: int, passages: int) -> None:
