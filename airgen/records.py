@@ -138,7 +138,7 @@ class Rewrite(Row):
 class HardNegative(Row):
     """A document that looks relevant and is not (step 6); `parent` is the query; `origin` is generated or mined.
 
-    `id` is its id in the corpus of the finished dataset.
+    `id` is its id in the corpus of the finished dataset; a mined one is there already, so its row has no text.
     """
 
     id: str
