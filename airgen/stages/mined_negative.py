@@ -55,4 +55,7 @@ def mine(
 
 
 def _not_relevant(decision: Decision | None, relevant_from: int) -> bool:
-    return decision is not None and decision.level is not None and decision.level < relevant_from
+    # Both words count: a combined judge may take for relevant what the LLM alone would not, and the other way round.
+    if decision is None or decision.action != "ignore" or decision.level is None:
+        return False
+    return decision.level < relevant_from

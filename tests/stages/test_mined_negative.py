@@ -53,6 +53,7 @@ def test_what_is_relevant_or_voted_for_or_made_up_is_never_taken() -> None:
         "d011": decision("d011", 2, "keep_query"),
         "d012": decision("d012", 2),  # relevant, and dropped with its document
         "d013": decision("d013", None, "keep_negative"),
+        "d001": decision("d001", 1, "add_positive"),  # by a combined judge, over the LLM's word
     }
     rows = mined(
         found, voted=("d014",), recalled=["neg-x", *IDS[:8], *IDS[9:]], ranks=(10, 17), count=9, never={"d015"}
