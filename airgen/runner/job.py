@@ -178,7 +178,7 @@ class Job:
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
                     await control(store, tools, accepted, display, embeddings, workers, stopping, self.combination)
-                    mine_negatives(store, tools, accepted)
+                    await asyncio.to_thread(mine_negatives, store, tools, accepted)
             usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
         return accepted, usage
 
