@@ -17,8 +17,8 @@ def calibrate(
     judge: Annotated[
         str,
         typer.Argument(
-            help="A prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's own, `combined`, the name or "
-            "JSON file of a combined judge, or a re-ranker."
+            help="A prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's own, `combined`, `rerankers` "
+            "(combined without an LLM), the name or JSON file of a combined judge, or a re-ranker."
         ),
     ],
     collections: Annotated[
@@ -52,14 +52,14 @@ def calibrate(
     from airgen.dataset.files import write_text
     from airgen.errors import UsageError
     from airgen.prompts import PromptSet
+    from airgen.runner.calibrate import FITTED, default_pipeline
     from airgen.runner.calibrate import calibrate as run
-    from airgen.runner.calibrate import default_pipeline
     from airgen.runner.evidence import Selection
     from airgen.runner.progress import Display
     from airgen.settings import load_pipeline
 
-    if save is not None and judge != "combined":
-        raise UsageError("--save: only `combined` has coefficients to save")
+    if save is not None and judge not in FITTED:
+        raise UsageError("--save: only `combined` and `rerankers` have coefficients to save")
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
     names = {folder.resolve().name for folder in collections}
     if unknown := sorted((least.keys() | left_out.keys()) - names):

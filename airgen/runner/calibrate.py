@@ -28,11 +28,13 @@ from airgen.runner.generate import drive
 from airgen.runner.progress import Display
 from airgen.settings import JudgeSettings, Pipeline
 from airgen.stages.base import Refusal, Tools
-from airgen.stages.combined import Combination, load_combination, shipped
+from airgen.stages.combined import FEATURES, Combination, load_combination, shipped
 from airgen.stages.judge import Verdict, judge_identity, judge_name, judge_pair
 from airgen.store import Store
 
-__all__ = ["Calibration", "calibrate", "default_pipeline"]
+__all__ = ["FITTED", "Calibration", "calibrate", "default_pipeline"]
+
+FITTED = ("combined", "rerankers")
 
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
 _KINDS = {"level": "levels", "yes_no": "yes-no"}
@@ -97,13 +99,15 @@ def calibrate(
     """Try one judge on some collections, and write the report to `work`.
 
     judge: a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
-    panel, `combined`, the name or file of a combination, or a re-ranker. words: an LLM reads so many words of a
-    document at most. Raises UsageError for no such judge, Stopped (resumable) where user or budget ends it.
+    panel, `combined`, `rerankers` (the same without an LLM), the name or file of a combination, or a re-ranker.
+    words: an LLM reads so many words of a document at most. Raises UsageError for no such judge, Stopped (resumable)
+    where user or budget ends it.
     """
     saved = load_combination(judge, beside) if judge in shipped() or judge.endswith(".json") else None
-    if judge == "combined" and len(collections) < 2:
-        raise UsageError("combined: fitted on some collections and tested on another, so it wants two at least")
-    combines = saved is not None or judge == "combined"
+    if judge in FITTED and len(collections) < 2:
+        raise UsageError(f"{judge}: fitted on some collections and tested on another, so it wants two at least")
+    combines = saved is not None or judge in FITTED
+    wordless = judge == "rerankers" or (saved is not None and "llm" not in saved.weights)
     settings = pipeline.control.judge if combines or judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
     control = pipeline.control
     if not combines:
@@ -121,7 +125,8 @@ def calibrate(
         if settings is None:
             result = Calibration(judge, "A re-ranker, by its score.", {"By score": [_reranked(one) for one in found]})
         else:
-            said = asyncio.run(_ask(store, pipeline, prompts, found, display, words, budget_usd))
+            ask = _ask(store, pipeline, prompts, [] if wordless else found, display, words, budget_usd)
+            said = asyncio.run(ask)
             identity = judge_identity(pipeline, prompts)
             result = _combined(judge, saved, found, said, identity) if combines else _llm(judge, pipeline, found, said)
     for suffix, text in ((".md", result.as_markdown()), (".json", json.dumps(result.as_dict(), indent=1) + "\n")):
@@ -206,23 +211,24 @@ def _combined(
     judge: str, saved: Combination | None, found: Sequence[Evidence], said: Said, identity: Mapping[str, str]
 ) -> Calibration:
     def probability(name: str, pair: LabelledPair) -> float | None:
-        verdict = said[name, pair.query, pair.id]
+        verdict = said.get((name, pair.query, pair.id))
         return verdict.probability if isinstance(verdict, Verdict) else None
 
     refusals = _refusals(said)
     if saved is not None:
         table = [applied(saved, one, probability) for one in found]
         return Calibration(judge, "A combined judge as it was saved.", {"As saved": table}, saved, refusals)
-    tables = {
-        "LLM, scores and votes": leave_one_out(found, probability, identity),
-        "Scores and votes alone": leave_one_out(found, probability, identity, ("scores", "votes")),
-        "The LLM alone": leave_one_out(found, probability, identity, ("llm",)),
-    }
+    names = FEATURES if judge == "combined" else FEATURES[1:]
+    tables = {"Scores and votes alone": leave_one_out(found, probability, identity, FEATURES[1:])}
+    if judge == "combined":
+        tables = {"LLM, scores and votes": leave_one_out(found, probability, identity), **tables}
+        tables["The LLM alone"] = leave_one_out(found, probability, identity, FEATURES[:1])
     about = (
-        "Logistic regression over the LLM's yes/no logit and the scores and votes of recall and re-rankers. Each row "
-        "is a collection that neither the weights nor the threshold have seen; the coefficients are fitted on all."
+        "Logistic regression over the LLM's yes/no logit (unless it is left out) and the scores and votes of recall "
+        "and re-rankers. Each row is a collection that neither the weights nor the threshold have seen; the "
+        "coefficients are fitted on all."
     )
-    fitted = fit_combination(found, probability, identity)
+    fitted = fit_combination(found, probability, identity, names)
     notes = {f"on {one.collection}, when left out": _figures(one) for one in next(iter(tables.values()))}
     return Calibration(judge, about, tables, replace(fitted, notes={**fitted.notes, **notes}), refusals)
 

@@ -138,6 +138,16 @@ def test_the_combined_judge_is_tested_on_what_it_was_not_fitted_on(folder: Path)
         call(folder, "own.json")
 
 
+def test_rerankers_are_combined_without_asking_an_llm(folder: Path) -> None:
+    value = json.loads(call(folder, "rerankers", "--save", folder / "free.json", "--json"))
+    (table,) = value["tables"].values()
+    assert table[0]["auc"]["all"]["value"] > 0.8
+    saved = json.loads((folder / "free.json").read_text(encoding="utf-8"))
+    assert (set(saved["weights"]), saved["judge"]) == ({"scores", "votes"}, {})
+    call(folder, "free.json")
+    assert answers(folder) == 0
+
+
 def test_labels_are_cut_and_left_out_as_asked(folder: Path) -> None:
     value = json.loads(call(folder, "bm25", "--ignore", "one=0", "--json"))
     (table,) = value["tables"].values()
@@ -176,7 +186,7 @@ def test_wrong_use(folder: Path) -> None:
         call(folder, "bm25", "--relevant-from", "three=1")
     with pytest.raises(UsageError, match="wants NAME=LABEL"):
         call(folder, "bm25", "--ignore", "one=none")
-    with pytest.raises(UsageError, match="only `combined` has coefficients"):
+    with pytest.raises(UsageError, match="only `combined` and `rerankers` have"):
         call(folder, "bm25", "--save", folder / "x.json")
     with pytest.raises(UsageError, match="does not judge"):
         call(folder, "query")
