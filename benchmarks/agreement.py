@@ -1,0 +1,186 @@
+"""How much of the agreement with human labels do the labels cost, apart from the queries? Without an LLM.
+
+airgen evaluate COLLECTION... --systems pipelines/systems-agree.yaml --out results
+python benchmarks/agreement.py results COLLECTION... --target docs/agreement-labels.md
+
+The queries are the human ones, so nothing is lost by generating. Each keeps one human positive, drawn at random, as a
+generated query keeps its source document; the rest of its labels are made again from what eight systems rank on top,
+and the systems are ranked by them. The ranking by all human labels is what it should be. Draws: mean over 20.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.evaluation.agreement import Side, spearman
+from airgen.evaluation.agreement_bias import models_of
+from airgen.evaluation.logistic import fit, predict
+from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.result import Paths
+from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.systems import SystemSettings, load_systems
+from airgen.evaluation.tables import safe, to_markdown
+
+VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")
+MAJORITY = ("bm25", "minilm-maxsim", "splade-tiny")  # the re-rankers of pipelines/agree.yaml
+DEPTH, DRAWS, MEASURE = 10, 20, "nDCG@10"
+
+Labels = Mapping[str, Mapping[str, float]]
+Pools = dict[str, dict[str, NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One collection: its human labels, every system's run, and the pairs that the voters rank within `DEPTH`."""
+
+    name: str
+    labels: Labels
+    runs: dict[str, Run]
+    ranks: dict[str, dict[str, dict[str, int]]]  # voter -> query -> document -> rank
+
+    def pool(self, voters: Sequence[str]) -> Pools:
+        """{query: {document: features}}: each voter's reciprocal rank, and the share of votes within `DEPTH`."""
+        found: Pools = {}
+        for query in self.labels:
+            ranks = [self.ranks[voter].get(query, {}) for voter in voters]
+            pool = dict.fromkeys(id_ for of in ranks for id_, rank in of.items() if rank <= DEPTH)
+            found[query] = {
+                id_: np.array(
+                    [1 / of[id_] if id_ in of else 0.0 for of in ranks]
+                    + [sum(of.get(id_, DEPTH + 1) <= DEPTH for of in ranks) / len(voters)]
+                )
+                for id_ in pool
+            }
+        return found
+
+    def side(self, labels: Labels) -> Side:
+        """Every system's scores by these labels."""
+        wanted = [parse_measure(MEASURE)]
+        return Side(tuple(self.runs), np.array([score(run, labels, wanted).of(MEASURE) for run in self.runs.values()]))
+
+
+def read(results: Path, collection: Path, systems: Sequence[SystemSettings]) -> Collected:
+    dataset = BeirDataset.open(collection)
+    folder = results / dataset.name / "test"
+    runs = {one.name: read_run(Paths.of(folder, one.name).run) for one in systems}
+    ranks = {
+        voter: {
+            query: {id_: rank for rank, (id_, _) in enumerate(hits[:100], 1)}
+            for query, hits in runs[voter].ranked().items()
+        }
+        for voter in VOTERS
+    }
+    labels = {q: of for q, of in dataset.qrels("test").labels.items() if any(label > 0 for label in of.values())}
+    return Collected(dataset.name, labels, runs, ranks)
+
+
+def judge(others: Sequence[Collected], voters: Sequence[str]) -> NDArray[np.float64]:
+    """Weights of a logistic regression on the pooled pairs of other collections, each collection weighing the same."""
+    features, relevant, weights = [], [], []
+    for one in others:
+        pairs = [(q, id_, x) for q, of in one.pool(voters).items() for id_, x in of.items()]
+        features += [x for _, _, x in pairs]
+        relevant += [one.labels[q].get(id_, 0) > 0 for q, id_, _ in pairs]
+        weights += [1000 / len(pairs)] * len(pairs)
+    return fit(np.array(features), np.array(relevant), weights=np.array(weights))
+
+
+def one_positive(one: Collected, seed: int) -> dict[str, dict[str, float]]:
+    random = np.random.default_rng(seed)
+    drawn = {}
+    for query, of in one.labels.items():
+        positives = sorted(id_ for id_, label in of.items() if label > 0)
+        drawn[query] = {positives[random.integers(len(positives))]: 1.0}
+    return drawn
+
+
+def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequence[str]) -> dict[str, Labels]:
+    """The labels of each way, by name."""
+    source, pool, majority = one_positive(one, seed), one.pool(voters), one.pool(MAJORITY)
+    gains = {
+        q: dict(zip(of, predict(weights, np.array(list(of.values()))).tolist(), strict=True)) if of else {}
+        for q, of in pool.items()
+    }
+    return {
+        "one positive": source,
+        "and what two of three re-rankers put in their top 10": {
+            q: {**{id_: 1.0 for id_, x in majority[q].items() if x[-1] > 0.5}, **of} for q, of in source.items()
+        },
+        "and what the fitted votes of eight call relevant (from .5)": {
+            q: {**{id_: 1.0 for id_, gain in gains[q].items() if gain >= 0.5}, **of} for q, of in source.items()
+        },
+        "and the votes' probabilities as soft gains": {q: {**gains[q], **of} for q, of in source.items()},
+        "the probabilities alone, no positive known": gains,
+    }
+
+
+def correlation(one: Collected, labels: Labels, names: Sequence[str]) -> float:
+    human, made = one.side(one.labels).of(names), one.side(labels).of(names)
+    return float(spearman(human.means, made.means))
+
+
+def left_out(
+    one: Collected, others: Sequence[Collected], systems: Sequence[SystemSettings], names: Sequence[str], seed: int
+) -> float:
+    """Spearman where each system is scored with soft gains of voters that share no model with it."""
+    models = models_of(systems)
+    weights: dict[tuple[str, ...], tuple[Side, tuple[str, ...]]] = {}
+    means = []
+    for name in names:
+        voters = tuple(voter for voter in VOTERS if not models[voter] & models[name])
+        if voters not in weights:
+            labels = ways(one, judge(others, voters), seed, voters)["and the votes' probabilities as soft gains"]
+            side = one.side(labels)
+            weights[voters] = (side, voters)
+        side = weights[voters][0]
+        # Labels by fewer voters give other means, so a system's place is its difference from the mean of all.
+        means.append(float(side.of([name]).means[0] - side.of(list(names)).means.mean()))
+    return float(spearman(one.side(one.labels).of(names).means, np.array(means)))
+
+
+def table(collections: Sequence[Collected], systems: Sequence[SystemSettings]) -> str:
+    weakened = {one.name for one in systems if one.weakened}
+    rows: dict[str, list[str]] = {}
+    for one in collections:
+        others = [other for other in collections if other is not one]
+        weights = judge(others, VOTERS)
+        every = [system.name for system in systems]
+        strong = [name for name in every if name not in weakened]
+        drawn = [ways(one, weights, seed, VOTERS) for seed in range(DRAWS)]
+        for way in drawn[0]:
+            found = [[correlation(one, draw[way], names) for draw in drawn] for names in (every, strong)]
+            rows.setdefault(way, []).append(cell(found))
+        alone = [[left_out(one, others, systems, names, seed) for seed in range(3)] for names in (every, strong)]
+        rows.setdefault("soft gains, each system without its own models", []).append(cell(alone))
+    header = ["labels on the human queries", *(safe(one.name) for one in collections)]
+    return to_markdown(header, [[way, *cells] for way, cells in rows.items()])
+
+
+def cell(values: Collection[Sequence[float]]) -> str:
+    """All systems; without the weakened ones."""
+    return "; ".join(f"{np.mean(of):.2f}" for of in values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("collections", type=Path, nargs="+")
+    parser.add_argument("--systems", type=Path, default=Path("pipelines/systems-agree.yaml"))
+    parser.add_argument("--target", type=Path)
+    arguments = parser.parse_args()
+    systems = load_systems(arguments.systems)
+    found = table([read(arguments.results, path, systems) for path in arguments.collections], systems)
+    print(found)
+    if arguments.target:
+        arguments.target.write_text(found, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The report: nothing from outside breaks a table, nothing undefined becomes a number, the same values the same bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from airgen.evaluation.agreement import Resamplings, Side, agree, correlate, resamplings, same_size_ceiling, split_half
+from airgen.evaluation.agreement_bias import LexicalOverlap, circularity, rank_gains, saturation
+from airgen.evaluation.agreement_plots import ranks_plot, resamplings_plot, scores_plot
+from airgen.evaluation.agreement_report import AgreementReport, Competitor, LeaveOneOut, Variant
+
+NAMES = ("bm25", "weak", "lsa", "mini|lm <b>")
+
+
+def report(generated: np.ndarray | None = None) -> AgreementReport:
+    random = np.random.default_rng(0)
+    human = Side(NAMES, np.array([0.3, 0.1, 0.5, 0.4])[:, None] + 0.05 * random.random((4, 12)))
+    made = Side(NAMES[::-1], (np.array([0.5, 0.3, 0.1, 0.6])[:, None] if generated is None else generated) * np.ones(7))
+    gains = rank_gains(human, made, {"bm25": "lexical", "weak": "lexical"})
+    return AgreementReport(
+        collection="med`line", pipeline="agree-medline", sources="positives", measure="nDCG@10", human=human,
+        generated=made, weakened=["weak"], families={"bm25": "lexical", "weak": "lexical"},
+        variants=[Variant("complete", agree(human, made, {"weak"}, samples=20), 1.5)],
+        reliability={"human": split_half(human), "generated": split_half(made)},
+        ceiling=same_size_ceiling(human, 7), resamplings=resamplings(human, made.of(NAMES)),
+        competitors=[Competitor("cranfield", correlate(human, human, samples=20))], gains=gains,
+        saturation={"human": saturation(human), "generated": saturation(made)},
+        overlap={"human": LexicalOverlap(12, 0.4, 0.1), "generated": LexicalOverlap(0, math.nan, math.nan)},
+        circularity=circularity(gains, {"bm25": frozenset({"bm25"})}, ["bm25"], samples=100),
+        leave_one_out=[LeaveOneOut("bm25", ("bm25",), 3, 1, 2)],
+        notes=["7 generated queries: a ranking by so few is mostly noise."],
+    )  # fmt: skip
+
+
+def test_the_figures_are_in_the_text() -> None:
+    text = report().markdown()
+    # Human ranks: lsa, mini|lm, bm25, weak; generated: bm25, mini|lm, lsa, weak. rho = 1 - 6 * 8 / 60.
+    assert "| complete | 7 | 1.50 | 0.20 [" in text
+    assert "| bm25 | lexical |" in text and "| 3 | 1 | +2 |" in text
+    assert "| weak (weakened) |" in text
+    assert "another collection's human ranking: cranfield (4 systems) | 1.00" in text
+    assert "| bm25 | bm25 | 3 | 1 | 2 |" in text  # left out
+    assert "> 7 generated queries" in text
+
+
+def test_names_from_outside_break_nothing() -> None:
+    found = report()
+    text = found.markdown()
+    assert "<b>" not in text
+    for block in text.split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1
+    for picture in (
+        ranks_plot(found.gains, title="a <b> & \x00"),
+        scores_plot(NAMES, [0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], found.families, measure="m", title="t"),
+        resamplings_plot(found.resamplings, found.ceiling, math.nan, title="t"),
+    ):
+        ET.fromstring(picture)  # well-formed
+
+
+def test_undefined_is_null_and_said() -> None:
+    flat = report(np.full((4, 1), 0.5))
+    value = flat.as_dict()
+    json.dumps(value, allow_nan=False)
+    assert value["variants"][0]["agreement"]["all"]["spearman"] == {"value": None, "low": None, "high": None}
+    assert value["lexical_overlap"]["generated"] == {"queries": 0, "mean": None, "whole": None}
+    assert "| complete | 7 | 1.50 | undefined | undefined | undefined | undefined |" in flat.markdown()
+
+
+def test_a_report_is_written_whole_and_the_same_twice(tmp_path: Path) -> None:
+    report().write(tmp_path / "one")
+    report().write(tmp_path / "two")
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == ["agreement.json", "agreement.md", "ranks.svg", "resamplings.svg", "scores.svg"]
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 3, 30])
+def test_ranks_plot_has_two_labels_and_a_line_for_each_system(count: int) -> None:
+    names = tuple(f"s{place}" for place in range(count))
+    side = Side(names, np.arange(count, dtype=float)[:, None])
+    picture = ET.fromstring(ranks_plot(rank_gains(side, side, {}), title="t"))
+    shapes = [element.tag.rpartition("}")[2] for element in picture]
+    assert shapes.count("line") == count
+    assert sum("s0" in (element.text or "") for element in picture) == 2
+    heights = {element.get("y1") for element in picture if element.tag.endswith("line")}
+    assert len(heights) == count  # no two on each other, ties or not
+
+
+def test_draws_that_rank_nothing_are_left_out_of_the_plot() -> None:
+    nothing = Resamplings(5, (math.nan, math.nan))
+    assert "nothing to show" in resamplings_plot(nothing, nothing, math.nan, title="t")
+    some = resamplings_plot(Resamplings(5, (0.5, math.nan, -0.2)), nothing, 0.4, title="t")
+    assert some.count("<circle") == 2

@@ -1,0 +1,83 @@
+"""Switches that change what a job's queries and labels are like: pools, saturated queries, the original queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from airgen.dataset.verify import verify
+from airgen.errors import DatasetError
+from airgen.records import Decision, Prelabel, Recall
+from airgen.runner import Job, RunResult
+from airgen.runner.saturated import share_on_top
+
+Run = Callable[..., RunResult]
+RECALL = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
+
+
+def recalled(result: RunResult) -> dict[str, list[str]]:
+    with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
+        return dict(connection.execute("SELECT parent, ids FROM current_recall").fetchall())
+
+
+def test_pools_join_the_recall(run: Run) -> None:
+    few = {RECALL: "recall: {model: all-minilm-l6-v2-int8, top_k: 5}"}
+    alone = recalled(run("alone", few))
+    pooled = recalled(run("pooled", {RECALL: f"{few[RECALL]}\n  pools: [bm25, {{kind: lsa, dim: 10}}]"}))
+    assert alone.keys() == pooled.keys()
+    for query, ids in pooled.items():
+        assert set(alone[query]) <= set(ids)
+        assert len(set(ids)) == len(ids) <= 15
+    assert any(len(ids) > 5 for ids in pooled.values())
+    only = f"recall: {{model: none, top_k: 5, pools_only: true}}\n  pools: [bm25]"
+    assert all(len(ids) == 5 for ids in recalled(run("only", {RECALL: only})).values())
+
+
+def test_saturated_queries_are_dropped_and_counted(run: Run, folder: Path) -> None:
+    whole = run("whole")
+    assert whole.manifest is not None
+    # The scripted queries are made of their document's words, so the systems agree on most of them.
+    dropped = run("dropped", {"llm:": "export: {drop_saturated: 1.0}\nllm:"})
+    assert dropped.manifest is not None
+    (step,) = (one for one in dropped.manifest.funnel if one.stage == "queries with room")
+    assert step.entered == 12
+    assert step.reasons == {"saturated": 12 - step.left}
+    assert 0 < step.left < 12
+    kept = {json.loads(line)["_id"] for line in (dropped.directory / "dataset" / "queries.jsonl").open()}
+    every = {json.loads(line)["_id"] for line in (whole.directory / "dataset" / "queries.jsonl").open()}
+    assert len(kept) == step.left and kept < every
+    assert verify(dropped.directory / "dataset") == []
+
+
+def test_all_saturated_is_an_error(run: Run) -> None:
+    with pytest.raises(DatasetError, match="all 12 queries are saturated"):
+        run("none", {"llm:": "export: {drop_saturated: 0.01}\nllm:"})
+
+
+def test_share_on_top_by_hand() -> None:
+    recall = Recall("r", "q", "f", 0, "m", ["a", "b"], [0.9, 0.1])
+    votes = [Prelabel("p", "q", "f", place, "m", ["a", "b"], scores) for place, scores in enumerate([[1, 2], [2, 1]])]
+    assert share_on_top(recall, votes, {"a"}) == pytest.approx(2 / 3)
+    assert share_on_top(recall, votes, {"b"}) == pytest.approx(1 / 3)
+    assert share_on_top(recall, votes, set()) == 0
+    assert share_on_top(None, [], {"a"}) == 0
+
+
+def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: Path) -> None:
+    result = run()
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store() as store:
+        job.export(store, job.accepted(store), folder / "original", ["rewrite"])
+        originals = {one.query.text for one in job.accepted(store).lineages if one.query}
+        assert store.rows(Decision, "current_decision")
+    full = result.directory / "dataset"
+    text = {path: [json.loads(line) for line in (path / "queries.jsonl").open()] for path in (full, folder / "original")}
+    assert [row["_id"] for row in text[full]] == [row["_id"] for row in text[folder / "original"]]
+    assert {row["text"] for row in text[folder / "original"]} == originals
+    assert {row["text"] for row in text[full]} != originals
+    for name in ("dev", "test"):
+        assert (full / "qrels" / f"{name}.tsv").read_bytes() == (folder / "original" / "qrels" / f"{name}.tsv").read_bytes()
