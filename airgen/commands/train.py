@@ -47,6 +47,7 @@ def _train(
     from dataclasses import asdict
 
     from airgen.training import trainer
+    from airgen.training.card import read_card, system_line
     from airgen.training.recipe import Fold, Request
 
     request = Request(
@@ -71,6 +72,9 @@ def _train(
     figures = ", ".join(f"dev {name} {value:.4f}" for name, value in trained.figures.items()) or "no dev queries"
     typer.echo(f"{figures}; {trained.steps:,} steps in {trained.seconds:.0f} s ({trained.stopped})")
     typer.echo(f"model: {trained.out} (README.md says how it was made)")
+    card = read_card(trained.out)
+    if card and card.get("system"):
+        typer.echo(f"in a systems YAML: {system_line(card)}")
 
 
 for _kind, (_line, _) in KINDS.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,11 @@ def expand(
         str | None,
         typer.Option("--from", metavar="SPLIT", help="Take the queries of this split of the dataset instead."),
     ] = None,
+    pipeline: Annotated[
+        Path | None,
+        typer.Option(metavar="PIPELINE.yaml", help="Ask this pipeline's LLM instead; 10 queries a passage do."),
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Most US dollars to spend on the LLM.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Queries a passage.")] = 40,
     seed: Annotated[int, typer.Option(help="Another seed, other queries.")] = 42,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
@@ -40,9 +47,10 @@ def expand(
     from airgen.training.expansion import Seq2Seq, queries_of
     from airgen.training.expansion import expand as write
 
-    if (model is None) == (queries_from is None):
-        raise UsageError("--model or --from, one of them")
+    if sum(one is not None for one in (model, queries_from, pipeline)) != 1:
+        raise UsageError("--model, --pipeline or --from, one of them")
     opened = BeirDataset.open(dataset)
+    failed: dict[str, int] = {}
     if queries_from is not None:
         if queries_from.lower() in RESERVED:
             raise UsageError(f"--from {queries_from} is for testing: its queries must not be in the index")
@@ -53,21 +61,29 @@ def expand(
         out.write_text(rows, encoding="utf-8")
         done = len(found)
     else:
-        from rich.console import Console
-        from rich.progress import Progress, TextColumn, TimeElapsedColumn
+        with _bar(quiet=as_json) as progress:
+            if pipeline is not None:
+                from airgen.runner.expanding import expand_with_llm
 
-        words = TextColumn("expanding {task.completed:,.0f} passages")
-        with Progress(words, TimeElapsedColumn(), transient=True, console=Console(stderr=True), disable=as_json) as bar:
-            job = bar.add_task("", total=None)
-            done = write(
-                opened.passages(),
-                Seq2Seq(str(model), device=device),
-                out,
-                count=count,
-                seed=seed,
-                progress=lambda number: bar.update(job, completed=number),
-            )
+                done, failed = expand_with_llm(pipeline, opened, out, count=count, budget_usd=budget, progress=progress)
+            else:
+                asked = Seq2Seq(str(model), device=device)
+                done = write(opened.passages(), asked, out, count=count, seed=seed, progress=progress)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "passages": done}))
+        typer.echo(json.dumps({"out": str(out), "passages": done, "failed": failed}))
         return
+    for reason, number in failed.items():
+        typer.echo(f"{number} passages have no queries: {reason}", err=True)
     typer.echo(f"{done:,} passages expanded: {out} (use it with {{kind: expanded, expansions: {out}}})")
+
+
+@contextmanager
+def _bar(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A count of passages on the terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    words = TextColumn("expanding: {task.completed:,.0f} passages")
+    with Progress(words, TimeElapsedColumn(), transient=True, console=Console(stderr=True), disable=quiet) as bar:
+        job = bar.add_task("", total=None)
+        yield lambda number: bar.update(job, completed=number)

@@ -220,6 +220,13 @@ def _label(request: Request) -> str:
     return json.dumps({"type": asked or ("claim" if len(words) >= 10 else "others"), "style": style})
 
 
+def _expand(request: Request) -> str:
+    """Two queries of the document's own words."""
+    random = rng("expand", request.key)
+    queries = [" ".join(_keywords(document(request), 4, random)) for _ in range(2)]
+    return json.dumps({"queries": queries}, ensure_ascii=False)
+
+
 def _echo(request: Request) -> str:
     return " ".join(_keywords(last_block(request), 8, rng("echo", request.key)))
 
@@ -231,6 +238,7 @@ RULES: dict[str, Rule] = {
     "rewrite": _rewrite,
     "hard_negative": _hard_negatives,
     "label": _label,
+    "expand": _expand,
     "judge": _judge,
     "judgment": _judge,
     "judge_yes_no": _judge_yes_no,

@@ -59,8 +59,10 @@ class AugmentRecipe(Recipe):
     start: Literal["random", "terms"] = Field(
         default="random", description="W: random (paper), or the base's own encoding of each term, for little data"
     )
-    start_scale: float = Field(default=1.0, gt=0, description="terms: how much of a is there at the start")
-    start_cosine: float = Field(default=0.4, ge=0, lt=1, description="terms: a cosine below this adds nothing at first")
+    start_scale: float = Field(default=1.0, gt=0, description="terms: a of a term whose cosine with the query is 1")
+    start_added: int = Field(
+        default=20, ge=0, description="terms: how many a training query gains at first, on average"
+    )
     train_encoder: bool = Field(default=True, description="or only W and u: many times faster, for little data")
     max_query_tokens: int = Field(default=64, ge=3, le=512, description="the encoder sees no more of a query")
 
@@ -119,7 +121,7 @@ class AugmentTask(Task):
             train_encoder=recipe.train_encoder,
             device=device,
         )
-        start = Start(recipe.start, recipe.start_scale, recipe.start_cosine)
+        start = Start(recipe.start, recipe.start_scale, recipe.start_added)
         special = (loaded.tokenizer.cls_token_id, loaded.tokenizer.sep_token_id)
         self.augment.start(start, special, self.queries)
         if not recipe.train_encoder:
@@ -191,6 +193,10 @@ class AugmentTask(Task):
             return {}
         figures = self.data.dev.figures(self.retriever.search_weighted(queries, 100), self.data.corpus)
         return {**figures, "added": round(added / len(queries), 3)}
+
+    def system(self, folder: Path) -> Mapping[str, Any]:
+        """`kind: augment`."""
+        return {"kind": "augment", "path": str(folder)}
 
     def save(self, folder: Path) -> None:
         """What `airgen.retrievers.augment` loads."""

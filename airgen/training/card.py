@@ -22,7 +22,7 @@ from airgen.training.recipe import Recipe
 if TYPE_CHECKING:
     from airgen.training.loop import Task, Trained
 
-__all__ = ["CARD", "read_card", "write_card"]
+__all__ = ["CARD", "read_card", "system_line", "write_card"]
 
 CARD = "card.json"
 
@@ -39,6 +39,11 @@ def read_card(folder: Path) -> dict[str, Any] | None:
     if not isinstance(card, dict) or "kind" not in card:
         raise TrainingError(f"{path}: is not the card of a trained model")
     return card
+
+
+def system_line(card: Mapping[str, Any]) -> str:
+    """The trained model as a line of a systems YAML: `- {name: mine, kind: dense, embedder: models/e5}`."""
+    return f"- {{name: mine, {', '.join(f'{key}: {value}' for key, value in card['system'].items())}}}"
 
 
 def write_card(
@@ -58,6 +63,7 @@ def write_card(
         "base": parts["base"],
         "data": dict(data.about),
         "recipe": recipe.model_dump(mode="json"),
+        "system": dict(task.system(trained.out)),
         "steps": trained.steps,
         "stopped": trained.stopped,
         "figures": dict(trained.figures),
@@ -94,6 +100,8 @@ def _words(card: Mapping[str, Any]) -> str:
             f"Dev figures of these weights: {figures}. {card['steps']} steps ({card['stopped']}), "
             f"{costs['seconds']:.0f} s on {costs['device']}, {costs['memory_bytes'] / 1e6:.0f} MB at most. "
             f"Fingerprint {card['fingerprint']}.",
+            "",
+            f"In a systems YAML: `{system_line(card)}`",
             "",
             to_markdown(["step", "loss", "dev nDCG@10"], history),
             "## Recipe",

@@ -101,9 +101,9 @@ class CrossEncoderTask(LibraryTask):
         """A folder of sentence-transformers."""
         self.save_library(self.model, folder)
 
-    def system(self) -> Mapping[str, Any]:
-        """A re-ranker: it needs a first stage."""
-        return {"kind": "rerank", "first": "bm25"}
+    def system(self, folder: Path) -> Mapping[str, Any]:
+        """A re-ranker, here of a system that is named bm25."""
+        return {"kind": "rerank", "first": "bm25", "reranker": str(folder)}
 
 
 def train(request: Request) -> Trained:

@@ -128,9 +128,9 @@ class DeepCTTask(LibraryTask):
             self.model.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
 
-    def system(self) -> Mapping[str, Any]:
+    def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: deepct`."""
-        return {"kind": "deepct", "max_length": self.recipe.max_length}
+        return {"kind": "deepct", "model": str(folder), "max_length": self.recipe.max_length}
 
 
 class _InTraining(TermWeigher):

@@ -187,9 +187,9 @@ class EncoderTask(LibraryTask):
         """A folder of sentence-transformers, prefixes included."""
         self.save_library(self.encoder, folder)
 
-    def system(self) -> Mapping[str, Any]:
+    def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: dense`: the prefixes are the folder's prompts."""
-        return {"kind": "dense"}
+        return {"kind": "dense", "embedder": str(folder)}
 
 
 class _InTraining(SentenceTransformersEmbedder):

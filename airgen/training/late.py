@@ -84,9 +84,9 @@ class LateTask(LibraryTask):
         """A folder of sentence-transformers."""
         self.save_library(self.model, folder)
 
-    def system(self) -> Mapping[str, Any]:
+    def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: late`."""
-        return {"kind": "late"}
+        return {"kind": "late", "model": str(folder)}
 
 
 class _InTraining(MultiVectorEncoder):

@@ -6,7 +6,7 @@ cards are the same for every kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,10 +136,6 @@ class LibraryTask(Task):
         """Write a model of the library; the card beside it is ours."""
         with quiet():
             model.save_pretrained(str(folder), create_model_card=False)
-
-    def system(self) -> Mapping[str, Any]:
-        """How a systems YAML names the trained model, its folder left out."""
-        return {}
 
 
 def train_library(

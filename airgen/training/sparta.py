@@ -37,9 +37,7 @@ class SpartaRecipe(LibraryRecipe):
     max_length: int = Field(256, ge=8, description="BEIR's models, section 4")
     hard_negatives: int = Field(1, ge=0, description="ours: one BM25 negative a query")
     first_bias: float = Field(0.0, description="b before training")
-    dev_top_terms: int = Field(
-        2000, ge=1, description="impacts kept of each passage, SPARTA's own; also when it is used"
-    )
+    top_terms: int = Field(2000, ge=1, description="impacts kept of each passage, SPARTA's own; also when it is used")
 
 
 RECIPE = SpartaRecipe
@@ -117,16 +115,17 @@ class SpartaTask(LibraryTask):
             self.model.encoder.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
 
-    def system(self) -> Mapping[str, Any]:
+    def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: sparta`."""
-        return {"kind": "sparta", "max_length": self.recipe.max_length, "top_terms": self.recipe.dev_top_terms}
+        kept = {"max_length": self.recipe.max_length, "top_terms": self.recipe.top_terms}
+        return {"kind": "sparta", "model": str(folder), **kept}
 
 
 class _InTraining(SpartaEncoder):
     """The model as it stands, for the dev queries."""
 
     def __init__(self, task: SpartaTask) -> None:
-        super().__init__("in training", max_length=task.recipe.max_length, top_terms=task.recipe.dev_top_terms)
+        super().__init__("in training", max_length=task.recipe.max_length, top_terms=task.recipe.top_terms)
         self._task = task
 
     @property

@@ -95,9 +95,9 @@ class SpladeTask(LibraryTask):
         """A folder of sentence-transformers."""
         self.save_library(self.model, folder)
 
-    def system(self) -> Mapping[str, Any]:
+    def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: sparse`."""
-        return {"kind": "sparse", "max_length": self.recipe.max_length}
+        return {"kind": "sparse", "model": str(folder), "max_length": self.recipe.max_length}
 
 
 class _InTraining(SparseEncoder):

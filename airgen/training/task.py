@@ -34,6 +34,10 @@ class Task(ABC):
     def save(self, folder: Path) -> None:
         """Write the trained model, as its retriever loads it."""
 
+    def system(self, folder: Path) -> Mapping[str, Any]:
+        """The trained model of that folder as an entry of a systems YAML, its name left out."""
+        return {}
+
     def backward(self, batch: Any) -> dict[str, float]:
         """Fill the gradients for one step; returns the numbers of `loss`."""
         parts = self.loss(batch)

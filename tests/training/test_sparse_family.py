@@ -208,3 +208,24 @@ def test_sparta_searches_what_it_was_trained_to_score(dataset: Path, bert: Path,
     assert all(len(terms) <= 3 for terms, _ in rows)
     with pytest.raises(ModelError, match="is no SPARTA"):
         SpartaEncoder(str(bert)).encode(["a"], "passage")
+
+
+def test_an_llm_expands_and_is_paid_once(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = tmp_path / "p.yaml"
+    pipeline.write_text("name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted}\n")
+    out = tmp_path / "llm.jsonl"
+    asked = ["train", "expand", str(dataset), "--pipeline", str(pipeline), "--out", str(out), "--count", "3", "--json"]
+    with pytest.raises(SystemExit) as done:
+        main(asked)
+    assert done.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["passages"] + sum(found["failed"].values()) == 40 and found["passages"] > 30
+    first = out.read_bytes()
+    system = load_retriever({"kind": "expanded", "expansions": str(out)})
+    system.index(corpus_of(dataset))
+    pipeline.write_text(
+        "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {refuse: 1.0}}\n"
+    )
+    with pytest.raises(SystemExit):
+        main(asked)
+    assert out.read_bytes() == first  # from the answers on the disk: the model would now refuse
