@@ -7,7 +7,8 @@ A loopback server answers every call after 50 ms. Each contender makes the same 
 the medians are printed with the ratio to the bare loop of the same round, which is what can be compared between
 machines. Then: a job killed half way (how many calls are made twice), a finished job run again, and a server that
 allows 100 requests a second. Contenders whose package is missing are left out and said so; `--python` runs one in an
-environment of its own, where its pins would not agree with airgen's.
+environment of its own, where its pins would not agree with airgen's. curator and data-designer count with tiktoken: on
+a machine without a network, set TIKTOKEN_CACHE_DIR to a folder that holds its vocabulary.
 """
 
 from __future__ import annotations
@@ -30,8 +31,19 @@ from typing import Any
 
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "llms" / "server.py"
 PROMPT = "<document>\n" + "word " * 100 + "\n</document>\n\nWrite a query, number {}."
+KEEPS = ("airgen", "curator", "data-designer")  # answers, so that a killed job can go on
 PYTHONS: dict[str, str] = {}  # contender -> the interpreter of its own environment
-PACKAGES = {"openai": "openai", "openai-aiohttp": "httpx_aiohttp", "curator": "bespokelabs.curator"}
+PACKAGES = {
+    "openai": "openai",
+    "openai-aiohttp": "httpx_aiohttp",
+    "curator": "bespokelabs.curator",
+    "data-designer": "data_designer",
+}
+    "openai": "openai",
+    "openai-aiohttp": "httpx_aiohttp",
+    "curator": "bespokelabs.curator",
+    "data-designer": "data_designer",
+}
 
 
 class Server:
@@ -127,12 +139,33 @@ def run_curator(base_url: str, calls: int, concurrency: int, folder: Path) -> No
     end(len(out.dataset if hasattr(out, "dataset") else out))
 
 
+def run_data_designer(base_url: str, calls: int, concurrency: int, folder: Path) -> None:
+    import data_designer.config as dd
+    import pandas
+    from data_designer.interface import DataDesigner
+
+    provider = dd.ModelProvider(name="loopback", endpoint=base_url, api_key="none")
+    inference = dd.ChatCompletionInferenceParams(max_tokens=64, max_parallel_requests=concurrency)
+    model = dd.ModelConfig(
+        alias="m", model="m", provider="loopback", inference_parameters=inference, skip_health_check=True
+    )
+    config = dd.DataDesignerConfigBuilder(model_configs=[model])
+    config.with_seed_dataset(dd.DataFrameSeedSource(df=pandas.DataFrame({"i": range(calls)})))
+    prompt = PROMPT.replace("{}", "{{ i }}")
+    config.add_column(dd.LLMTextColumnConfig(name="query", prompt=prompt, model_alias="m"))
+    designer = DataDesigner(artifact_path=folder, model_providers=[provider])
+    begin()
+    results = designer.create(config, num_records=calls, resume=dd.ResumeMode.IF_POSSIBLE)
+    end(len(results.load_dataset()))
+
+
 CONTENDERS = {
     "aiohttp": run_aiohttp,
     "airgen": run_airgen,
     "openai-aiohttp": run_openai_aiohttp,
     "openai": run_openai,
     "curator": run_curator,
+    "data-designer": run_data_designer,
 }
 
 _started = (0.0, 0.0)
@@ -248,10 +281,10 @@ def main() -> None:
         throughput(names, arguments.calls, concurrency, arguments.rounds)
     print()
     for name in names:
-        if name in ("airgen", "curator"):  # the others keep nothing
+        if name in KEEPS:  # the others keep nothing
             killed(name, arguments.calls, 64)
     for name in names:
-        if name in ("airgen", "curator"):
+        if name in KEEPS:
             limited(name, 64)
 
 

@@ -54,7 +54,7 @@ class Server:
         body = await request.json()
         key = hashlib.blake2b(json.dumps(body["messages"]).encode(), digest_size=8).hexdigest()
         self.seen[key] += 1
-        self.order.append(body["messages"][-1]["content"])
+        self.order.append(body["messages"][-1]["content"] if body["messages"] else "")
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
