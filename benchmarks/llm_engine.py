@@ -39,11 +39,6 @@ PACKAGES = {
     "curator": "bespokelabs.curator",
     "data-designer": "data_designer",
 }
-    "openai": "openai",
-    "openai-aiohttp": "httpx_aiohttp",
-    "curator": "bespokelabs.curator",
-    "data-designer": "data_designer",
-}
 
 
 class Server:
