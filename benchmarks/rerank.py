@@ -3,6 +3,7 @@
     python benchmarks/rerank.py                                 made-up pairs with the lengths of a web collection
     python benchmarks/rerank.py --collection DIR                real pairs of a BEIR directory (corpus, queries)
     python benchmarks/rerank.py --model cross-encoder/ms-marco-MiniLM-L6-v2
+    python benchmarks/rerank.py --threads 2                     both with so many threads, one each by default
 
 Without --model a random BERT of MiniLM's size scores the pairs: its speed is that of a trained one. Prints the
 median of the paired ratios (predict's time / ours) by wall clock and by processor time, and the largest difference
@@ -91,12 +92,13 @@ def main() -> None:
     options.add_argument("--pairs", type=int, default=100)
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--budget", type=int, default=None)
+    options.add_argument("--threads", type=int, default=1)
     asked = options.parse_args()
 
     import sentence_transformers
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(asked.threads)
     pairs = real(asked.collection, asked.pairs) if asked.collection else made_up(asked.pairs)
     with tempfile.TemporaryDirectory() as folder:
         model = asked.model or random_model(Path(folder))
@@ -129,6 +131,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if os.environ.get("OMP_NUM_THREADS") != "1":
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
+    wanted = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
+    if os.environ.get("OMP_NUM_THREADS") != wanted:  # read once, when torch is loaded
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": wanted})
     main()
