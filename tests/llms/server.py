@@ -245,7 +245,8 @@ def answer(body: Json, key: str, text: str) -> Json:
     if body.get("logprobs"):
         yes, no = {"token": "Yes", "logprob": -0.1}, {"token": "No", "logprob": -2.4}
         choice["logprobs"] = {"content": [{**yes, "top_logprobs": [yes, no]}]}
-    usage = {"prompt_tokens": asked, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": asked // 2}}
+    usage: Json = {"prompt_tokens": asked, "completion_tokens": 10, "total_tokens": asked + 10}
+    usage["prompt_tokens_details"] = {"cached_tokens": asked // 2}
     return {"id": "x", "object": "chat.completion", "model": body["model"], "choices": [choice], "usage": usage}
 
 
