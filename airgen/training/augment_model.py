@@ -46,14 +46,14 @@ class EncodedQuery:
 class Start:
     """Where W and u start.
 
-    random: as torch starts a linear layer, without biases, as the paper's formula has none. terms: W's rows are the
-    base's encodings of the terms, times `scale`, with a bias so that only a cosine above `cosine` adds a term; and w
-    is 1, so that training starts at BM25 with its nearest terms.
+    random: as torch starts a linear layer, without biases, as the paper's formula has none. terms: a is `scale` times
+    how far the cosine of query and term, both encoded by the base, is above a threshold at which a training query gains
+    `added` terms on average; and w is 1. So training starts at BM25 with its nearest terms.
     """
 
     how: Literal["random", "terms"] = "random"
     scale: float = 1.0
-    cosine: float = 0.4
+    added: int = 20
 
 
 class AugmentModel:
@@ -173,14 +173,18 @@ class AugmentModel:
         with torch.no_grad():
             torch.nn.init.zeros_(weight.weight)
             torch.nn.init.ones_(weight.bias)
-            some = [query.ids for query in queries[:_BATCH]]
-            length = self.pooled(*self.states(some)).norm(dim=-1).mean()
+            some = self.pooled(*self.states([query.ids for query in queries[:_BATCH]]))
             for first in range(0, len(self.tokens), _BATCH):
                 rows = [[special[0], token, special[1]] for token in self.tokens[first : first + _BATCH]]
-                mask = torch.ones((len(rows), 3), device=self.device)
-                encoded = torch.nn.functional.normalize(self.pooled(self._encode(rows, mask), mask), dim=-1)
-                added.weight[first : first + _BATCH] = encoded * start.scale / length
-            added.bias.fill_(-start.scale * start.cosine)
+                mask = torch.ones((len(rows), 3), dtype=torch.int64, device=self.device)
+                encoded = self.pooled(self._encode(rows, mask), mask)
+                added.weight[first : first + _BATCH] = torch.nn.functional.normalize(encoded, dim=-1)
+            cosines = torch.nn.functional.normalize(some, dim=-1) @ added.weight.T
+            kept = min(start.added * len(some), cosines.numel() - 1)
+            threshold = float(cosines.flatten().kthvalue(cosines.numel() - kept).values)
+            slope = start.scale / max(1 - threshold, 1e-3)
+            added.weight.mul_(slope / some.norm(dim=-1).mean())
+            added.bias.fill_(-slope * threshold)
 
     def take(self, folder: Path) -> None:
         """Take W and u from another trained folder; a term that it does not have starts as `start` left it.

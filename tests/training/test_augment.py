@@ -154,8 +154,18 @@ def test_switches(dataset: Path, bert: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_start_from_terms_is_bm25_with_near_terms(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    made = task(dataset, bert, start="terms", start_cosine=0.9999, pooling="mean")
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_start_from_terms_adds_so_many(dataset: Path, bert: Path, pooling: Any) -> None:
+    made = task(dataset, bert, start="terms", start_added=3, pooling=pooling)
+    made.model.eval()
+    with torch.no_grad():
+        _, added = made.augment.weights(made.queries)
+    assert float((added > 0).sum(-1).float().mean()) == pytest.approx(3, abs=0.4)
+    assert float(added.max()) <= 1.1
+
+
+def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    made = task(dataset, bert, start="terms", start_added=0, pooling="mean")
     made.model.eval()
     with torch.no_grad():
         weighted, added = made.augment.weights(made.queries)
