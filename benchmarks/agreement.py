@@ -11,7 +11,7 @@ and the systems are ranked by them. The ranking by all human labels is what it s
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.agreement import Side, spearman
+from airgen.evaluation.agreement import Side, average_ranks, spearman
 from airgen.evaluation.agreement_bias import models_of
 from airgen.evaluation.logistic import fit, predict
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Paths
-from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.evaluation.tables import safe, to_markdown
 
@@ -69,14 +69,15 @@ class Collected:
 def read(results: Path, collection: Path, systems: Sequence[SystemSettings]) -> Collected:
     dataset = BeirDataset.open(collection)
     folder = results / dataset.name / "test"
-    runs = {one.name: read_run(Paths.of(folder, one.name).run) for one in systems}
-    ranks = {
-        voter: {
-            query: {id_: rank for rank, (id_, _) in enumerate(hits[:100], 1)}
-            for query, hits in runs[voter].ranked().items()
-        }
-        for voter in VOTERS
-    }
+    runs, ranks = {}, {}
+    for one in systems:
+        ranked = read_run(Paths.of(folder, one.name).run).ranked()
+        # The measure looks no deeper, and there are many labels to score with.
+        runs[one.name] = run_from_dict({query: dict(hits[:DEPTH]) for query, hits in ranked.items()})
+        if one.name in VOTERS:
+            ranks[one.name] = {
+                query: {id_: rank for rank, (id_, _) in enumerate(hits[:100], 1)} for query, hits in ranked.items()
+            }
     labels = {q: of for q, of in dataset.qrels("test").labels.items() if any(label > 0 for label in of.values())}
     return Collected(dataset.name, labels, runs, ranks)
 
@@ -121,28 +122,25 @@ def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequen
     }
 
 
-def correlation(one: Collected, labels: Labels, names: Sequence[str]) -> float:
-    human, made = one.side(one.labels).of(names), one.side(labels).of(names)
-    return float(spearman(human.means, made.means))
+def correlations(human: Side, made: Side, sets: Sequence[Sequence[str]]) -> list[float]:
+    """Spearman over each of several sets of systems."""
+    return [float(spearman(human.of(names).means, made.of(names).means)) for names in sets]
 
 
-def left_out(
-    one: Collected, others: Sequence[Collected], systems: Sequence[SystemSettings], names: Sequence[str], seed: int
-) -> float:
-    """Spearman where each system is scored with soft gains of voters that share no model with it."""
+def left_out(one: Collected, others: Sequence[Collected], systems: Sequence[SystemSettings], seed: int) -> Side:
+    """Each system's place, negated, among all by soft gains of the voters that share no model with it."""
     models = models_of(systems)
-    weights: dict[tuple[str, ...], tuple[Side, tuple[str, ...]]] = {}
-    means = []
-    for name in names:
+    sides: dict[tuple[str, ...], Side] = {}
+    places = []
+    for name in one.runs:
         voters = tuple(voter for voter in VOTERS if not models[voter] & models[name])
-        if voters not in weights:
+        if voters not in sides:
             labels = ways(one, judge(others, voters), seed, voters)["and the votes' probabilities as soft gains"]
-            side = one.side(labels)
-            weights[voters] = (side, voters)
-        side = weights[voters][0]
-        # Labels by fewer voters give other means, so a system's place is its difference from the mean of all.
-        means.append(float(side.of([name]).means[0] - side.of(list(names)).means.mean()))
-    return float(spearman(one.side(one.labels).of(names).means, np.array(means)))
+            sides[voters] = one.side(labels)
+        # Labels by other voters give other means: places compare, scores do not.
+        place = average_ranks(-sides[voters].means)[list(one.runs).index(name)]
+        places.append([-float(place)])
+    return Side(tuple(one.runs), np.array(places))
 
 
 def table(collections: Sequence[Collected], systems: Sequence[SystemSettings]) -> str:
@@ -153,19 +151,18 @@ def table(collections: Sequence[Collected], systems: Sequence[SystemSettings]) -
         weights = judge(others, VOTERS)
         every = [system.name for system in systems]
         strong = [name for name in every if name not in weakened]
-        drawn = [ways(one, weights, seed, VOTERS) for seed in range(DRAWS)]
-        for way in drawn[0]:
-            found = [[correlation(one, draw[way], names) for draw in drawn] for names in (every, strong)]
-            rows.setdefault(way, []).append(cell(found))
-        alone = [[left_out(one, others, systems, names, seed) for seed in range(3)] for names in (every, strong)]
-        rows.setdefault("soft gains, each system without its own models", []).append(cell(alone))
+        human = one.side(one.labels)
+        found: dict[str, list[list[float]]] = {}
+        for seed in range(DRAWS):
+            for way, labels in ways(one, weights, seed, VOTERS).items():
+                found.setdefault(way, []).append(correlations(human, one.side(labels), (every, strong)))
+        found["soft gains, each system without its own models"] = [
+            correlations(human, left_out(one, others, systems, seed), (every, strong)) for seed in range(3)
+        ]
+        for way, values in found.items():
+            rows.setdefault(way, []).append("; ".join(f"{mean:.2f}" for mean in np.mean(values, axis=0)))
     header = ["labels on the human queries", *(safe(one.name) for one in collections)]
     return to_markdown(header, [[way, *cells] for way, cells in rows.items()])
-
-
-def cell(values: Collection[Sequence[float]]) -> str:
-    """All systems; without the weakened ones."""
-    return "; ".join(f"{np.mean(of):.2f}" for of in values)
 
 
 def main() -> None:
