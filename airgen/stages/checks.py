@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airgen.duplicates import alike, folded_words
-from airgen.retrievers.analysis import analyser
+from airgen.retrievers.analysis.borrowed import borrowed
 from airgen.settings import GenerationSettings
 from airgen.stages.attributes import LENGTH_TEXT, WORDS
 from airgen.stages.tongue import self_reference, wrong_language, wrong_script
-from airgen.text import count_words, words
+from airgen.text import count_words
 
 __all__ = [
-    "borrowed",
     "copied",
     "duplicates",
     "first_problem",
@@ -66,18 +65,6 @@ def overlap(query: str, document: str, language: str) -> float:
     """The share of the query's distinct words that stand in the document, 0 to 1."""
     asked = set(folded_words(query, language))
     return len(asked & set(folded_words(document, language))) / len(asked) if asked else 0.0
-
-
-def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
-    """The share of the query's distinct stems that the document holds, 0 to 1, and the query's words of those stems.
-
-    Stop words are left out on both sides: they say nothing about where a query came from.
-    """
-    stems = analyser(language)
-    held, asked = set(stems(document)), set(stems(query))
-    shared = asked & held
-    named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
-    return (len(shared) / len(asked) if asked else 0.0), named
 
 
 def too_near(query: str, title: str, document: str, language: str, generation: GenerationSettings) -> str | None:
