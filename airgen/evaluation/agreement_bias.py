@@ -1,6 +1,6 @@
 """Why two rankings differ: who is over-rated, how saturated a side is, how much its queries copy, and circularity.
 
-    gains = rank_gains(human, generated, family_of)      # positive: better placed than people place it
+gains = rank_gains(human, generated, family_of)      # positive: better placed than people place it
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_pools_join_the_recall(run: Run) -> None:
         assert set(alone[query]) <= set(ids)
         assert len(set(ids)) == len(ids) <= 15
     assert any(len(ids) > 5 for ids in pooled.values())
-    only = f"recall: {{model: none, top_k: 5, pools_only: true}}\n  pools: [bm25]"
+    only = "recall: {model: none, top_k: 5, pools_only: true}\n  pools: [bm25]"
     assert all(len(ids) == 5 for ids in recalled(run("only", {RECALL: only})).values())
 
 
@@ -75,9 +75,10 @@ def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: 
         originals = {one.query.text for one in job.accepted(store).lineages if one.query}
         assert store.rows(Decision, "current_decision")
     full = result.directory / "dataset"
-    text = {path: [json.loads(line) for line in (path / "queries.jsonl").open()] for path in (full, folder / "original")}
-    assert [row["_id"] for row in text[full]] == [row["_id"] for row in text[folder / "original"]]
-    assert {row["text"] for row in text[folder / "original"]} == originals
-    assert {row["text"] for row in text[full]} != originals
-    for name in ("dev", "test"):
-        assert (full / "qrels" / f"{name}.tsv").read_bytes() == (folder / "original" / "qrels" / f"{name}.tsv").read_bytes()
+    bare = folder / "original"
+    rewritten, original = ([json.loads(line) for line in (path / "queries.jsonl").open()] for path in (full, bare))
+    assert [row["_id"] for row in rewritten] == [row["_id"] for row in original]
+    assert {row["text"] for row in original} == originals
+    assert {row["text"] for row in rewritten} != originals
+    for name in ("dev.tsv", "test.tsv"):
+        assert (full / "qrels" / name).read_bytes() == (bare / "qrels" / name).read_bytes()
