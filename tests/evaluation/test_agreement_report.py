@@ -1,4 +1,4 @@
-"""The report: nothing from outside breaks a table, nothing undefined becomes a number, equal values give equal bytes."""
+"""The report: nothing from outside breaks a table, nothing undefined becomes a number, equal values equal bytes."""
 
 from __future__ import annotations
 
