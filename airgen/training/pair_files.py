@@ -125,7 +125,7 @@ class PairFiles:
     def _labels(self) -> Iterator[tuple[str, str, float]]:
         for number, line in numbered_lines(self.qrels):
             cells = line.split("\t")
-            if number == 1 and cells[0] == "query-id":
+            if number == 1 and cells[-1].strip().lower() in ("score", "relevance", "label", "rel"):
                 continue
             try:
                 yield cells[0], cells[1], float(cells[2])
