@@ -32,4 +32,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     return [Judgment(key, final.key, fp, 0, passage.id, found.level, found.probability, judge, found.reason)]
 
 
-STAGE = Stage("judgment", Judgment, 1, _work, judge_parts, lambda lineage: lineage.final.key)
+STAGE = Stage("judgment", Judgment, 1, _work, judge_parts)

@@ -120,14 +120,13 @@ Parts = Callable[[Pipeline, PromptSet], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Stage:
-    """One arrow of the design. `ends` says that a skip here ends the lineage; `parent` names the row it reads."""
+    """One arrow of the design. `ends` says that a skip here ends the lineage."""
 
     name: str
     writes: type[Row]
     version: int
     work: Work
     parts: Parts
-    parent: Callable[[Lineage], str]
     ends: bool = True
 
     def fingerprint(self, pipeline: Pipeline, prompts: PromptSet) -> str:

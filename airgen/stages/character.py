@@ -23,4 +23,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     )
 
 
-STAGE = Stage("character", Character, 1, _work, _parts, lambda lineage: lineage.sample.key)
+STAGE = Stage("character", Character, 1, _work, _parts)

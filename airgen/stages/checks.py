@@ -11,7 +11,7 @@ from airgen.duplicates import alike, folded_words
 from airgen.retrievers.analysis.borrowed import borrowed
 from airgen.settings import GenerationSettings
 from airgen.stages.attributes import LENGTH_TEXT, WORDS
-from airgen.stages.tongue import self_reference, wrong_language, wrong_script
+from airgen.stages.tongue import self_reference, wrong_language
 from airgen.text import count_words
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "too_near",
     "wrong_language",
     "wrong_length",
-    "wrong_script",
 ]
 
 

@@ -70,4 +70,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     ]  # fmt: skip
 
 
-STAGE = Stage("hard_negative", HardNegative, 2, _work, _parts, lambda lineage: lineage.final.key, ends=False)
+STAGE = Stage("hard_negative", HardNegative, 2, _work, _parts, ends=False)

@@ -48,7 +48,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     def check(value: Any) -> str | None:
         text = value["query"]
         return checks.first_problem(
-            checks.wrong_script(text, language),
+            checks.wrong_language(text, language),
             checks.self_reference(text),
             checks.wrong_length(text, length, language),
             wrong_type(text, kind),
@@ -80,8 +80,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     return [Query(row_key("query", parent, fp), parent, fp, 0, text, length, kind, information, attempts)]
 
 
-def _parent(lineage: Lineage) -> str:
-    return lineage.scenario.key if lineage.scenario else ""
-
-
-STAGE = Stage("query", Query, 1, _work, _parts, _parent)
+STAGE = Stage("query", Query, 2, _work, _parts)

@@ -64,7 +64,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     def check(value: Any) -> str | None:
         new = value["query"]
         found = checks.first_problem(
-            checks.wrong_script(new, language),
+            checks.wrong_language(new, language),
             checks.self_reference(new),
             checks.wrong_length(new, length, language),
             checks.copied(new, document, language, generation.max_copied_words),
@@ -103,8 +103,4 @@ def _drifted(tools: Tools, original: str, new: str) -> str | None:
     return f"changed its meaning: similarity {cosine:.2f} with the original, at least {meaning.min_cosine} is wanted"
 
 
-def _parent(lineage: Lineage) -> str:
-    return lineage.query.key if lineage.query else ""
-
-
-STAGE = Stage("rewrite", Rewrite, 1, _work, _parts, _parent, ends=False)
+STAGE = Stage("rewrite", Rewrite, 2, _work, _parts, ends=False)

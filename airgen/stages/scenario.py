@@ -23,8 +23,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     return await options_of(lineage, tools, Scenario, lineage.character.key, tools.pipeline.generation.scenarios, given)
 
 
-def _parent(lineage: Lineage) -> str:
-    return lineage.character.key if lineage.character else ""
-
-
-STAGE = Stage("scenario", Scenario, 1, _work, _parts, _parent)
+STAGE = Stage("scenario", Scenario, 1, _work, _parts)

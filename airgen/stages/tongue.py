@@ -80,7 +80,9 @@ _REFERENCES = (
     r"(?:document|text|passage|article|excerpt|section|paragraph|chunk)\b"
     r"|\b(?:according to|as (?:described|mentioned|stated|defined)) (?:in )?(?:the |this )?"
     r"(?:document|text|passage|article|author)"
-    r"|\bthe author\b",
+    r"|\bthe author\b|\bthe (?:provided|given) (?:documentation|information|text)\b"
+    # nor of the character of our own prompt
+    r"|\bthe character(?:'s|’s)? (?:asks|asked|needs|wants|would|description|scenario)\b",
     # German, Spanish, French, Indonesian
     r"\b(?:dies(?:e[rmns]?|es)|obige[rmns]?|vorliegende[rmns]?|gegebene[rmns]?|laut(?: de[mr])?|gemäß de[mr])\s+"
     r"(?:dokument|text|abschnitt|artikel|passage|auszug|absatz)\w{0,2}\b(?!\s+\d)",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.stages import checks
+from airgen.stages import checks, tongue
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 
@@ -29,7 +29,9 @@ def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> No
     [("what does the document say of bees", True), ("according to the text, who won", True),
      ("This passage is about bees", True),
      ("the author of the theory", True), ("how do I document my code", False), ("text classification methods", False),
-     ("which passage leads to the tomb", False), ("section 12 of the act", False)],
+     ("which passage leads to the tomb", False), ("section 12 of the act", False),
+     ("how often does it appear in the character's description", True), ("which dash is the character U+2013", False),
+     ("rules in the provided documentation", True)],
 )  # fmt: skip
 def test_references_to_the_document(text: str, found: bool) -> None:
     assert (checks.self_reference(text) is not None) == found
@@ -44,7 +46,7 @@ def test_references_to_the_document(text: str, found: bool) -> None:
      ("이 집은 얼마나 오래", "ko", True), ("сколько лет дому", "ru", True), ("1234 ?!", "en", False)],
 )  # fmt: skip
 def test_scripts(text: str, language: str, good: bool) -> None:
-    assert (checks.wrong_script(text, language) is None) == good
+    assert (tongue.wrong_script(text, language) is None) == good
 
 
 @given(WORDS, WORDS)
