@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+from rich.console import Console
 
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.records import Decision, Prelabel, Recall
 from airgen.runner import Job, RunResult
+from airgen.runner.assemble import query_id
+from airgen.runner.progress import Display
 from airgen.runner.saturated import share_on_top
 
 Run = Callable[..., RunResult]
@@ -37,25 +41,30 @@ def test_pools_join_the_recall(run: Run) -> None:
     assert all(len(ids) == 5 for ids in recalled(run("only", {RECALL: only})).values())
 
 
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def test_saturated_queries_are_dropped_and_counted(run: Run, folder: Path) -> None:
-    whole = run("whole")
-    assert whole.manifest is not None
-    # The scripted queries are made of their document's words, so the systems agree on most of them.
-    dropped = run("dropped", {"llm:": "export: {drop_saturated: 1.0}\nllm:"})
-    assert dropped.manifest is not None
-    (step,) = (one for one in dropped.manifest.funnel if one.stage == "queries with room")
-    assert step.entered == 12
-    assert step.reasons == {"saturated": 12 - step.left}
+    saturated = {"llm:": "export: {drop_saturated: 1.0, ids: original}\nllm:"}
+    result = run("dropped", saturated)
+    assert result.manifest is not None
+    (step,) = (one for one in result.manifest.funnel if one.stage == "queries with room")
+    assert (step.entered, step.reasons) == (12, {"saturated": 12 - step.left})
     assert 0 < step.left < 12
-    kept = {json.loads(line)["_id"] for line in (dropped.directory / "dataset" / "queries.jsonl").open()}
-    every = {json.loads(line)["_id"] for line in (whole.directory / "dataset" / "queries.jsonl").open()}
-    assert len(kept) == step.left and kept < every
-    assert verify(dropped.directory / "dataset") == []
-
-
-def test_all_saturated_is_an_error(run: Run) -> None:
-    with pytest.raises(DatasetError, match="all 12 queries are saturated"):
-        run("none", {"llm:": "export: {drop_saturated: 0.01}\nllm:"})
+    kept = {row["_id"] for row in rows(result.directory / "dataset" / "queries.jsonl")}
+    assert len(kept) == step.left
+    assert verify(result.directory / "dataset") == []
+    job = Job(folder / "job.yaml", folder / "dropped")
+    with job.open_store(read_only=True) as store:
+        gone = [one for one in job.accepted(store).lineages if query_id(one) not in kept]
+    assert len(gone) == 12 - step.left
+    # A job whose only source is one of those documents has no query left, and says what to do.
+    frame = frozenset({gone[0].passage.id})
+    with pytest.raises(DatasetError, match=r"all 1 queries are saturated: raise export\.drop_saturated"):
+        Job(folder / "job.yaml", folder / "none", target=1, frame=frame).run(
+            Display(folder / "none" / "status.json", Console(quiet=True))
+        )
 
 
 def test_share_on_top_by_hand() -> None:
@@ -76,7 +85,7 @@ def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: 
         assert store.rows(Decision, "current_decision")
     full = result.directory / "dataset"
     bare = folder / "original"
-    rewritten, original = ([json.loads(line) for line in (path / "queries.jsonl").open()] for path in (full, bare))
+    rewritten, original = (rows(path / "queries.jsonl") for path in (full, bare))
     assert [row["_id"] for row in rewritten] == [row["_id"] for row in original]
     assert {row["text"] for row in original} == originals
     assert {row["text"] for row in rewritten} != originals
