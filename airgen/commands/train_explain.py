@@ -24,6 +24,8 @@ def explain(
 ) -> None:
     """Show the terms that a trained augmentation adds to a query, and those it drops or plays down.
 
+    Weights are over the mean weight of the query's own terms, as only their proportions order passages.
+
     Example: airgen train explain models/augment-scifact "statins lower the risk of stroke"
     """
     import json
@@ -47,7 +49,7 @@ def explain(
             rows.append({"query": query, "terms": listed, "added": len(terms) - len(own)})
             continue
         table = [["term", "what", "weight", *(["passages"] if on else [])]]
-        table += [[t.term, t.change, f"{t.total:.3f}", *([str(t.passages)] if on else [])] for t in shown]
+        table += [[t.term, t.change, f"{t.relative:.2f}", *([str(t.passages)] if on else [])] for t in shown]
         typer.echo(f"{''.join(c for c in query if c.isprintable())}\n{columns(table)}")
         if len(shown) < len(terms):
             typer.echo(f"and {len(terms) - len(shown)} more")

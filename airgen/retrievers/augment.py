@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ FORMAT = 1
 class Term:
     """One term of an augmented query: `weight` is w, `added` is a, `total` is w * (bow + a), before document weights.
 
-    `change` is what was done to it: added, dropped (a weight of 0), lowered or raised (against 1), or kept.
+    `relative` is the total over the mean total of the query's own terms: only that orders passages.
     """
 
     term: str
@@ -52,16 +52,17 @@ class Term:
     weight: float
     added: float
     total: float
+    relative: float
     passages: int | None = None
 
     @property
     def change(self) -> str:
-        """What was done to it, in a word."""
+        """What was done to it: added, dropped (a weight of 0), lowered or raised (by a quarter or more), or kept."""
         if not self.in_query:
             return "added"
         if self.total == 0:
             return "dropped"
-        return "lowered" if self.total < 0.995 else "raised" if self.total > 1.005 else "kept"
+        return "lowered" if self.relative <= 0.75 else "raised" if self.relative >= 1.25 else "kept"
 
 
 class Augmenter:
@@ -130,12 +131,14 @@ class Augmenter:
                 weights[number] = max(weight, weights.get(number, 0.0))
         for part in encoded.overflowing:  # what the encoder did not see keeps BM25's weight
             weights.update({number: 1.0 for number in part.ids if number in self.vocabulary and number not in weights})
+        totals = {number: weight * (1 + added.get(number, 0.0)) for number, weight in weights.items()}
+        mean = sum(totals.values()) / max(1, len(totals)) or 1.0
         own_terms = [
-            Term(self.vocabulary[number], True, weight, added.get(number, 0.0), weight * (1 + added.get(number, 0.0)))
-            for number, weight in weights.items()
+            Term(self.vocabulary[n], True, weights[n], added.get(n, 0.0), total, total / mean)
+            for n, total in totals.items()
         ]
         order = sorted((number for number in added if number not in weights), key=lambda n: (-added[n], n))
-        return [*own_terms, *(Term(self.vocabulary[n], False, 1.0, added[n], added[n]) for n in order)]
+        return [*own_terms, *(Term(self.vocabulary[n], False, 1.0, added[n], added[n], added[n] / mean) for n in order)]
 
 
 class Augmented(LexicalRetriever):
@@ -193,7 +196,7 @@ class Augmented(LexicalRetriever):
         terms = self._terms(query)
         if not self.vocabulary:
             return terms
-        return [Term(t.term, t.in_query, t.weight, t.added, t.total, self.document_frequency(t.term)) for t in terms]
+        return [replace(term, passages=self.document_frequency(term.term)) for term in terms]
 
     def _terms(self, query: str) -> list[Term]:
         terms = self.model(query)
