@@ -164,23 +164,23 @@ def systems_of(test: Test, work: Path, arguments: argparse.Namespace, names: Seq
 
 
 def quality(found: Mapping[str, Any]) -> str:
-    """Means with intervals; differences from word BM25 with intervals and p-values of Fisher's test, after Holm."""
+    """Means with intervals; differences from both BM25 with intervals and p-values of Fisher's test, after Holm."""
     names = list(found)
     rows = []
     tests = compare(names, np.stack([found[name][0][0] for name in names]))
-    base = found[names[0]][0][0]
     for name in names:
         values, length = found[name]
         low, high = bootstrap_interval(values[0])[0]
         cells = [safe(name), f"{values[0].mean():.4f} ({low:.3f}–{high:.3f})", f"{values[1].mean():.4f}"]
-        if name == names[0]:
-            cells += ["", ""]
-        else:
-            low, high = bootstrap_interval(values[0] - base)[0]
-            pair = next(each for each in tests.pairs if {each.first, each.second} == {name, names[0]})
-            cells += [f"{(values[0] - base).mean():+.4f} ({low:+.3f}–{high:+.3f})", f"{pair.fisher_holm:.4f}"]
+        for base in names[:2]:
+            gap = values[0] - found[base][0][0]
+            low, high = bootstrap_interval(gap)[0]
+            pair = next((each for each in tests.pairs if {each.first, each.second} == {name, base}), None)
+            cells += [f"{gap.mean():+.4f} ({low:+.3f}–{high:+.3f}) {pair.fisher_holm:.4f}" if pair else ""]
         rows.append([*cells, "" if length is None else f"{length:.1f}"])
-    return to_markdown(["system", "nDCG@10", "Recall@100", "against BM25, words", "p", "added terms"], rows)
+    return to_markdown(
+        ["system", "nDCG@10", "Recall@100", "against words, p", "against WordPiece, p", "added terms"], rows
+    )
 
 
 def tables(work: Path, collections: Sequence[Path], arguments: argparse.Namespace) -> None:
