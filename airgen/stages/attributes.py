@@ -5,10 +5,13 @@ A draw depends on the key and the ratios alone, so concurrency, resume and the t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from airgen.keys import rng
+from airgen.retrievers.analysis.stopwords import STOPWORDS
 from airgen.settings import GenerationSettings
+from airgen.text import words
 
 __all__ = [
     "INFORMATION_TEXT",
@@ -19,6 +22,7 @@ __all__ = [
     "draw",
     "form_pattern",
     "query_attributes",
+    "run_together",
     "wrong_type",
 ]
 
@@ -77,7 +81,6 @@ _LATIN = ("de", "en", "es", "fr", "id")
 _LETTERS = r"\"-+\-/->@-z|~-\u024f\u2010-\u203a"
 _ANY = r"^\s.,?!{}\uff01\uff0c\uff1f\u060c\u061f\u0964\u06d4\u3002\u4e00-\u9fff"
 _LEAST = {"lt5": 2, "lt10": 3}  # one word is hardly a query
-_MORE = 4  # words beyond the class that the pattern lets a sentence end in
 _LONGEST = 40  # words, where the class has no upper bound
 # A problem is told in the first person; a claim does not begin like a question (what, how, wie, was, ...).
 _BEGIN = {
@@ -90,20 +93,39 @@ _BEGIN = {
 def form_pattern(length: str, kind: str, language: str) -> str | None:
     """A regular expression that a query of this length and type matches; None where words have no spaces.
 
-    One line of one sentence, with the words that the class asks for at least, and a question mark for questions
-    only: a small model cannot count its words, and asking again does not teach it. The upper end is a few words
-    loose, and left to the check of the length: a model that is out of words runs the rest of its sentence together.
+    One line of one sentence, as many words as the class asks for, and a question mark for questions only: a small
+    model cannot count its words, and asking again does not teach it. See `run_together` for what it does at the end.
     """
     if language in _UNSPACED:
         return None
     least, most = WORDS[length]
-    least, most = max(least, _LEAST.get(length, 1)), most + _MORE if most else _LONGEST
+    least, most = max(least, _LEAST.get(length, 1)), most or _LONGEST
     letters = _LETTERS if language in _LATIN else _ANY
     word = rf"[{letters}]+(?:[.][{letters}]+)*"  # a full stop may stand inside a word: pdb.set_trace, 3.5
     begin = _BEGIN.get((kind, language), "")
     fewer = 1 if begin else 0
     end = r"[?\uff1f\u061f]?" if kind == "question" else r"[.\u0964\u06d4]?"
     return f"^{begin}(?:{word},? ){{{least - 1 - fewer},{most - 1 - fewer}}}{word}{end}$"
+
+
+def run_together(text: str, length: str, language: str, *known: str) -> str | None:
+    """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
+
+    Only the last word of a query of the greatest length can be such a one: it stands in none of the `known` texts,
+    and is made of two words that do (or are function words), or goes on in a capital.
+    """
+    most, said = WORDS[length][1], text.rstrip("?.؟۔। ").split()
+    if most is None or len(said) < most:
+        return None
+    held = {word.casefold() for other in known for word in words(other, language)}
+    last, small = said[-1], STOPWORDS.get(language, frozenset())
+    folded = last.casefold()
+    if folded in held:
+        return None
+    parts = ((folded[:cut], folded[cut:]) for cut in range(1, len(folded)))
+    if re.search("[a-z][A-Z]", last) or any(a in held | small and b in held | small for a, b in parts):
+        return f"runs words together: {last!r}; use fewer words"
+    return None
 
 
 def wrong_type(text: str, kind: str) -> str | None:

@@ -15,6 +15,7 @@ from airgen.stages.attributes import (
     TYPE_TEXT,
     form_pattern,
     query_attributes,
+    run_together,
     wrong_type,
 )
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
@@ -44,6 +45,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     language, generation = tools.pipeline.language, tools.pipeline.generation
     # Drawn by the sample, not by the scenario: another character prompt then leaves the mix of attributes as it was.
     length, kind, information = query_attributes(generation, lineage.sample.key)
+    constrained = bool(tools.prompts.get(prompt_name(tools.pipeline, "query")).constrain)
 
     def check(value: Any) -> str | None:
         text = value["query"]
@@ -52,6 +54,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             checks.self_reference(text),
             checks.wrong_length(text, length, language),
             wrong_type(text, kind),
+            run_together(text, length, language, lineage.document, values["scenario"]) if constrained else None,
             checks.copied(text, lineage.document, language, generation.max_copied_words),
             # With rewriting, the bounds are for the last rewrite: what comes before is its raw material.
             None if generation.rewrites else near(text),

@@ -13,7 +13,7 @@ from airgen.prompts import PromptSet
 from airgen.records import Rewrite, Row
 from airgen.settings import Pipeline
 from airgen.stages import checks
-from airgen.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern
+from airgen.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.text import LANGUAGES
 
@@ -61,12 +61,16 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     length, document = lineage.query.length, lineage.document
     before = checks.overlap(text, document, language)
 
+    original = lineage.query.text
+    constrained = bool(tools.prompts.get(prompt_name(tools.pipeline, "rewrite")).constrain)
+
     def check(value: Any) -> str | None:
         new = value["query"]
         found = checks.first_problem(
             checks.wrong_language(new, language),
             checks.self_reference(new),
             checks.wrong_length(new, length, language),
+            run_together(new, length, language, document, original) if constrained else None,
             checks.copied(new, document, language, generation.max_copied_words),
             checks.too_near(new, lineage.passage.title, document, language, generation) if last else None,
         )

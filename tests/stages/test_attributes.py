@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from airgen.settings import GenerationSettings, Pipeline
-from airgen.stages.attributes import draw, form_pattern, query_attributes, wrong_type
+from airgen.stages.attributes import draw, form_pattern, query_attributes, run_together, wrong_type
 from airgen.yamls import parse_yaml
 
 # 99.9 % quantiles of the chi-squared distribution, by degrees of freedom.
@@ -60,7 +60,7 @@ def test_a_ratio_of_zero_is_never_drawn() -> None:
         ("lt10", "question", "en", "how long is 3.5 inches?", True),
         ("lt10", "question", "en", "why", False),  # one word is hardly a query
         ("lt10", "question", "en", "What is it? Is it so?", False),  # two sentences
-        ("lt10", "question", "en", "a b c d e f g h i j k l m n", False),  # beyond what a sentence may run over
+        ("lt10", "question", "en", "a b c d e f g h i j", False),
         ("lt10", "question", "en", "definition of 字符串 here", False),
         ("10to20", "question", "en", "is it safe to fly two days after", False),
         ("10to20", "claim", "en", "A tenant must always pay for a broken window, even if a guest broke it.", True),
@@ -95,3 +95,19 @@ def test_languages_without_spaces_have_no_pattern() -> None:
 )
 def test_only_a_question_is_a_question(text: str, kind: str, wrong: bool) -> None:
     assert (wrong_type(text, kind) is not None) is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("how do you change an object's state inside afunction", True),  # a + function
+        ("how is the class object given to the classdecorators", True),  # both words are in the document
+        ("how is the class object passed to a decorator", False),  # whole words
+        ("when is a class object put in its namespace", False),  # the document has that word
+        ("I asked my friend about the class object, andMore", True),
+        ("object inside afunction", False),  # shorter than the class allows: the model ended by itself
+    ],
+)
+def test_words_run_together_at_the_end(text: str, wrong: bool) -> None:
+    document = "A class decorators list, a function, the class object and its local namespace; name, space."
+    assert (run_together(text, "lt10", "en", document) is not None) is wrong
