@@ -7,6 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TARGET ?= 8
 RUNS ?= runs
+JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet
 
 .PHONY: demo demo-long-doc test lint clean
@@ -22,7 +23,7 @@ demo-long-doc: $(VENV)/.demo
 
 test: $(VENV)/.test lint
 	$(BIN)/airgen models fetch tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
