@@ -116,11 +116,7 @@ class DeepCTTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """BM25 over the pseudo-documents of the dev corpus."""
-        if not len(self.data.dev):
-            return {}
-        retriever = DeepCT(_InTraining(self.model, self.tokenizer, self.recipe.max_length))
-        retriever.index(self.dev_corpus)
-        return self.data.dev.search(retriever, self.dev_corpus)
+        return self.search_dev(DeepCT(_InTraining(self.model, self.tokenizer, self.recipe.max_length)))
 
     def save(self, folder: Path) -> None:
         """A folder of transformers: a token classifier with one output."""

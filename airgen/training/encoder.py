@@ -177,11 +177,7 @@ class EncoderTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """Dense search of the dev queries."""
-        if not len(self.data.dev):
-            return {}
-        retriever = Dense(cast(Embedder, _InTraining(self.encoder, self.recipe)))
-        retriever.index(self.dev_corpus)
-        return self.data.dev.search(retriever, self.dev_corpus)
+        return self.search_dev(Dense(cast(Embedder, _InTraining(self.encoder, self.recipe))))
 
     def save(self, folder: Path) -> None:
         """A folder of sentence-transformers, prefixes included."""

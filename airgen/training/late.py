@@ -74,11 +74,7 @@ class LateTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """MaxSim of the dev queries with every passage."""
-        if not len(self.data.dev):
-            return {}
-        retriever = LateInteraction(_InTraining(self.model))
-        retriever.index(self.dev_corpus)
-        return self.data.dev.search(retriever, self.dev_corpus)
+        return self.search_dev(LateInteraction(_InTraining(self.model)))
 
     def save(self, folder: Path) -> None:
         """A folder of sentence-transformers."""

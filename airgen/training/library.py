@@ -17,7 +17,7 @@ from pydantic import Field
 
 from airgen.keys import rng
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, Retriever
 from airgen.retrievers.embedders import loaded, model_place
 from airgen.training.bases import quiet
 from airgen.training.data import Example, TrainingSet, draw, epoch_batches, load_training_set, with_negatives
@@ -131,6 +131,13 @@ class LibraryTask(Task):
             {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
             for features in (model.preprocess(list(column)) for column in columns)
         ]
+
+    def search_dev(self, retriever: Retriever) -> dict[str, float]:
+        """Figures of the dev queries, searched by `retriever` in the dev corpus; {} where there are none."""
+        if not len(self.data.dev):
+            return {}
+        retriever.index(self.dev_corpus)
+        return self.data.dev.search(retriever, self.dev_corpus)
 
     def save_library(self, model: Any, folder: Path) -> None:
         """Write a model of the library; the card beside it is ours."""

@@ -102,11 +102,7 @@ class SpartaTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """Search of the dev queries in the inverted index."""
-        if not len(self.data.dev):
-            return {}
-        retriever = Sparta(_InTraining(self))
-        retriever.index(self.dev_corpus)
-        return self.data.dev.search(retriever, self.dev_corpus)
+        return self.search_dev(Sparta(_InTraining(self)))
 
     def save(self, folder: Path) -> None:
         """A folder of transformers, with b in its config."""

@@ -85,11 +85,7 @@ class SpladeTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """Search of the dev queries by inner product."""
-        if not len(self.data.dev):
-            return {}
-        retriever = Sparse(_InTraining(self.model))
-        retriever.index(self.dev_corpus)
-        return self.data.dev.search(retriever, self.dev_corpus)
+        return self.search_dev(Sparse(_InTraining(self.model)))
 
     def save(self, folder: Path) -> None:
         """A folder of sentence-transformers."""
