@@ -115,6 +115,12 @@ class PromptSet:
         self._environment.filters.update(fenced=fenced, unquoted=_unquoted)
         self._loaded: dict[str, Prompt] = {}
 
+    @classmethod
+    def beside(cls, folder: Path) -> PromptSet:
+        """The shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
+        own = folder / "prompts"
+        return cls([own] if own.is_dir() else [])
+
     def names(self) -> list[str]:
         """All prompts, sorted; parts that are only included begin with an underscore and are left out."""
         found = {

@@ -70,7 +70,7 @@ def calibrate(
     ]
     own = load_pipeline(pipeline) if pipeline else default_pipeline()
     beside = pipeline.parent if pipeline else Path()
-    prompts = PromptSet([beside / "prompts"] if pipeline and (beside / "prompts").is_dir() else [])
+    prompts = PromptSet.beside(beside) if pipeline else PromptSet()
     display = Display(out / "status.json")
     result = run(judge, chosen, own, prompts, out, display, words=words, budget_usd=budget, beside=beside)
     if save is not None and result.combination is not None:

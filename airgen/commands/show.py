@@ -29,10 +29,10 @@ def show(
 
     from airgen.runner.assemble import query_id
     from airgen.runner.job import Job
-    from airgen.runner.life import find_lineage, jobs_with, life, render_life
+    from airgen.runner.life import find_lineage, job_with, life, render_life
 
     if query is None and not what.endswith((".yaml", ".yml")):
-        job, query = jobs_with(what, runs), what
+        job, query = job_with(what, runs), what
     else:
         job = Job(Path(what), runs)
     with job.open_store(read_only=True) as store:

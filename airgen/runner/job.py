@@ -84,7 +84,7 @@ class Job:
             beside = path.parent / self.pipeline.corpus
             corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
         self.corpus, self.frame = corpus, frame
-        self.prompts = PromptSet([path.parent / "prompts"] if (path.parent / "prompts").is_dir() else [])
+        self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
         self.combination = self._combination()
         self.fingerprints = self._fingerprints()

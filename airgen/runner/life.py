@@ -18,7 +18,7 @@ from airgen.stages.base import Lineage
 from airgen.stages.control import votes
 from airgen.store import Store
 
-__all__ = ["find_lineage", "jobs_with", "life", "render_life"]
+__all__ = ["find_lineage", "job_with", "life", "render_life"]
 
 
 def find_lineage(accepted: Accepted, name: str) -> tuple[Lineage, str]:
@@ -36,7 +36,7 @@ def find_lineage(accepted: Accepted, name: str) -> tuple[Lineage, str]:
     raise UsageError(many)
 
 
-def jobs_with(name: str, runs: Path) -> Job:
+def job_with(name: str, runs: Path) -> Job:
     """The one job under `runs` that has a query of this id (or beginning). Raises UsageError for none or several."""
     found: list[Job] = []
     others: list[Job] = []

@@ -81,7 +81,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         after = checks.overlap(new, document, language)
         if after > before:
             return f"shares more words with the document than before ({after:.0%}, was {before:.0%})"
-        return _drifted(tools, lineage.query.text if lineage.query else text, new)
+        return _drifted(tools, original, new)
 
     values = {
         "language_name": LANGUAGES[language],
