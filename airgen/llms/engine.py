@@ -27,6 +27,7 @@ from airgen.records import Answer
 __all__ = ["Engine"]
 
 LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the disk together
+LOOKUP_CALLS = 256  # at most so many: the first of many thousands should be on the wire while the others are looked up
 GRACE = 20  # calls before a fraction of failures can stop the run
 
 
@@ -135,12 +136,13 @@ class Engine:
     # -- the disk ----------------------------------------------------------------------------------------------
 
     async def _look_up(self) -> None:
-        """Look all that was just asked for up on the disk, in one query; put what is not there in line."""
+        """Look what was just asked for up on the disk, many in one query; put what is not there in line."""
         loop = asyncio.get_running_loop()
         try:
             while self._unseen:
-                await asyncio.sleep(LOOKUP_SECONDS)
-                calls, self._unseen = self._unseen, []
+                if len(self._unseen) < LOOKUP_CALLS:
+                    await asyncio.sleep(LOOKUP_SECONDS)
+                calls, self._unseen = self._unseen[:LOOKUP_CALLS], self._unseen[LOOKUP_CALLS:]
                 try:
                     found = await loop.run_in_executor(None, self._read, [call.key for call in calls])
                 except AirgenError as error:

@@ -9,6 +9,7 @@ whatever a server echoes.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ class Endpoint:
             self._headers["Authorization"] = f"Bearer {self._key}"
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
+        importlib.import_module("aiohttp")  # a tenth of a second, which the first call should not wait for
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and content of one request; `body` is JSON, or an `aiohttp.FormData`.
