@@ -227,17 +227,19 @@ class JudgeSettings(OneJudge):
     """The LLM as labeler: one judge, or a panel of several with a vote.
 
     `relevant_from` cuts the levels. `calibration` names the coefficients of a combined judge: a shipped name, or a
-    JSON file that `airgen calibrate combined --save` wrote, beside the pipeline.
+    JSON file that `airgen calibrate combined --save` wrote, beside the pipeline. `kind: rerankers` asks no LLM: those
+    coefficients decide alone.
     """
 
+    kind: Literal["levels", "yes-no", "rubric", "rerankers"] = "levels"  # type: ignore[assignment]  # one more
     relevant_from: int = Field(default=2, ge=1, le=3)
     panel: list[OneJudge] = []
     calibration: str | None = None
 
     @property
     def members(self) -> list[OneJudge]:
-        """The judges that are asked: the panel, or this one."""
-        return list(self.panel) or [self]
+        """The judges that are asked: the panel, this one, or nobody."""
+        return list(self.panel) or ([self] if self.kind != "rerankers" else [])
 
     @property
     def llms(self) -> list[LlmSettings]:
@@ -252,6 +254,12 @@ class JudgeSettings(OneJudge):
             if own:
                 raise ValueError(f"{own[0]}: with a panel, this stands in each of its judges")
         return value
+
+    @model_validator(mode="after")
+    def _someone_decides(self) -> JudgeSettings:
+        if self.kind == "rerankers" and self.calibration is None:
+            raise ValueError("kind rerankers asks no LLM, so it needs a calibration: `small`, or a file of yours")
+        return self
 
 
 class ControlSettings(Settings):

@@ -130,6 +130,7 @@ def _ask_llm(
     """Ask the pipeline's judge; refusals stay holes. Its answers are kept in OUT/answers.duckdb."""
     import asyncio
 
+    from airgen.errors import UsageError
     from airgen.prompts import PromptSet
     from airgen.runner.engines import make_engine
     from airgen.settings import load_pipeline
@@ -138,6 +139,8 @@ def _ask_llm(
     from airgen.store import Store
 
     pipeline = load_pipeline(path)
+    if not pipeline.control.judge.members:
+        raise UsageError(f"{path}: its judge is the re-rankers, which rank what was recalled: holes need an LLM's word")
     cut = pipeline.control.judge.relevant_from
 
     async def all_pairs(store: Store) -> None:

@@ -106,6 +106,8 @@ def calibrate(
     saved = load_combination(judge, beside) if judge in shipped() or judge.endswith(".json") else None
     if judge in FITTED and len(collections) < 2:
         raise UsageError(f"{judge}: fitted on some collections and tested on another, so it wants two at least")
+    if judge == "pipeline" and not pipeline.control.judge.members:
+        raise UsageError("the pipeline's judge asks no LLM: calibrate `rerankers`, or its calibration by name")
     combines = saved is not None or judge in FITTED
     wordless = judge == "rerankers" or (saved is not None and "llm" not in saved.weights)
     settings = pipeline.control.judge if combines or judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,12 @@ async def control(
     store.register(plan)
 
     def weighed(row: Judgment) -> Judgment:
-        return combination.judged(row, recalls.get(row.parent), prelabels[row.parent]) if combination else row
+        if combination is None:
+            return row
+        found = combination.judged(row, recalls.get(row.parent), prelabels[row.parent])
+        if found is row and not settings.judge.members:  # not recalled, and nobody else was asked
+            return replace(row, level=0, reason="not recalled")
+        return found
 
     _decide(store, tools, accepted, pairs, plan["decision"], weighed)
 
@@ -220,7 +225,7 @@ async def _judge(
         key = lineage.final.key
         pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], settings.thresholds)
     # A prompt's first part decides which calls stand next to each other, so that a prefix cache serves them.
-    query_first = settings.judge.members[0].kind == "levels"
+    query_first = [member.kind for member in settings.judge.members][:1] == ["levels"]
     pairs.sort(key=lambda pair: (pair.query, pair.id) if query_first else (pair.id, pair.query))
     done = {key for (key,) in store.query("SELECT key FROM judgment WHERE fingerprint = ?", [fp])}
     failed = {

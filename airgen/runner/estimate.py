@@ -111,7 +111,7 @@ def estimate(job: Job) -> Estimate:
         raise CorpusError(f"corpus {pipeline.corpus}: no passage is left after cleaning")
     seen = _observed(job)
     generation, prior = pipeline.generation, PRIORS[pipeline.generation.prompts]
-    accepted = seen.get("accepted", prior.accepted)
+    accepted = seen.get("accepted", prior.accepted if pipeline.control.judge.members else prior.passed)
     samples = round(pipeline.target / accepted)
     queries = samples * max(prior.passed, accepted)  # a rewrite and a judgment follow each that passed its checks
     negatives = sum(generation.generated_negatives) / 2

@@ -5,6 +5,8 @@ from the first token's log-probabilities, for small models, whose numbers mean n
 probability cut at half the threshold, at the threshold, and half way from there to 1. `rubric` reads a reason and
 the number after it.
 
+`rerankers` asks nobody: every pair passes here, and a calibration weighs recall and re-rankers later.
+
 Several judges vote: the level is their lower median, so that a pair counts as relevant, wherever the levels are
 cut, exactly where more than half of the judges say so. A tie is not relevant.
 """
@@ -59,7 +61,7 @@ def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """What a judgment depends on besides its pair. The cut between levels is not part: the raw level is kept."""
     judge = pipeline.control.judge
     found = [_parts(member, pipeline, prompts) for member in judge.members]
-    return {"panel": found} if judge.panel else found[0]
+    return {"panel": found} if len(found) != 1 or judge.panel else found[0]
 
 
 def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
 
 def judge_name(pipeline: Pipeline) -> str:
     """How rows name the judge: its prompt, or the panel's prompts."""
-    return " + ".join(member.prompt for member in pipeline.control.judge.members)
+    return " + ".join(member.prompt for member in pipeline.control.judge.members) or "rerankers"
 
 
 def judge_identity(pipeline: Pipeline, prompts: PromptSet) -> dict[str, str]:
@@ -89,6 +91,8 @@ def judge_identity(pipeline: Pipeline, prompts: PromptSet) -> dict[str, str]:
 async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Refusal:
     """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks."""
     members = tools.pipeline.control.judge.members
+    if not members:
+        return Verdict(tools.pipeline.control.judge.relevant_from, None, "nobody was asked")
     found = await asyncio.gather(*(_ask(tools, member, query, document) for member in members))
     return found[0] if len(members) == 1 else vote(found)
 

@@ -21,6 +21,8 @@ JUDGE = {"top_k: 30}": "top_k: 30}\n  judge: {kind: yes-no, calibration: own.jso
 def write(folder: Path, intercept: float, weights: dict[str, float] | None = None) -> None:
     prompt = PromptSet().get("small/judge_yes_no")
     identity = {"model": "scripted", "prompt": prompt.name, "fingerprint": prompt.fingerprint}
+    if weights and "llm" not in weights:
+        identity = {}
     value = {"format": 1, "weights": weights or {"llm": 1.0, "scores": 1.0, "votes": 1.0}, "intercept": intercept,
              "threshold": 0.5, "judge": identity, "notes": {"fitted on": "nothing, by hand"}}  # fmt: skip
     (folder / "own.json").write_text(json.dumps(value), encoding="utf-8")
@@ -98,3 +100,28 @@ def test_another_judges_coefficients_are_refused_before_anything_is_asked(folder
         )
         with pytest.raises(SettingsError, match=r"own\.json was fitted for the judge of model scripted"):
             Job(folder / "other.yaml", folder / "runs")
+
+
+def test_the_rerankers_may_decide_alone(run: Run, folder: Path) -> None:
+    write(folder, 1.0, {"scores": 1.0, "votes": 0.5})
+    judge = "top_k: 300}\n  judge: {kind: rerankers, calibration: own.json}"
+    result = run("runs", {"top_k: 30}": judge})
+    assert result.manifest is not None and "judgment" not in result.usage
+    rows = decisions(result)
+    said = {probability for _, _, probability in rows if probability is not None}
+    assert len(said) > 5  # nobody's Yes: weighed scores
+    assert {action for action, _, _ in rows} >= {"keep_query", "add_positive"}
+    card = (result.directory / "dataset" / "README.md").read_text(encoding="utf-8")
+    assert "calibration own.json" in card and "probability of Yes" not in card
+    # What was not recalled has no score, and nobody else's word stands for it.
+    narrow = run("narrow", {"top_k: 30}": judge.replace("300", "30")})
+    fallen = [level for action, level, _ in decisions(narrow) if action == "drop_query"]
+    assert fallen and set(fallen) <= {0, 1}
+
+
+def test_nobody_would_decide(run: Run, folder: Path) -> None:
+    write(folder, 0.0)
+    with pytest.raises(SettingsError, match="kind rerankers asks no LLM, so it needs a calibration"):
+        run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {kind: rerankers}"})
+    with pytest.raises(SettingsError, match="another kind"):
+        run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {kind: rerankers, calibration: own.json}"})
