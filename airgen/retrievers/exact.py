@@ -19,10 +19,11 @@ from airgen.retrievers.topk import TopK
 
 __all__ = ["search", "search_faiss"]
 
-_CHUNK = 4096  # rows converted and multiplied at once: 6 MB of fp32 at 384 dimensions
-_BLOCK = 256  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
+_CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
+_BLOCK = 1024  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
 _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
 _SAMPLE = 4096  # rows that the first threshold is guessed from
+_SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
 # Both sides are padded to these multiples: below them BLAS changes to kernels that add in another order, and a
 # query would get other last bits alone than among others, or another corpus size other bits for old passages.
@@ -55,7 +56,7 @@ def search(
     width = min(k, max(n, 1))
     chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
     compiled = n * len(queries) >= _COMPILE_FROM
-    roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _BLOCK) * 4  # the sample, its scores, their copy
+    roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its scores, their copy
     guessing = roomy and n >= _GUESS_FROM and width <= n // 20
     parts = [
         _one_pass(matrix, queries[first : first + batch], width, rows, n, chunk, compiled, guessing)
@@ -114,9 +115,9 @@ def _guess(
     mean = k * _SAMPLE / n
     rank = min(_SAMPLE, int(mean + 4 * mean**0.5 + 4))
     floors = np.empty(len(queries), np.float32)
-    for first in range(0, len(queries), _BLOCK):
-        scores = queries[first : first + _BLOCK] @ sample.T
-        floors[first : first + _BLOCK] = np.partition(scores, _SAMPLE - rank, axis=1)[:, _SAMPLE - rank]
+    for first in range(0, len(queries), _SAMPLE_BLOCK):
+        scores = queries[first : first + _SAMPLE_BLOCK] @ sample.T
+        floors[first : first + _SAMPLE_BLOCK] = np.partition(scores, _SAMPLE - rank, axis=1)[:, _SAMPLE - rank]
     return floors
 
 

@@ -81,6 +81,7 @@ _LATIN = ("de", "en", "es", "fr", "id")
 _LETTERS = r"\"-+\-/->@-z|~-\u024f\u2010-\u203a"
 _ANY = r"^\s.,?!{}\uff01\uff0c\uff1f\u060c\u061f\u0964\u06d4\u3002\u4e00-\u9fff"
 _LEAST = {"lt5": 2, "lt10": 3}  # one word is hardly a query
+_WIDEST = 30  # letters of a word between full stops
 _LONGEST = 40  # words, where the class has no upper bound
 # A problem is told in the first person; a claim does not begin like a question (what, how, wie, was, ...).
 _BEGIN = {
@@ -101,7 +102,8 @@ def form_pattern(length: str, kind: str, language: str) -> str | None:
     least, most = WORDS[length]
     least, most = max(least, _LEAST.get(length, 1)), most or _LONGEST
     letters = _LETTERS if language in _LATIN else _ANY
-    word = rf"[{letters}]+(?:[.][{letters}]+)*"  # a full stop may stand inside a word: pdb.set_trace, 3.5
+    # A full stop may stand inside a word: pdb.set_trace, 3.5. Without a bound, a small model may write digits for ever.
+    word = rf"[{letters}]{{1,{_WIDEST}}}(?:[.][{letters}]{{1,{_WIDEST}}}){{0,3}}"
     begin = _BEGIN.get((kind, language), "")
     fewer = 1 if begin else 0
     end = r"[?\uff1f\u061f]?" if kind == "question" else r"[.\u0964\u06d4]?"
@@ -112,7 +114,7 @@ def run_together(text: str, length: str, language: str, *known: str) -> str | No
     """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
 
     Only the last word of a query of the greatest length can be such a one: it stands in none of the `known` texts,
-    and is made of two words that do (or are function words), or goes on in a capital.
+    and is made of two words that do (or are function words), holds two longer ones of them, or goes on in a capital.
     """
     most, said = WORDS[length][1], text.rstrip("?.؟۔। ").split()
     if most is None or len(said) < most:
@@ -122,8 +124,14 @@ def run_together(text: str, length: str, language: str, *known: str) -> str | No
     folded = last.casefold()
     if folded in held:
         return None
+    longer = [word for word in held if len(word) >= 4]
     parts = ((folded[:cut], folded[cut:]) for cut in range(1, len(folded)))
-    if re.search("[a-z][A-Z]", last) or any(a in held | small and b in held | small for a, b in parts):
+    inside = re.findall("|".join(sorted(map(re.escape, longer), key=len, reverse=True)), folded) if longer else []
+    if (
+        re.search("[a-z][A-Z]", last)
+        or any(a in held | small and b in held | small for a, b in parts)
+        or len(inside) >= 2
+    ):
         return f"runs words together: {last!r}; use fewer words"
     return None
 

@@ -20,6 +20,7 @@ __all__ = [
     "first_problem",
     "longest_common_run",
     "near_parts",
+    "off_subject",
     "overlap",
     "self_reference",
     "too_near",
@@ -83,6 +84,15 @@ def too_near(query: str, title: str, document: str, language: str, generation: G
                 f"{generation.max_title_overlap:.0%}): say some of these otherwise: {', '.join(named)}"
             )
     return None
+
+
+def off_subject(query: str, document: str, need: str, language: str) -> str | None:
+    """Whether an original query has no content word of its document or of the need that it was asked from.
+
+    It comes before any rewriting, so that even a query from the need alone should name something of either.
+    """
+    share, _ = borrowed(query, f"{document}\n{need}", language)
+    return None if share else "off the subject: it has no word of the document or of the scenario"
 
 
 def near_parts(generation: GenerationSettings) -> dict[str, float]:

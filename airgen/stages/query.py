@@ -54,6 +54,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             checks.self_reference(text),
             checks.wrong_length(text, length, language),
             wrong_type(text, kind),
+            checks.off_subject(text, lineage.document, f"{values['character']}\n{values['scenario']}", language),
             run_together(text, length, language, lineage.document, values["scenario"]) if constrained else None,
             checks.copied(text, lineage.document, language, generation.max_copied_words),
             # With rewriting, the bounds are for the last rewrite: what comes before is its raw material.
@@ -83,4 +84,4 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     return [Query(row_key("query", parent, fp), parent, fp, 0, text, length, kind, information, attempts)]
 
 
-STAGE = Stage("query", Query, 2, _work, _parts)
+STAGE = Stage("query", Query, 3, _work, _parts)

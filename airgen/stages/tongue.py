@@ -82,7 +82,8 @@ _REFERENCES = (
     r"(?:document|text|passage|article|author)"
     r"|\bthe author\b|\bthe (?:provided|given) (?:documentation|information|text)\b"
     # nor of the character of our own prompt
-    r"|\bthe character(?:'s|’s)? (?:asks|asked|needs|wants|would|description|scenario)\b",
+    r"|\bthe character(?:'s|’s)? (?:asks|asked|needs|wants|would|learns?|description|scenario)\b"
+    r"|\bin this scenario\b|\bthe scenario text\b|\bthe study(?:'s|’s) (?:aim|goal|purpose)\b",
     # German, Spanish, French, Indonesian
     r"\b(?:dies(?:e[rmns]?|es)|obige[rmns]?|vorliegende[rmns]?|gegebene[rmns]?|laut(?: de[mr])?|gemäß de[mr])\s+"
     r"(?:dokument|text|abschnitt|artikel|passage|auszug|absatz)\w{0,2}\b(?!\s+\d)",

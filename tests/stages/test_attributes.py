@@ -70,6 +70,8 @@ def test_a_ratio_of_zero_is_never_drawn() -> None:
         ("10to20", "problem", "en", "I cannot import a module that stands in another folder, can I?", False),
         ("lt10", "question", "ru", "как долго хранить сваренные яйца?", True),
         ("lt10", "question", "ar", "كم من الوقت يمكن حفظ البيض المسلوق؟", True),
+        ("lt10", "question", "en", "how much is 0." + "6180339887" * 4 + " of it", False),  # digits without end
+        ("lt10", "question", "en", "what does pdb.set_trace.do in a.b.c.d mean", True),
         ("ge20", "claim", "de", "Ein Mieter muss " + "immer " * 17 + "zahlen.", True),
     ],
 )
@@ -105,6 +107,7 @@ def test_only_a_question_is_a_question(text: str, kind: str, wrong: bool) -> Non
         ("how is the class object passed to a decorator", False),  # whole words
         ("when is a class object put in its namespace", False),  # the document has that word
         ("I asked my friend about the class object, andMore", True),
+        ("how are a class object its namespace and classobjectfunctionoflist", True),
         ("object inside afunction", False),  # shorter than the class allows: the model ended by itself
     ],
 )

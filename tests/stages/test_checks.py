@@ -31,7 +31,8 @@ def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> No
      ("the author of the theory", True), ("how do I document my code", False), ("text classification methods", False),
      ("which passage leads to the tomb", False), ("section 12 of the act", False),
      ("how often does it appear in the character's description", True), ("which dash is the character U+2013", False),
-     ("rules in the provided documentation", True)],
+     ("rules in the provided documentation", True), ("what results are expected in this scenario", True),
+     ("what is the study's purpose?", True), ("the worst climate scenario for wheat", False)],
 )  # fmt: skip
 def test_references_to_the_document(text: str, found: bool) -> None:
     assert (checks.self_reference(text) is not None) == found
@@ -73,3 +74,18 @@ def test_near_duplicates() -> None:
     assert checks.duplicates("How do bees make honey?", "how do bees make honey", "en")
     assert not checks.duplicates("how do bees make honey", "how do wasps build nests", "en")
     assert not checks.duplicates("", "", "en")
+
+
+@pytest.mark.parametrize(
+    ("query", "language", "good"),
+    [
+        ("why do bees die", "en", True),  # of the document
+        ("what should a keeper do in winter", "en", True),  # of the need
+        ("I can't find my favourite book", "en", False),
+        ("what is it", "en", False),  # nothing but function words
+        ("warum sterben Bienen", "de", False),
+    ],
+)
+def test_an_original_query_names_something_of_its_subject(query: str, language: str, good: bool) -> None:
+    found = checks.off_subject(query, "Bees die of frost.", "a keeper\nPreparing hives for winter.", language)
+    assert (found is None) == good
