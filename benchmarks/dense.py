@@ -82,6 +82,7 @@ def main() -> None:
     corpus = Corpus([str(number) for number in range(len(texts))], ["" for _ in texts], texts)
     model = SentenceTransformer(folder, device="cpu")
     embedder = SentenceTransformersEmbedder(folder, max_length=model.max_seq_length, device="cpu")
+    embedder.encode(texts[:1], "passage")  # load it
 
     def ours() -> Hits:
         dense = Dense(embedder)

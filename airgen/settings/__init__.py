@@ -1,0 +1,116 @@
+"""The settings of a pipeline: `pipelines/*.yaml` as pydantic models.
+
+Each number of the paper is a default here, with its section. Unknown keys are errors. The environment is read
+in one function only (`secret`), and what it returns never enters a model, so it cannot reach a log or a row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from airgen.settings.base import Settings
+from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
+from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
+from airgen.settings.llm import LlmSettings, secret
+from airgen.yamls import load_yaml
+
+__all__ = [
+    "INFORMATION",
+    "LANGUAGES",
+    "LENGTHS",
+    "STYLES",
+    "TYPES",
+    "ControlSettings",
+    "EvaluateSettings",
+    "ExportSettings",
+    "GenerationSettings",
+    "JudgeSettings",
+    "LlmSettings",
+    "MeaningSettings",
+    "OneJudge",
+    "Pipeline",
+    "RecallSettings",
+    "Thresholds",
+    "load_pipeline",
+    "secret",
+]
+
+LANGUAGES = ("ar", "bn", "de", "en", "es", "fa", "fr", "hi", "id", "ja", "ko", "ru", "zh")
+
+
+class ExportSettings(Settings):
+    """The finished dataset (appendix A.4, B.2)."""
+
+    splits: dict[str, int] = {"dev": 1, "test": 4}
+    licence: str = "CC-BY-NC-SA-4.0"
+    ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
+    version: str = "0.1"
+    drop_saturated: float | None = Field(default=None, gt=0, le=1)  # share of control's systems with a positive on top
+
+    @field_validator("splits")
+    @classmethod
+    def _splits(cls, value: dict[str, int]) -> dict[str, int]:
+        if not value or min(value.values()) < 0 or sum(value.values()) == 0:
+            raise ValueError("must give each split a ratio, not all 0")
+        return value
+
+
+class EvaluateSettings(Settings):
+    """Systems to evaluate at the end of a run: a systems YAML, or none."""
+
+    systems: str | None = None
+    split: str = "test"
+
+
+class Pipeline(Settings):
+    """One benchmark to build: `pipelines/NAME.yaml`."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
+    task: Literal["qa", "long-doc"]
+    corpus: str
+    language: str = "en"
+    domain: str = "web"
+    target: int = Field(ge=1)
+    seed: int = 42
+    llm: LlmSettings
+    generation: GenerationSettings = GenerationSettings()
+    control: ControlSettings = ControlSettings()
+    export: ExportSettings = ExportSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    @field_validator("language")
+    @classmethod
+    def _language(cls, value: str) -> str:
+        if value not in LANGUAGES:
+            raise ValueError(f"must be one of {', '.join(LANGUAGES)}")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _long_doc_defaults(cls, value: Any) -> Any:
+        """Long-Doc: questions and claims only, no generated hard negatives (appendix A.2.1 and A.2.2)."""
+        if not isinstance(value, dict) or value.get("task") != "long-doc":
+            return value
+        generation = value.get("generation") or {}
+        if not isinstance(generation, dict):
+            return value
+        defaults = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
+        return {**value, "generation": {**defaults, **generation}}
+
+    @model_validator(mode="after")
+    def _long_doc_rules(self) -> Pipeline:
+        if self.task == "long-doc" and self.generation.types.get("problem"):
+            raise ValueError("generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)")
+        if self.task == "long-doc" and self.generation.generated_negatives[1] > 0:
+            raise ValueError("generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones")
+        if self.generation.negatives != "generated" and self.generation.mined_ranks[0] > self.control.recall.top_k:
+            raise ValueError("generation.mined_ranks begin below control.recall.top_k: nothing could be mined")
+        return self
+
+
+def load_pipeline(path: Path) -> Pipeline:
+    """Read a pipeline YAML. Raises SettingsError naming every problem with its line."""
+    return load_yaml(path, Pipeline)

@@ -1,0 +1,117 @@
+"""Quality control: recall, re-rankers, thresholds, judges."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from airgen.settings.base import Model, Settings
+from airgen.settings.llm import LlmSettings
+
+__all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
+
+
+class RecallSettings(Settings):
+    """Recall with an embedding model (paper 2.4, step 1)."""
+
+    model: Model = "BAAI/bge-m3"
+    top_k: int = Field(default=1000, ge=1)
+    pools_only: bool = False  # leave the model out and recall with `control.pools` alone: to test the model itself
+
+
+class Thresholds(Settings):
+    """Ranks within which a re-ranker votes positive (appendix A.3)."""
+
+    hard_negative: int = Field(default=20, ge=1)
+    other: int = Field(default=10, ge=1)
+
+
+_JUDGE_PROMPTS = {"levels": "judge", "yes-no": "small/judge_yes_no", "rubric": "judge_rubric"}
+
+
+class OneJudge(Settings):
+    """A prompt, how its answers are read, and who is asked (appendix A.3, Table 8).
+
+    `levels`: the answer is one number. `yes-no`: the probability of Yes is read from the first token, for small
+    models. `rubric`: a reason, then the number.
+    """
+
+    kind: Literal["levels", "yes-no", "rubric"] = "levels"
+    prompt: str = ""  # the kind's own, where none is named
+    threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    llm: LlmSettings | None = None  # another model than the generator
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prompt_of_the_kind(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not value.get("prompt"):
+            return {**value, "prompt": _JUDGE_PROMPTS.get(str(value.get("kind", "levels")), "judge")}
+        return value
+
+
+class JudgeSettings(OneJudge):
+    """The LLM as labeler: one judge, or a panel of several with a vote.
+
+    `relevant_from` cuts the levels. `calibration` names the coefficients of a combined judge: a shipped name, or a
+    JSON file that `airgen calibrate combined --save` wrote, beside the pipeline. `kind: rerankers` asks no LLM: those
+    coefficients decide alone.
+    """
+
+    kind: Literal["levels", "yes-no", "rubric", "rerankers"] = "levels"  # type: ignore[assignment]  # one more
+    relevant_from: int = Field(default=2, ge=1, le=3)
+    panel: list[OneJudge] = []
+    calibration: str | None = None
+
+    @property
+    def members(self) -> list[OneJudge]:
+        """The judges that are asked: the panel, this one, or nobody."""
+        return list(self.panel) or ([self] if self.kind != "rerankers" else [])
+
+    @property
+    def llms(self) -> list[LlmSettings]:
+        """The models that judges bring along, besides the generator."""
+        return [member.llm for member in self.members if member.llm is not None]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_panel_judges_alone(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("panel"):
+            own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "calibration"} & set(value))
+            if own:
+                raise ValueError(f"{own[0]}: with a panel, this stands in each of its judges")
+        return value
+
+    @model_validator(mode="after")
+    def _someone_decides(self) -> JudgeSettings:
+        if self.kind == "rerankers" and self.calibration is None:
+            raise ValueError("kind rerankers asks no LLM, so it needs a calibration: `small`, or a file of yours")
+        return self
+
+
+class ControlSettings(Settings):
+    """Quality control (paper 2.4)."""
+
+    recall: RecallSettings = RecallSettings()
+    pools: list[Model] = []  # retrievers whose top `recall.top_k` join the recall's: bm25, rm3, lsa, ...
+    rerankers: list[Model] = [
+        "BAAI/bge-reranker-large",
+        "maidalun1020/bce-reranker-base_v1",
+        "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
+    ]
+    thresholds: Thresholds = Thresholds()
+    judge: JudgeSettings = JudgeSettings()
+
+    @model_validator(mode="after")
+    def _recalls(self) -> ControlSettings:
+        if self.recall.pools_only and not self.pools:
+            raise ValueError("recall.pools_only needs control.pools: nothing would be recalled")
+        return self
+
+    @field_validator("rerankers")
+    @classmethod
+    def _some(cls, value: list[Model]) -> list[Model]:
+        if not value:
+            raise ValueError("at least one re-ranker is needed for a majority")
+        return value

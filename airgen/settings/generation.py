@@ -1,0 +1,106 @@
+"""Candidate generation: attributes and their ratios, rewrites, negatives, bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from airgen.settings.base import Model, Settings
+
+__all__ = ["INFORMATION", "LENGTHS", "STYLES", "TYPES", "GenerationSettings", "MeaningSettings"]
+
+LENGTHS = ("lt5", "lt10", "10to20", "ge20")
+TYPES = ("question", "problem", "claim")
+INFORMATION = ("overall", "partial")
+STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
+
+Ratio = Annotated[float, Field(ge=0)]
+
+
+def _ratios(known: tuple[str, ...], value: dict[str, float]) -> dict[str, float]:
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        raise ValueError(f"unknown {', '.join(unknown)} (known: {', '.join(known)})")
+    if sum(value.values()) <= 0:
+        raise ValueError("at least one ratio must be above 0")
+    return value
+
+
+class MeaningSettings(Settings):
+    """The embedding model that checks that a rewrite keeps the meaning of the original query."""
+
+    model: Model
+    min_cosine: float = Field(default=0.6, ge=-1, le=1)
+
+
+class GenerationSettings(Settings):
+    """Candidate generation (paper 2.3 and appendix A.2)."""
+
+    lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}
+    types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}
+    information: dict[str, Ratio] = {"overall": 1, "partial": 1}
+    styles: dict[str, Ratio] = {
+        "concise": 5, "casual": 3, "informal": 3, "formal": 1, "professional": 1, "complicated": 1, "academic": 1,
+    }  # fmt: skip
+    characters: int = Field(default=3, ge=1, le=10)
+    scenarios: int = Field(default=3, ge=1, le=10)
+    rewrites: int = Field(default=2, ge=0, le=5)
+    hard_negatives: tuple[int, int] = (3, 7)
+    negatives: Literal["generated", "mined", "both"] = "generated"  # both: as many again, out of the corpus
+    mined_ranks: tuple[int, int] = (10, 100)  # of the recall, where unjudged passages are taken from
+    attempts: int = Field(default=3, ge=1, le=10)  # tries at one answer that passes the checks
+    max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
+    max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
+    max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
+    query_from: Literal["document", "need"] = "document"  # need: the query's prompt shows the scenario alone
+    meaning: MeaningSettings | None = None  # without it, a rewrite's meaning is left to the judge
+    prompts: Literal["default", "small"] = "default"
+    queries_per_passage: int = Field(default=1, ge=1, le=20)
+
+    @field_validator("lengths")
+    @classmethod
+    def _lengths(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(LENGTHS, value)
+
+    @field_validator("types")
+    @classmethod
+    def _types(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(TYPES, value)
+
+    @field_validator("information")
+    @classmethod
+    def _information(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(INFORMATION, value)
+
+    @field_validator("styles")
+    @classmethod
+    def _styles(cls, value: dict[str, float]) -> dict[str, float]:
+        return _ratios(STYLES, value)
+
+    @field_validator("hard_negatives")
+    @classmethod
+    def _range(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 0 <= value[0] <= value[1] <= 20:
+            raise ValueError("must be [least, most] with 0 <= least <= most <= 20")
+        return value
+
+    @field_validator("mined_ranks")
+    @classmethod
+    def _window(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 1 <= value[0] <= value[1]:
+            raise ValueError("must be [first, last] with 1 <= first <= last")
+        return value
+
+    @property
+    def generated_negatives(self) -> tuple[int, int]:
+        """How many hard negatives the LLM is asked for: least and most."""
+        return (0, 0) if self.negatives == "mined" else self.hard_negatives
+
+    @model_validator(mode="after")
+    def _claims_need_length(self) -> GenerationSettings:
+        if self.types.get("claim") and not (self.lengths.get("10to20") or self.lengths.get("ge20")):
+            raise ValueError(
+                "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"
+            )
+        return self
