@@ -21,7 +21,7 @@ from airgen.keys import canonical_json
 from airgen.llms.base import Message, Request
 from airgen.records import Answer
 
-__all__ = ["corrective", "parse_answer", "parse_json"]
+__all__ = ["afresh", "corrective", "parse_answer", "parse_json"]
 
 _LONGEST = 1_000_000  # characters: no stage asks for a hundredth of it, and repair is slow on runaway text
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
@@ -78,6 +78,13 @@ def corrective(request: Request, text: str, reason: str) -> Request:
         request,
         messages=(*request.messages, Message("assistant", shown or "(no answer)"), Message("user", complaint)),
     )
+
+
+def afresh(request: Request, reason: str) -> Request:
+    """The request again, with what was wrong with an answer that is not shown: a small model repeats what it sees."""
+    *earlier, last = request.messages
+    said = f"{last.content}\n\nAn earlier answer could not be used: {reason}. Answer with another one."
+    return replace(request, messages=(*earlier, Message(last.role, said)))
 
 
 def _candidates(text: str) -> list[Any]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from airgen.keys import fingerprint, row_key
 from airgen.llms.base import Llm, Request
-from airgen.llms.structured import corrective, parse_answer
+from airgen.llms.structured import afresh, corrective, parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import (
     Character,
@@ -235,7 +235,10 @@ async def ask(
         if not problem:
             return value, attempt
         said = answer.text
-        # Only the last bad answer is shown: a chain of all of them grows without telling the model more.
-        request = replace(corrective(first, answer.text, problem), sample=attempt)
-        complaint = " ".join(request.messages[-1].content.casefold().split())
+        # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
+        small = pipeline.generation.prompts == "small"
+        request = afresh(first, problem) if small else corrective(first, answer.text, problem)
+        request = replace(request, sample=attempt)
+        added = request.messages[-1].content.removeprefix(first.messages[-1].content)
+        complaint = " ".join(added.casefold().split())
     return Refusal(problem, said)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airgen.llms.base import Message, Request
 from airgen.llms.chat import chat_body, closed
-from airgen.llms.structured import corrective, parse_answer, parse_json
+from airgen.llms.structured import afresh, corrective, parse_answer, parse_json
 from airgen.records import Answer
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
@@ -118,3 +118,10 @@ def test_schemas_are_closed_and_strict_where_they_can_be() -> None:
         return bool(chat_body(Request("m", (), schema=schema))["response_format"]["json_schema"]["strict"])
 
     assert strict(QUERY) and strict(THREE) and not strict(tricky)  # strict wants every property required
+
+
+def test_an_answer_that_would_be_repeated_is_not_shown() -> None:
+    request = Request("m", (Message("system", "s"), Message("user", "the wish")), schema=QUERY, stage="query")
+    again = afresh(request, "wrong length: it has 21 words")
+    assert [message.role for message in again.messages] == ["system", "user"] and again.key != request.key
+    assert again.messages[1].content.startswith("the wish") and "it has 21 words" in again.messages[1].content

@@ -179,3 +179,11 @@ def test_a_level_in_prose_is_asked_for_once_more(world: Any) -> None:
     (row,) = world.answers(judgment=learns).run(ACCEPT)
     assert isinstance(row, Judgment) and row.level == 3
     assert len(world.llm.requests) == 2
+
+
+def test_a_small_model_is_told_what_was_wrong_and_not_shown_it(world: Any) -> None:
+    world.fails("prose").run(QUERY, pipeline=world.pipeline(prompts="small"))
+    first, second, _ = world.llm.requests
+    assert len(second.messages) == len(first.messages)
+    assert "could not be used: malformed" in second.messages[-1].content
+    assert "as a language model" not in second.messages[-1].content
