@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from airgen.errors import AirgenError
+from airgen.registry import resolve
 from airgen.runner.job import Job
 from airgen.settings import LlmSettings, secret
 
@@ -30,11 +33,14 @@ def preflight(job: Job) -> list[str]:
         attempt(lambda llm=stage: _llm(llm, problems))  # type: ignore[misc]
     for judge in control.judge.members:
         attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
-    models = [control.recall.model, *control.rerankers]
+    models = [*control.rerankers] if control.recall.pools_only else [control.recall.model, *control.rerankers]
     models += [pipeline.generation.meaning.model] if pipeline.generation.meaning else []
-    for model in models:
-        if isinstance(model, str):
-            attempt(lambda name=model: _local_model(name, problems))  # type: ignore[misc]
+    pools = [{"kind": pool} if isinstance(pool, str) else pool for pool in control.pools]
+    for pool in pools:
+        attempt(lambda kind=str(pool.get("kind")): resolve("retriever", kind))  # type: ignore[misc]
+    for name in [*map(_named, models), *map(_named, pools)]:
+        if name:
+            attempt(lambda name=name: _local_model(name, problems))  # type: ignore[misc]
     place = next(folder for folder in [job.directory, *job.directory.resolve().parents] if folder.exists())
     if shutil.disk_usage(place).free < FREE_BYTES:
         problems.append(f"{place}: less than 1 GB is free on this disk")
@@ -51,6 +57,17 @@ def _llm(llm: LlmSettings, problems: list[str]) -> None:
         if importlib.util.find_spec("xllamacpp") is None:
             problems.append("llm.backend embedded needs the package xllamacpp: pip install 'airgen-bench[embedded]'")
         _local_model(llm.model, problems)
+
+
+def _named(model: str | dict[str, Any]) -> str | None:
+    """The model of a spec, which a kind such as bm25 or http lacks, or brings from elsewhere."""
+    if isinstance(model, str):
+        return model
+    found = model.get("model") or model.get("embedder")
+    if isinstance(found, dict):
+        return _named(found)
+    elsewhere = model.get("kind") == "http" or (isinstance(found, str) and Path(found).exists())
+    return str(found) if found and not elsewhere else None
 
 
 def _local_model(name: str, problems: list[str]) -> None:
