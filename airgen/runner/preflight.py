@@ -36,8 +36,8 @@ def preflight(job: Job) -> list[str]:
     models = [*control.rerankers] if control.recall.pools_only else [control.recall.model, *control.rerankers]
     models += [pipeline.generation.meaning.model] if pipeline.generation.meaning else []
     pools = [{"kind": pool} if isinstance(pool, str) else pool for pool in control.pools]
-    for pool in pools:
-        attempt(lambda kind=str(pool.get("kind")): resolve("retriever", kind))  # type: ignore[misc]
+    for kind in [str(pool.get("kind")) for pool in pools]:
+        attempt(lambda kind=kind: resolve("retriever", kind))  # type: ignore[misc]
     for name in [*map(_named, models), *map(_named, pools)]:
         if name:
             attempt(lambda name=name: _local_model(name, problems))  # type: ignore[misc]

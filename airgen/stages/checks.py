@@ -86,13 +86,14 @@ def too_near(query: str, title: str, document: str, language: str, generation: G
     return None
 
 
-def off_subject(query: str, document: str, need: str, language: str) -> str | None:
-    """Whether an original query has no content word of its document or of the need that it was asked from.
+def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> str | None:
+    """Whether an original query has no content word of its document or scenario, but for who asks.
 
     It comes before any rewriting, so that even a query from the need alone should name something of either.
     """
-    share, _ = borrowed(query, f"{document}\n{need}", language)
-    return None if share else "off the subject: it has no word of the document or of the scenario"
+    _, named = borrowed(query, f"{document}\n{scenario}", language)
+    _, who = borrowed(query, character, language)
+    return None if set(named) - set(who) else "off the subject: it has no word of the document or of the scenario"
 
 
 def near_parts(generation: GenerationSettings) -> dict[str, float]:
