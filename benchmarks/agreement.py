@@ -6,11 +6,16 @@ python benchmarks/agreement.py results COLLECTION... --target docs/agreement-lab
 The queries are the human ones, so nothing is lost by generating. Each keeps one human positive, drawn at random, as a
 generated query keeps its source document; the rest of its labels are made again from what eight systems rank on top,
 and the systems are ranked by them. The ranking by all human labels is what it should be. Draws: mean over 20.
+
+    --generated "from documents: cranfield=runs/agree-cranfield"
+
+adds the same labels on queries that `airgen agree` generated, with the same systems; their source is the one positive.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +73,22 @@ class Collected:
 
 def read(results: Path, collection: Path, systems: Sequence[SystemSettings]) -> Collected:
     dataset = BeirDataset.open(collection)
-    folder = results / dataset.name / "test"
+    labels = {q: of for q, of in dataset.qrels("test").labels.items() if any(label > 0 for label in of.values())}
+    return ranked_top(dataset.name, results / dataset.name / "test", labels, systems)
+
+
+def read_generated(run: Path, systems: Sequence[SystemSettings]) -> Collected:
+    """The queries of a finished `airgen agree`, each with the document that it was generated from."""
+    dataset = BeirDataset.open(run / "dataset")
+    lines = (run / "dataset" / "private" / "lineage.jsonl").read_text(encoding="utf-8").splitlines()
+    sources = {row["query"]: {row["source"]: 1.0} for row in map(json.loads, lines)}
+    known = dataset.queries()
+    (folder,) = (run / "agreement" / "generated").glob("*/all")
+    return ranked_top(dataset.name, folder, {q: of for q, of in sources.items() if q in known}, systems)
+
+
+def ranked_top(name: str, folder: Path, labels: Labels, systems: Sequence[SystemSettings]) -> Collected:
+    """Every system's run out of a folder of results, as deep as the measure looks."""
     runs, ranks = {}, {}
     for one in systems:
         ranked = read_run(Paths.of(folder, one.name).run).ranked()
@@ -78,8 +98,7 @@ def read(results: Path, collection: Path, systems: Sequence[SystemSettings]) -> 
             ranks[one.name] = {
                 query: {id_: rank for rank, (id_, _) in enumerate(hits[:100], 1)} for query, hits in ranked.items()
             }
-    labels = {q: of for q, of in dataset.qrels("test").labels.items() if any(label > 0 for label in of.values())}
-    return Collected(dataset.name, labels, runs, ranks)
+    return Collected(name, labels, runs, ranks)
 
 
 def judge(others: Sequence[Collected], voters: Sequence[str]) -> NDArray[np.float64]:
@@ -165,15 +184,44 @@ def table(collections: Sequence[Collected], systems: Sequence[SystemSettings]) -
     return to_markdown(header, [[way, *cells] for way, cells in rows.items()])
 
 
+def generated_table(
+    collections: Sequence[Collected], generated: Mapping[tuple[str, str], Collected], systems: Sequence[SystemSettings]
+) -> str:
+    """{(arm, collection): queries}: Spearman with the human ranking, all systems; without the weakened, by labels."""
+    every = [system.name for system in systems]
+    strong = [system.name for system in systems if not system.weakened]
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for (arm, name), one in generated.items():
+        (human,) = (other for other in collections if other.name == name)
+        others = [other for other in collections if other is not human]
+        for way, labels in ways(one, judge(others, VOTERS), 0, VOTERS).items():
+            values = correlations(human.side(human.labels), one.side(labels), (every, strong))
+            cell = "; ".join(f"{value:.2f}" for value in values)
+            cells.setdefault((arm, way), {})[name] = cell
+        cells.setdefault((arm, "queries"), {})[name] = str(len(one.labels))
+    names = list(dict.fromkeys(name for _, name in generated))
+    rows = [[arm, way, *(of.get(name, "") for name in names)] for (arm, way), of in cells.items()]
+    return to_markdown(["queries", "labels", *map(safe, names)], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("collections", type=Path, nargs="+")
     parser.add_argument("--systems", type=Path, default=Path("pipelines/systems-agree.yaml"))
+    parser.add_argument("--generated", action="append", default=[], metavar="ARM: COLLECTION=RUN")
     parser.add_argument("--target", type=Path)
     arguments = parser.parse_args()
     systems = load_systems(arguments.systems)
-    found = table([read(arguments.results, path, systems) for path in arguments.collections], systems)
+    collections = [read(arguments.results, path, systems) for path in arguments.collections]
+    found = table(collections, systems)
+    generated = {}
+    for one in arguments.generated:
+        arm, _, rest = one.partition(":")
+        name, _, run = rest.strip().partition("=")
+        generated[arm, name] = read_generated(Path(run), systems)
+    if generated:
+        found += "\n" + generated_table(collections, generated, systems)
     print(found)
     if arguments.target:
         arguments.target.write_text(found, encoding="utf-8")
