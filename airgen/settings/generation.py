@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airgen.settings.base import Model, Settings
 
@@ -14,6 +14,8 @@ LENGTHS = ("lt5", "lt10", "10to20", "ge20")
 TYPES = ("question", "problem", "claim")
 INFORMATION = ("overall", "partial")
 STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
+
+_KNOWN = {"lengths": LENGTHS, "types": TYPES, "information": INFORMATION, "styles": STYLES}
 
 Ratio = Annotated[float, Field(ge=0)]
 
@@ -58,25 +60,10 @@ class GenerationSettings(Settings):
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
 
-    @field_validator("lengths")
+    @field_validator("lengths", "types", "information", "styles")
     @classmethod
-    def _lengths(cls, value: dict[str, float]) -> dict[str, float]:
-        return _ratios(LENGTHS, value)
-
-    @field_validator("types")
-    @classmethod
-    def _types(cls, value: dict[str, float]) -> dict[str, float]:
-        return _ratios(TYPES, value)
-
-    @field_validator("information")
-    @classmethod
-    def _information(cls, value: dict[str, float]) -> dict[str, float]:
-        return _ratios(INFORMATION, value)
-
-    @field_validator("styles")
-    @classmethod
-    def _styles(cls, value: dict[str, float]) -> dict[str, float]:
-        return _ratios(STYLES, value)
+    def _known(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        return _ratios(_KNOWN[str(info.field_name)], value)
 
     @field_validator("hard_negatives")
     @classmethod
