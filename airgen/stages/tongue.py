@@ -80,6 +80,8 @@ _REFERENCES = (
     r"(?:document|text|passage|article|excerpt|section|paragraph|chunk)\b"
     r"|\b(?:according to|as (?:described|mentioned|stated|defined)) (?:in )?(?:the |this )?"
     r"(?:document|text|passage|article|author)"
+    r"|\b(?:do|does|did) (?:the|this) (?:report|study|paper|book)"
+    r" (?:conclude|describe|discuss|find|mention|say|show|state|suggest)\b"
     r"|\bthe author\b|\bthe (?:provided|given) (?:documentation|information|text)\b"
     # nor of the character of our own prompt
     r"|\bthe character(?:'s|’s)? (?:asks|asked|needs|wants|would|learns?|description|scenario)\b"

@@ -32,7 +32,8 @@ def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> No
      ("which passage leads to the tomb", False), ("section 12 of the act", False),
      ("how often does it appear in the character's description", True), ("which dash is the character U+2013", False),
      ("rules in the provided documentation", True), ("what results are expected in this scenario", True),
-     ("what is the study's purpose?", True), ("the worst climate scenario for wheat", False)],
+     ("what is the study's purpose?", True), ("what does the report describe about flutter", True),
+     ("how does the report generator work", False), ("the worst climate scenario for wheat", False)],
 )  # fmt: skip
 def test_references_to_the_document(text: str, found: bool) -> None:
     assert (checks.self_reference(text) is not None) == found
