@@ -5,6 +5,7 @@ Each returns what is wrong, in words that are told to the model for its next att
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from airgen.duplicates import alike, folded_words
@@ -19,6 +20,7 @@ __all__ = [
     "duplicates",
     "first_problem",
     "longest_common_run",
+    "names_character",
     "near_parts",
     "off_subject",
     "overlap",
@@ -83,6 +85,14 @@ def too_near(query: str, title: str, document: str, language: str, generation: G
                 f"repeats the document's title ({share:.0%} of its words, at most "
                 f"{generation.max_title_overlap:.0%}): say some of these otherwise: {', '.join(named)}"
             )
+    return None
+
+
+def names_character(query: str, character: str) -> str | None:
+    """Whether a query speaks of "the jet engineer" whom only the prompt knows (English; others have cases and genders)."""
+    who = re.escape(character.strip().rstrip("s")).replace(r"\ ", r"\s+")
+    if who and re.search(rf"\bthe\s+{who}(?:s|'s|’s)?\b", query, re.IGNORECASE):
+        return f"speaks of its character: it says 'the {character.strip()}'"
     return None
 
 

@@ -54,6 +54,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             checks.self_reference(text),
             checks.wrong_length(text, length, language),
             wrong_type(text, kind),
+            checks.names_character(text, values["character"]),
             checks.off_subject(text, lineage.document, values["scenario"], values["character"], language),
             run_together(text, length, language, lineage.document, values["scenario"]) if constrained else None,
             checks.copied(text, lineage.document, language, generation.max_copied_words),

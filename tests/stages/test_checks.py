@@ -91,3 +91,18 @@ def test_near_duplicates() -> None:
 def test_an_original_query_names_something_of_its_subject(query: str, language: str, good: bool) -> None:
     found = checks.off_subject(query, "Bees die of frost.", "A keeper prepares for winter.", "keeper", language)
     assert (found is None) == good
+
+
+@pytest.mark.parametrize(
+    ("query", "character", "good"),
+    [
+        ("what did the jet engineer observe?", "Jet engineer", False),
+        ("what does the engineer need to know", "engineers", False),
+        ("what is in the engineer's report", "engineer", False),
+        ("why might designers consider stiffness", "designers", True),
+        ("what are the engineering standards", "engineer", True),
+        ("what is it", "", True),
+    ],
+)
+def test_a_query_does_not_speak_of_its_character(query: str, character: str, good: bool) -> None:
+    assert (checks.names_character(query, character) is None) == good
