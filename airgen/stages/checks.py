@@ -89,7 +89,7 @@ def too_near(query: str, title: str, document: str, language: str, generation: G
 
 
 def names_character(query: str, character: str) -> str | None:
-    """Whether a query speaks of "the jet engineer" whom only the prompt knows (English; others have cases and genders)."""
+    """Whether a query speaks of "the engineer" whom only the prompt knows (English; others have cases and genders)."""
     who = re.escape(character.strip().rstrip("s")).replace(r"\ ", r"\s+")
     if who and re.search(rf"\bthe\s+{who}(?:s|'s|’s)?\b", query, re.IGNORECASE):
         return f"speaks of its character: it says 'the {character.strip()}'"
