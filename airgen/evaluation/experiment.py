@@ -9,15 +9,13 @@ settings and what it builds on: the same key again costs nothing, other measures
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
-from airgen.errors import DatasetError
+from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
 from airgen.evaluation.produce import Context, Made, produce
@@ -34,10 +32,11 @@ from airgen.evaluation.result import (
 from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import SystemSettings, in_order
+from airgen.evaluation.task import Task
 from airgen.keys import content_key
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Retriever
 
-__all__ = ["DEFAULT_MEASURES", "Task", "evaluate"]
+__all__ = ["DEFAULT_MEASURES", "evaluate"]
 
 DEFAULT_MEASURES = (
     "nDCG@10",
@@ -56,55 +55,6 @@ Progress = Callable[[str], None]
 _PATHS = ("path", "model", "embedder", "reranker", "folder")  # settings that may name files; a cache is none
 
 
-@dataclass
-class Task:
-    """One split of one dataset, read when it is first needed."""
-
-    dataset: BeirDataset
-    split: str
-    language: str
-
-    @cached_property
-    def digest(self) -> str:
-        """The content hash of corpus, queries and this split's qrels."""
-        return self.dataset.digest(self.split)
-
-    @cached_property
-    def qrels(self) -> Qrels:
-        """The labels."""
-        return self.dataset.qrels(self.split)
-
-    @cached_property
-    def queries(self) -> dict[str, BeirQuery]:
-        """The queries that have labels, in the qrels' order. Raises DatasetError where none has a text."""
-        every = self.dataset.queries()
-        found = {key: every[key] for key in self.qrels.labels if key in every}
-        if not found:
-            raise DatasetError(f"{self.dataset.path}: no query of the {self.split} qrels is in queries.jsonl")
-        return found
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        """The whole corpus in memory."""
-        passages = list(self.dataset.passages())
-        return Corpus(
-            [passage.id for passage in passages],
-            [passage.text for passage in passages],
-            [passage.title for passage in passages] if any(passage.title for passage in passages) else (),
-            self.language,
-        )
-
-    @cached_property
-    def words(self) -> dict[int, frozenset[str]]:
-        """The words of the passages that were split into words so far."""
-        return {}
-
-    @property
-    def headline(self) -> str:
-        """AIR-Bench's protocol: Recall@10 heads Long-Doc, nDCG@10 all else."""
-        return "Recall@10" if self.dataset.info.get("task") == "long-doc" else "nDCG@10"
-
-
 def evaluate(
     dataset: str | Path,
     systems: Sequence[SystemSettings],
@@ -119,13 +69,15 @@ def evaluate(
     fresh: bool = False,
     progress: Progress | None = None,
     started: Progress | None = None,
+    indexes: MutableMapping[str, Retriever] | None = None,
 ) -> list[Result]:
     """Evaluate every system on one split; one Result a system, in the order given.
 
     dataset: a directory in BEIR's layout. out: where results are kept. top: how deep systems search.
     ignore_identical_ids: leave out hits whose id is the query's own (ArguAna, Quora). language: of the corpus, else
     the manifest's, else English. folder: where relative paths of systems start. fresh: run again what is kept.
-    progress: is told one line for each finished system; started: one for each that has to be run.
+    progress: is told one line for each finished system; started: one for each that has to be run. indexes: keeps
+    what was indexed, for another call on the same corpus; such a run has no index time.
 
     Raises DatasetError, SettingsError, UsageError, MissingExtra, ModelError; finished systems stay kept.
     """
@@ -164,6 +116,7 @@ def evaluate(
                 split,
                 base,
                 finished,
+                indexes,
             )
             current = produce(system, context)
             write_run(paths.run, current.run, system.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from airgen.evaluation.costs import Costs, array_bytes, described, resident_byte
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.services import checked_results, load_class, search_http, search_python
 from airgen.evaluation.systems import FuseSystem, HttpSystem, PythonSystem, RerankSystem, RunSystem, SystemSettings
+from airgen.keys import content_key
 from airgen.registry import resolve
 from airgen.retrievers import Corpus, Hits, Retriever, load_reranker, load_retriever
 
@@ -41,7 +42,8 @@ class Made:
 class Context:
     """What a system is run on: corpus, queries {id: text}, depth, and the systems that are finished already.
 
-    `folder` is where relative paths start; `dataset` and `split` fill in run files' paths.
+    `folder` is where relative paths start; `dataset` and `split` fill in run files' paths. `indexes`, where there is
+    one, holds what was indexed before, for other queries on the same corpus; a run on such an index has no index time.
     """
 
     corpus: Corpus
@@ -51,6 +53,7 @@ class Context:
     split: str
     folder: Path
     finished: Mapping[str, Made]
+    indexes: MutableMapping[str, Retriever] | None = None
 
 
 def produce(system: SystemSettings, context: Context) -> Made:
@@ -86,7 +89,16 @@ def produce(system: SystemSettings, context: Context) -> Made:
     if system.kind == "fuse":
         joined = FuseSystem.model_validate(system.settings)
         return _searched(_fuse(joined, context), context, after=joined.systems)
-    return _searched(load_retriever({"kind": system.kind, **_found(system.settings, context)}), context)
+    spec = {"kind": system.kind, **_found(system.settings, context)}
+    if context.indexes is None:
+        return _searched(load_retriever(spec), context)
+    corpus = context.corpus
+    key = content_key([spec, corpus.language, list(corpus.ids), list(corpus.titles), list(corpus.texts)])
+    if key in context.indexes:
+        return _searched(context.indexes[key], context, indexed=True)
+    made = _searched(retriever := load_retriever(spec), context)
+    context.indexes[key] = retriever
+    return made
 
 
 def _found(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
@@ -145,13 +157,14 @@ def _fuse(options: FuseSystem, context: Context) -> Retriever:
     return fused
 
 
-def _searched(retriever: Retriever, context: Context, after: Sequence[str] = ()) -> Made:
-    """Index and search, timed. `after` are the systems whose time has to be counted in."""
+def _searched(retriever: Retriever, context: Context, after: Sequence[str] = (), indexed: bool = False) -> Made:
+    """Index, unless that was done, and search, timed. `after` are the systems whose time has to be counted in."""
     ids, texts = list(context.queries), list(context.queries.values())
     memory = resident_bytes()
     start = time.perf_counter()
-    retriever.index(context.corpus)
-    indexed = time.perf_counter()
+    if not indexed:
+        retriever.index(context.corpus)
+    taken = None if indexed else time.perf_counter() - start
     # One by one first: a re-ranker may keep what it encoded, and would look faster after the batch.
     single = np.array(single_latencies(lambda text: retriever.search([text], context.top), texts))
     start_batch = time.perf_counter()
@@ -162,7 +175,7 @@ def _searched(retriever: Retriever, context: Context, after: Sequence[str] = ())
     description = dict(retriever.describe())
     batch_ms = _sum([(searched - start_batch) * 1000 / max(1, len(texts)), *(cost.batch_ms for cost in before)])
     costs = Costs(
-        index_seconds=_sum([indexed - start, *(cost.index_seconds for cost in before)]),
+        index_seconds=_sum([taken, *(cost.index_seconds for cost in before)]),
         index_bytes=_sum([array_bytes(retriever) or 0, *(cost.index_bytes for cost in before)]) or None,
         latency_p50_ms=_sum([float(np.quantile(single, 0.5)), *(c.latency_p50_ms for c in before)]) if texts else None,
         latency_p95_ms=_sum([float(np.quantile(single, 0.95)), *(c.latency_p95_ms for c in before)]) if texts else None,

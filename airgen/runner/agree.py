@@ -8,7 +8,7 @@ differ only (graded, soft, without control) are scored from the same runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
+from airgen.retrievers import Retriever
 from airgen.runner.job import Job
 from airgen.runner.progress import Display
 from airgen.settings import load_pipeline
@@ -129,6 +130,7 @@ def run_systems(
     folder: Path,
     language: str,
     display: Display,
+    indexes: MutableMapping[str, Retriever] | None = None,
 ) -> list[Result]:
     """Every system on one dataset; what ran before is kept. Raises UsageError for too few systems."""
     if len(systems) < LEAST_SYSTEMS:
@@ -137,7 +139,8 @@ def run_systems(
         )
     with display.stage(f"systems on {out.name}", len(systems)) as bar:
         return evaluate(
-            dataset, systems, out, split, ["nDCG@10", "Recall@10", "Recall@100"], folder=folder, language=language,
+            dataset, systems, out, split, ["nDCG@10", "Recall@10", "Recall@100"],
+            folder=folder, language=language, indexes=indexes,
             progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
         )  # fmt: skip
 
@@ -163,7 +166,8 @@ def generated_sides(
     out, language = job.directory / "agreement", job.pipeline.language
     files = load_manifest(job.dataset).files
     texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
-    results = run_systems(job.dataset, systems, out / "generated", "all", folder, language, display)
+    indexes: dict[str, Retriever] = {}  # an ablation changes queries more often than the corpus
+    results = run_systems(job.dataset, systems, out / "generated", "all", folder, language, display, indexes)
     complete = BeirDataset.open(job.dataset).qrels("all").labels
     found = [GeneratedSide(COMPLETE, scored(results, complete, measure), complete)]
     for kind, name in GAINS.items():
@@ -179,7 +183,7 @@ def generated_sides(
         same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
         theirs = results
         if not same:
-            theirs = run_systems(directory, systems, out / directory.name, "all", folder, language, display)
+            theirs = run_systems(directory, systems, out / directory.name, "all", folder, language, display, indexes)
         labels = BeirDataset.open(directory).qrels("all").labels
         found.append(GeneratedSide(name, scored(theirs, labels, measure), labels))
     return found

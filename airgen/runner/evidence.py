@@ -11,8 +11,8 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.evaluation.experiment import Task
 from airgen.evaluation.pairs import LabelledPair, select_pairs
+from airgen.evaluation.task import Task
 from airgen.keys import fingerprint, row_key
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 import xml.dom.minidom
 
 import duckdb
@@ -302,3 +303,19 @@ def test_a_model_that_is_not_there_says_what_to_fetch(dataset, tmp_path, monkeyp
     dense = {"name": "dense", "kind": "dense", "embedder": "all-minilm-l6-v2-int8"}
     with pytest.raises((ModelError, MissingExtra), match=r"models fetch all-minilm-l6-v2-int8|pip install"):
         evaluate(dataset, systems(dense), tmp_path / "out")
+
+
+def test_an_index_serves_other_queries_on_the_same_corpus(dataset, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(dataset, other)
+    lines = (other / "queries.jsonl").read_text().splitlines()
+    (other / "queries.jsonl").write_text("\n".join(lines[::-1][:-1]) + "\n")
+    wanted = systems(BM25, {"name": "lsa", "kind": "lsa", "dim": 2})
+    alone = evaluate(other, wanted, tmp_path / "alone")
+    indexes = {}
+    first = evaluate(dataset, wanted, tmp_path / "first", indexes=indexes)
+    assert len(indexes) == 2 and all(result.costs.index_seconds is not None for result in first)
+    shared = evaluate(other, wanted, tmp_path / "second", indexes=indexes)
+    assert len(indexes) == 2 and all(result.costs.index_seconds is None for result in shared)
+    for one, two in zip(alone, shared, strict=True):
+        assert one.paths.run.read_bytes() == two.paths.run.read_bytes()
