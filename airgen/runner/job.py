@@ -15,7 +15,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,9 @@ class Job:
             return None
         found = load_combination(name, self.path.parent)
         found.check(judge_identity(self.pipeline, self.prompts))
-        return found
+        judge = self.pipeline.control.judge
+        own = judge.kind == "rerankers" and "threshold" in judge.model_fields_set
+        return replace(found, threshold=judge.threshold) if own else found
 
     def _fingerprints(self) -> dict[str, str]:
         pipeline = self.pipeline

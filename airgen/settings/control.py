@@ -56,7 +56,7 @@ class JudgeSettings(OneJudge):
 
     `relevant_from` cuts the levels. `calibration` names the coefficients of a combined judge: a shipped name, or a
     JSON file that `airgen calibrate combined --save` wrote, beside the pipeline. `kind: rerankers` asks no LLM: those
-    coefficients decide alone.
+    coefficients decide alone, from the calibration's own threshold on, or from `threshold` where it is given.
     """
 
     kind: Literal["levels", "yes-no", "rubric", "rerankers"] = "levels"  # type: ignore[assignment]  # one more
