@@ -82,9 +82,9 @@ _REFERENCES = (
     r"(?:document|text|passage|article|author)"
     r"|\b(?:do|does|did) (?:the|this) (?:report|study|paper|book)"
     r" (?:conclude|describe|discuss|find|mention|say|show|state|suggest)\b"
-    r"|\bthe author\b|\bthe (?:provided|given) (?:documentation|information|text)\b"
+    r"|\bthe authors?\b|\bthe (?:provided|given) (?:documentation|information|text)\b"
     # nor of the character of our own prompt
-    r"|\bthe character(?:'s|’s)? (?:asks|asked|needs|wants|would|learns?|description|scenario)\b"
+    r"|\bthe character(?:'s|’s)? (?:asks?|asked|needs|wants|would|learns?|description|scenario)\b"
     r"|\bin this scenario\b|\bthe scenario text\b|\bthe study(?:'s|’s) (?:aim|goal|purpose)\b",
     # German, Spanish, French, Indonesian
     r"\b(?:dies(?:e[rmns]?|es)|obige[rmns]?|vorliegende[rmns]?|gegebene[rmns]?|laut(?: de[mr])?|gemäß de[mr])\s+"

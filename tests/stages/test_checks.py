@@ -33,7 +33,8 @@ def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> No
      ("how often does it appear in the character's description", True), ("which dash is the character U+2013", False),
      ("rules in the provided documentation", True), ("what results are expected in this scenario", True),
      ("what is the study's purpose?", True), ("what does the report describe about flutter", True),
-     ("how does the report generator work", False), ("the worst climate scenario for wheat", False)],
+     ("how does the report generator work", False), ("what did the authors use", True),
+     ("what does the character ask about autism", True), ("the worst climate scenario for wheat", False)],
 )  # fmt: skip
 def test_references_to_the_document(text: str, found: bool) -> None:
     assert (checks.self_reference(text) is not None) == found
