@@ -97,6 +97,9 @@ def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
     return rows
 
 
+_BY_SIZE = ("lt5", "lt10", "10to20", "ge20")
+
+
 def _names(profiles: Sequence[Profile]) -> list[str]:
     """Names of datasets, told apart where two have one."""
     names: list[str] = []
@@ -143,9 +146,14 @@ def _shares_table(profiles: Sequence[Profile], attribute: str) -> str:
 
 def _shares_picture(profiles: Sequence[Profile], attribute: str) -> str:
     columns = _columns(profiles, attribute)
-    values = sorted({value for _, counts in columns for value in counts})
+    values = sorted({value for _, counts in columns for value in counts}, key=_size)
     shares = np.array([[counts.get(value, 0) / sum(counts.values()) for _, counts in columns] for value in values])
     return bars(values, [title for title, _ in columns], shares, title=f"share of queries by {attribute}")
+
+
+def _size(value: str) -> tuple[int, str]:
+    """Length classes stand by size, all else by name."""
+    return (_BY_SIZE.index(value) if value in _BY_SIZE else len(_BY_SIZE), value)
 
 
 def _long(profiles: Sequence[Profile]) -> list[list[object]]:
