@@ -83,8 +83,9 @@ def main() -> None:
     human_data = BeirDataset.open(asked.collection)
     (human_runs,) = (asked.runs / "collections" / human_data.name).glob("*/test")
     human = side(human_runs, systems, human_data.qrels("test").labels)
-    # Without quality control every query is there, also those that it drops.
-    (runs,) = (base.directory / "agreement" / "without-control").glob("*/all")
+    # Without quality control there are also the queries that it drops; where it drops none, nothing was run again.
+    kept = base.directory / "agreement"
+    (runs,) = (*kept.glob("without-control/*/all"),) or kept.glob("generated/*/all")
     models = models_of(systems)
     strong = [one.name for one in systems if not one.weakened]
     free = [name for name in human.names if MINILM not in models[name]]

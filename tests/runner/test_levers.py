@@ -89,5 +89,5 @@ def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: 
     assert [row["_id"] for row in rewritten] == [row["_id"] for row in original]
     assert {row["text"] for row in original} == originals
     assert {row["text"] for row in rewritten} != originals
-    for name in ("dev.tsv", "test.tsv"):
-        assert (full / "qrels" / name).read_bytes() == (bare / "qrels" / name).read_bytes()
+    labels = [{path.name: path.read_bytes() for path in (one / "qrels").iterdir()} for one in (full, bare)]
+    assert labels[0] == labels[1] and "test.tsv" in labels[0]
