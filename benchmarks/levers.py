@@ -6,9 +6,9 @@
 
 The pipeline's judge must be `kind: rerankers`, its calibration one that has not seen the collection. Every row labels
 the same queries anew, with other voters, another depth or another cut, and ranks the same runs by those labels.
-Spearman with the human ranking: of all systems; without those weakened on purpose; of the systems that no model of the
-last row's quality control stands behind, which is the figure that it cannot have flattered. Intervals: 95 %, queries of
-both sides resampled.
+Spearman with the human ranking: of all systems; without those weakened on purpose; of those with no MiniLM inside,
+which its votes cannot have flattered (the pooled recall, with BM25, RM3 and LSA in it, still counts for a part of a
+score). Intervals: 95 %, queries of both sides resampled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from airgen.evaluation.agreement_bias import models_of
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.evaluation.tables import to_markdown
-from airgen.runner.agree import Labels, agree_job, scored
+from airgen.runner.agree import Labels, agree_job, scored, variant_labels
 from airgen.runner.job import Job
 from airgen.runner.progress import Display
 from airgen.settings import ControlSettings
@@ -59,15 +59,7 @@ def labelled(base: Job, change: Mapping[str, Any], out: Path) -> dict[str, Label
     job.run(Display(out.with_suffix(".json"), Console(quiet=True)), until="judgment")
     with job.open_store() as store:
         job.export(store, job.accepted(store), out)
-    dataset = BeirDataset.open(out)
-    soft = {row: of for path in (out / "qrels-soft").glob("*.tsv") for row, of in read_soft(path).items()}
-    return {"binary": dataset.qrels("all").labels, "soft": soft}
-
-
-def read_soft(path: Path) -> Labels:
-    from airgen.dataset.beir import read_qrels
-
-    return read_qrels(path).labels
+    return {"binary": BeirDataset.open(out).qrels("all").labels, "soft": variant_labels(out, "soft") or {}}
 
 
 def main() -> None:

@@ -30,7 +30,16 @@ from airgen.runner.job import Job
 from airgen.runner.progress import Display
 from airgen.settings import load_pipeline
 
-__all__ = ["GeneratedSide", "Labels", "Sources", "agree_job", "collection_corpus", "generated_sides", "run_systems"]
+__all__ = [
+    "GeneratedSide",
+    "Labels",
+    "Sources",
+    "agree_job",
+    "collection_corpus",
+    "generated_sides",
+    "run_systems",
+    "variant_labels",
+]
 
 Sources = Literal["positives", "any"]
 Labels = Mapping[str, Mapping[str, float]]
@@ -171,7 +180,7 @@ def generated_sides(
     complete = BeirDataset.open(job.dataset).qrels("all").labels
     found = [GeneratedSide(COMPLETE, scored(results, complete, measure), complete)]
     for kind, name in GAINS.items():
-        labels = _variant(job.dataset, kind)
+        labels = variant_labels(job.dataset, kind)
         if labels is not None:
             found.append(GeneratedSide(name, scored(results, labels, measure), labels))
     for left_out, name in ABLATIONS.items():
@@ -195,7 +204,7 @@ def _there(job: Job, ablation: str) -> bool:
     return {"negatives": generation.hard_negatives[1] > 0, "rewrite": generation.rewrites > 0}.get(ablation, True)
 
 
-def _variant(dataset: Path, kind: str) -> Labels | None:
+def variant_labels(dataset: Path, kind: str) -> Labels | None:
     """The labels of all splits in one of the export's other forms; None where it has none."""
     labels: dict[str, Mapping[str, float]] = {}
     for path in sorted((dataset / f"qrels-{kind}").glob("*.tsv")):
