@@ -1,6 +1,6 @@
 """BM25 query augmentation against both BM25 baselines: quality, latency, transfer, and the paper's ablation.
 
-    python benchmarks/augment.py train   WORK COLLECTION... [--base all-minilm-l6-v2] [--steps pairs,transfer,...]
+    python benchmarks/augment.py train   WORK COLLECTION... [--base all-minilm-l6-v2] [--ablate cranfield]
     python benchmarks/augment.py tables  WORK COLLECTION... [--ablate cranfield]
     python benchmarks/augment.py latency WORK COLLECTION... [--tile 40]
 
@@ -82,22 +82,28 @@ def fit(on: Path, base: str, out: Path, changes: Sequence[str], fold: Fold | Non
 
 
 def train_all(work: Path, collections: Sequence[Path], arguments: argparse.Namespace) -> None:
-    steps = arguments.steps.split(",")
-    own = tuple(arguments.set)
     for collection in collections:
-        mined = pairs(collection, work)
-        name = f"{arguments.tag}{collection.name}"
-        if mined is not None and "pairs" in steps:
-            fit(mined, arguments.base, work / f"{name}-pairs", own)
-        if "folds" in steps:
-            start = work / f"{name}-pairs" if mined is not None else Path(arguments.start or arguments.base)
-            for number in range(1, FOLDS + 1):
-                changes = (*own, *arguments.set_folds)
-                fit(collection, str(start), work / f"{name}-fold{number}", changes, Fold(number, FOLDS))
-        if mined is not None and "ablation" in steps and collection.name == arguments.ablate:
+        train_one(work, collection, f"{arguments.tag}{collection.name}", (), arguments)
+        if collection.name == arguments.ablate:
             for row, changes in ABLATION.items():
                 if changes:
-                    fit(mined, arguments.base, work / f"{name}-{slug(row)}", (*own, *changes))
+                    train_one(work, collection, f"{arguments.tag}{collection.name}-{slug(row)}", changes, arguments)
+
+
+def train_one(work: Path, collection: Path, name: str, switches: Sequence[str], arguments: argparse.Namespace) -> None:
+    """NAME-pairs of titles and texts, and NAME-fold1 to 5 that go on from it over the human queries."""
+    steps = arguments.steps.split(",")
+    mined = pairs(collection, work)
+    changes = (*arguments.set, *switches)
+    if mined is not None and "pairs" in steps:
+        fit(mined, arguments.base, work / f"{name}-pairs", changes)
+    if "folds" in steps:
+        start = work / f"{name}-pairs" if mined is not None else Path(arguments.start or arguments.base)
+        for number in range(1, FOLDS + 1):
+            fit(
+                collection, str(start), work / f"{name}-fold{number}", (*changes, *arguments.set_folds),
+                Fold(number, FOLDS),
+            )  # fmt: skip
 
 
 class Test:
@@ -194,25 +200,26 @@ def tables(work: Path, collections: Sequence[Path], arguments: argparse.Namespac
 
 
 def ablation(test: Test, work: Path, arguments: argparse.Namespace) -> None:
-    rows = []
+    """Every row cross-validated over the human queries; latency is that of the first fold's model."""
+    found: dict[str, Any] = {}
     systems: dict[str, Augmented] = {}
-    for row in ABLATION:
-        path = work / f"{arguments.tag}{test.name}-{'pairs' if row == 'full setting' else slug(row)}"
-        if (path / "card.json").exists():
-            systems[row] = indexed(Augmented(path), test.corpus)
-    if not systems:
+    for row, changes in ABLATION.items():
+        name = f"{arguments.tag}{test.name}{'-' + slug(row) if changes else ''}"
+        if (folds := folds_scores(test, work, name)) is not None:
+            found[row] = folds
+            systems[row] = indexed(Augmented(work / f"{name}-fold1"), test.corpus)
+    if "full setting" not in found:
         return
-    texts = list(test.queries.values())
-    scores = {row: test.scores(system) for row, system in systems.items()}
-    times = alternate(systems, texts[:100], 5)
-    first = scores["full setting"][0]
-    for row, system in systems.items():
-        low, high = bootstrap_interval(scores[row][0] - first)[0]
-        change = "" if row == "full setting" else f"{(scores[row][0] - first).mean():+.4f} ({low:+.3f}–{high:+.3f})"
-        means = scores[row].mean(axis=1)
+    times = alternate(systems, list(test.queries.values())[:100], 5)
+    first = found["full setting"][0]
+    rows = []
+    for row, (scores, length) in found.items():
+        low, high = bootstrap_interval(scores[0] - first[0])[0]
+        change = "" if row == "full setting" else f"{(scores[0] - first[0]).mean():+.4f} ({low:+.3f}–{high:+.3f})"
+        means = scores.mean(axis=1)
         rows.append(
             [row, f"{means[0]:.4f}", change, f"{means[2]:.3f}", f"{means[3]:.3f}",
-             f"{times[row] / times['full setting']:.2f}", f"{added(system, texts):.1f}"]
+             f"{times[row] / times['full setting']:.2f}", f"{length:.1f}"]
         )  # fmt: skip
     header = ["", "nDCG@10", "against full", "Accuracy@5", "Accuracy@20", "latency, full = 1", "added terms"]
     print(to_markdown(header, rows))
@@ -289,7 +296,7 @@ def main() -> None:
     parser.add_argument("collections", type=Path, nargs="+")
     parser.add_argument("--base", default="all-minilm-l6-v2")
     parser.add_argument("--tag", default="", help="before the names of models, to keep several settings apart")
-    parser.add_argument("--steps", default="pairs,folds,ablation")
+    parser.add_argument("--steps", default="pairs,folds")
     parser.add_argument("--set", action="append", default=[], help="a setting of the recipe, NAME=VALUE")
     parser.add_argument("--set-folds", action="append", default=[], help="the same, for the folds alone")
     parser.add_argument("--start", help="the model that folds start from where a collection has no titles")

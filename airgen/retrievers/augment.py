@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,19 @@ import numpy as np
 from airgen.errors import ModelError, UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.analysis.wordpiece import WordPieces
+from airgen.retrievers.analysis import analyser
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.bert import Bert
 from airgen.retrievers.checks import finite, unit_rows
 from airgen.retrievers.lexical import LexicalRetriever
-from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
+from airgen.retrievers.query_terms import QueryReader
 from airgen.retrievers.weighting import BM25Weighting, PresenceWeighting, Weighting
 
-__all__ = ["FORMAT", "SETTINGS", "Augmented", "Augmenter", "Term"]
+__all__ = ["FORMAT", "SETTINGS", "TERMS", "Augmented", "Augmenter", "Term"]
 
 SETTINGS = "augment.json"
-FORMAT = 1
+TERMS = "terms.json"  # that can be added, one for each row of W
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,9 @@ class Augmenter:
             self.settings: dict[str, Any] = dict(settings)
             if settings["format"] != FORMAT:
                 raise ModelError(f"{folder} was written by another version of airgen: train it again")
-            self._max_length = int(settings["max_query_tokens"])
             self._mean = settings["pooling"] == "mean"
+            length, language, words = int(settings["max_query_tokens"]), settings["language"], settings["terms"]
+            self.added: list[str] = list(json.loads((folder / TERMS).read_text(encoding="utf-8")))
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             shape = (
                 int(config["num_hidden_layers"]),
@@ -92,57 +93,52 @@ class Augmenter:
             raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
         self._words = weights.pop("embeddings.word_embeddings.weight")
         self._bert = Bert(weights, *shape)
-        self.added = np.asarray(weights["added.terms"], np.int64)  # ids of the terms that can be added, ascending
         self._rows, self._bias = weights["added.weight"], weights["added.bias"]
         self._u, self._u_bias = weights["weight.weight"], float(weights["weight.bias"][0])
-        self.terms = WordPieces(wordpiece=str(folder))
-        self._used = np.arange(len(self.added))
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self.folder / "tokenizer.json", self._max_length)
-
-    @cached_property
-    def vocabulary(self) -> Mapping[int, str]:
-        """Token id to token; special tokens are left out."""
-        known = self.terms.tokenizer.get_vocab().items()
-        return {number: token for token, number in known if self.terms.term(token) is not None}
+        if len(self.added) != len(self._rows):
+            raise ModelError(f"{folder}/{TERMS} does not fit model.safetensors: train it again")
+        self.analyser = analyser(language, wordpiece=None if words == "words" else str(folder))
+        self._read = QueryReader(folder / "tokenizer.json", length, self.analyser)
+        self._names = self.added
 
     def keep(self, terms: Mapping[str, int]) -> None:
-        """Add only terms among these, as others find nothing: a smaller matrix, and the same hits."""
-        held = np.array([self.vocabulary.get(number, "") in terms for number in self.added.tolist()], bool)
-        self._used = np.flatnonzero(held)
-        self._kept = np.ascontiguousarray(self._rows[self._used]), self._bias[self._used]
+        """Add only terms among these, as others find nothing: a smaller matrix, and the same hits.
+
+        Rows that no unit vector can lift above 0 are left out too.
+        """
+        held = np.array([term in terms for term in self.added], bool)
+        if self._mean:
+            held &= np.linalg.norm(self._rows, axis=1) * (1 + 1e-5) + self._bias > 0
+        used = np.flatnonzero(held)
+        self._names = [self.added[place] for place in used]
+        self._kept = np.ascontiguousarray(self._rows[used]), self._bias[used]
 
     def __call__(self, text: str) -> list[Term]:
         """The terms of one query: its own in order, then the added ones by weight, greatest first."""
-        encoded = encode_batch(self._tokenizer, [text], self._max_length)[0]
-        ids = np.array(encoded.ids, np.int64)
-        states = finite(self._bert.states(self._words[ids]), str(self.folder))
+        query = self._read([text])[0]
+        states = finite(self._bert.states(self._words[np.array(query.ids, np.int64)]), str(self.folder))
         pooled = unit_rows(states.mean(axis=0)) if self._mean else states[0]
         rows, bias = getattr(self, "_kept", (self._rows, self._bias))
         values = rows @ pooled + bias
-        found = np.flatnonzero(values > 0)
-        added = dict(zip(self.added[self._used[found]].tolist(), values[found].tolist(), strict=True))
-        weights: dict[int, float] = {}
-        own = np.maximum(states @ self._u + self._u_bias, 0) if self.settings["weights"] else np.ones(len(ids))
-        for number, weight in zip(ids.tolist(), own.tolist(), strict=True):
-            if number in self.vocabulary:
-                weights[number] = max(weight, weights.get(number, 0.0))
-        for part in encoded.overflowing:  # what the encoder did not see keeps BM25's weight
-            weights.update({number: 1.0 for number in part.ids if number in self.vocabulary and number not in weights})
-        totals = {number: weight * (1 + added.get(number, 0.0)) for number, weight in weights.items()}
+        added = {self._names[place]: float(values[place]) for place in np.flatnonzero(values > 0)}
+        weights: dict[str, float] = {}
+        own = np.maximum(states @ self._u + self._u_bias, 0) if self.settings["weights"] else np.ones(len(query.ids))
+        for term, weight in zip(query.terms, own.tolist(), strict=True):
+            if term is not None:
+                weights[term] = max(weight, weights.get(term, 0.0))
+        for term in query.rest:  # what the encoder did not see keeps BM25's weight
+            weights.setdefault(term, 1.0)
+        totals = {term: weight * (1 + added.get(term, 0.0)) for term, weight in weights.items()}
         mean = sum(totals.values()) / max(1, len(totals)) or 1.0
         own_terms = [
-            Term(self.vocabulary[n], True, weights[n], added.get(n, 0.0), total, total / mean)
-            for n, total in totals.items()
+            Term(term, True, weights[term], added.get(term, 0.0), total, total / mean) for term, total in totals.items()
         ]
-        order = sorted((number for number in added if number not in weights), key=lambda n: (-added[n], n))
-        return [*own_terms, *(Term(self.vocabulary[n], False, 1.0, added[n], added[n], added[n] / mean) for n in order)]
+        order = sorted((term for term in added if term not in weights), key=lambda term: (-added[term], term))
+        return [*own_terms, *(Term(term, False, 1.0, added[term], added[term], added[term] / mean) for term in order)]
 
 
 class Augmented(LexicalRetriever):
-    """BM25 over WordPiece terms, queries weighted and widened by the model in `path`.
+    """BM25 over the model's terms (WordPiece, or words), queries weighted and widened by the model in `path`.
 
     k1 and b are the model's if not given. `max_added` keeps only so many added terms, the heaviest: a limit to
     latency that the paper does not have.
@@ -167,10 +163,10 @@ class Augmented(LexicalRetriever):
         weighting: Weighting = PresenceWeighting()
         if settings["scoring"] == "bm25":
             weighting = BM25Weighting(settings["k1"] if k1 is None else k1, settings["b"] if b is None else b)
-        super().__init__(weighting, "flat", self.model.terms, threads=threads, compiled=compiled, name=name)
+        super().__init__(weighting, "flat", self.model.analyser, threads=threads, compiled=compiled, name=name)
 
     def index(self, corpus: Corpus) -> None:
-        """Index the corpus by its WordPiece terms, as BM25 would. Raises CorpusError for an empty one."""
+        """Index the corpus by the model's terms, as BM25 would. Raises CorpusError for an empty one."""
         super().index(corpus)
         self.model.keep(self.vocabulary)
 

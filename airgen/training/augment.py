@@ -10,6 +10,7 @@ numpy; a test holds the two together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,10 +21,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
+from airgen.retrievers.analysis import Analyser, analyser
 from airgen.retrievers.analysis.wordpiece import WordPieces
 from airgen.retrievers.augment import SETTINGS
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.inverted import InvertedIndex
 from airgen.retrievers.lexical import LexicalRetriever
-from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
+from airgen.retrievers.query_terms import QueryReader
 from airgen.retrievers.weighting import BM25Weighting, PresenceWeighting
 from airgen.training.augment_model import AugmentModel, EncodedQuery, Start
 from airgen.training.bases import load_base
@@ -33,6 +37,8 @@ from airgen.training.losses import info_nce
 from airgen.training.recipe import Recipe, Request
 
 __all__ = ["RECIPE", "AugmentRecipe", "AugmentTask", "train"]
+
+_WORD_TOKENS = 16  # of one word, special ones included
 
 
 class AugmentRecipe(Recipe):
@@ -50,6 +56,9 @@ class AugmentRecipe(Recipe):
     weights: bool = Field(default=True, description="Table 2: learn w, or leave it at 1")
     scoring: Literal["bm25", "bow"] = Field(default="bm25", description="Table 2: BM25's weights, or bags of words")
     augmentation: bool = Field(default=True, description="learn a, or leave it at 0 (not in the paper's table)")
+    terms: Literal["wordpiece", "words"] = Field(
+        default="wordpiece", description="what is indexed, weighted and added; words: stems, without stop words"
+    )
     k1: float = Field(default=0.9, ge=0, description="Pyserini's default, as BEIR's")
     b: float = Field(default=0.4, ge=0, le=1, description="Pyserini's default, as BEIR's")
     temperature: float = Field(default=1.0, gt=0, description="scores are divided by it; the paper has none")
@@ -81,7 +90,7 @@ def train(request: Request) -> Trained:
 
 
 class AugmentTask(Task):
-    """The loop's view of it: `column` and `names` are token ids and terms by column (see `augment_model`)."""
+    """The loop's view of it: `names` are the terms by column (see `augment_model`), as the index numbers them."""
 
     memory = ("batch_size", "max_query_tokens", "hard_negatives")
 
@@ -93,20 +102,17 @@ class AugmentTask(Task):
         with TemporaryDirectory() as folder:
             path = Path(folder) / "tokenizer.json"
             path.write_text(self.tokenizer_json, encoding="utf-8")
-            pieces = WordPieces(data.corpus.language, wordpiece=folder)
-            self.tokenizer = load_tokenizer(path, recipe.max_query_tokens)
+            words = recipe.terms == "words"
+            terms = analyser(data.corpus.language, wordpiece=None if words else folder)
+            self.read = QueryReader(path, recipe.max_query_tokens, terms)
             bm25 = recipe.scoring == "bm25"
             self.retriever = LexicalRetriever(
-                BM25Weighting(recipe.k1, recipe.b) if bm25 else PresenceWeighting(), analyser=pieces
+                BM25Weighting(recipe.k1, recipe.b) if bm25 else PresenceWeighting(), analyser=terms
             )
             self.retriever.index(data.corpus)
-        known = pieces.tokenizer.get_vocab()
-        tokens = sorted(known[term] for term in self.retriever.vocabulary)
-        self.column = {token: column for column, token in enumerate(tokens)}
-        names = {token: term for term, token in known.items()}
-        self.names = [names[token] for token in tokens]
+        self.names = list(self.retriever.vocabulary)
         # The paper's f(d) has the factor k + 1, which orders nothing but scales the loss; our index leaves it out.
-        self.documents = _Rows(self.retriever, self.names, recipe.k1 + 1 if bm25 else 1.0)
+        self.documents = _Rows(self.retriever.postings, recipe.k1 + 1 if bm25 else 1.0)
         frequencies = np.array([self.retriever.document_frequency(name) for name in self.names], np.float32)
         penalty = np.sqrt(frequencies / len(data.corpus)) if recipe.weighted_l1 else np.ones_like(frequencies)
         self.penalty = self.torch.tensor(penalty, device=device)
@@ -114,7 +120,7 @@ class AugmentTask(Task):
         self.dev = self._encoded(list(data.dev.queries.values()))
         self.augment = AugmentModel(
             loaded,
-            tokens,
+            self.names,
             pooling=recipe.pooling,
             weights=recipe.weights,
             augmentation=recipe.augmentation,
@@ -122,8 +128,8 @@ class AugmentTask(Task):
             device=device,
         )
         start = Start(recipe.start, recipe.start_scale, recipe.start_added)
-        special = (loaded.tokenizer.cls_token_id, loaded.tokenizer.sep_token_id)
-        self.augment.start(start, special, self.queries)
+        spelt = spelling(terms, data.corpus, self.names, loaded.tokenizer) if start.how == "terms" else []
+        self.augment.start(start, spelt, self.queries)
         if not recipe.train_encoder:
             self.augment.remember([query.ids for query in (*self.queries, *self.dev)])
         if (Path(base) / SETTINGS).is_file():
@@ -131,11 +137,13 @@ class AugmentTask(Task):
         self.model = self.augment.module
 
     def _encoded(self, texts: Sequence[str]) -> list[EncodedQuery]:
+        known = self.retriever.vocabulary
         found = []
-        for item in encode_batch(self.tokenizer, texts, self.recipe.max_query_tokens):
-            every = [*item.ids, *(token for part in item.overflowing for token in part.ids)]
-            terms = dict.fromkeys(self.column[token] for token in every if token in self.column)
-            found.append(EncodedQuery(list(item.ids), [self.column.get(token, -1) for token in item.ids], list(terms)))
+        for query in self.read(texts):
+            columns = [-1 if term is None else known.get(term, -1) for term in query.terms]
+            every = dict.fromkeys(column for column in columns if column >= 0)
+            every |= dict.fromkeys(known[term] for term in query.rest if term in known)
+            found.append(EncodedQuery(query.ids, columns, list(every)))
         return found
 
     def batches(self, epoch: int) -> Sequence[tuple[int, list[int]]]:
@@ -201,9 +209,10 @@ class AugmentTask(Task):
     def save(self, folder: Path) -> None:
         """What `airgen.retrievers.augment` loads."""
         settings = self.recipe.model_dump(
-            include={"k1", "b", "scoring", "weights", "augmentation", "pooling", "max_query_tokens"}
+            include={"terms", "k1", "b", "scoring", "weights", "augmentation", "pooling", "max_query_tokens"}
         )
-        self.augment.save(folder, self.tokenizer_json, settings)
+        language = self.data.corpus.language
+        self.augment.save(folder, self.tokenizer_json, {**settings, "language": language})
 
     def told(self, batch: tuple[int, list[int]]) -> str:
         """Which queries it holds."""
@@ -211,19 +220,34 @@ class AugmentTask(Task):
         return f"queries {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}"
 
 
+def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Token ids of each term, special ones included: of the word that stands behind it most often in the corpus.
+
+    A WordPiece term stands for itself.
+    """
+    if isinstance(terms, WordPieces):
+        known = tokenizer.get_vocab()
+        return [[tokenizer.cls_token_id, known[name], tokenizer.sep_token_id] for name in names]
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for position in range(len(corpus)):
+        words = terms.split(terms.prepare(corpus.full_text(position)))
+        for word, term in zip(words, terms.terms(words), strict=True):
+            if term is not None:
+                counts[term][word.lower()] += 1
+    chosen = [min(found, key=lambda word: (-found[word], word)) for found in counts.values()]
+    return [tokenizer.encode(word, truncation=True, max_length=_WORD_TOKENS) for word in chosen]
+
+
 class _Rows:
     """Passages by their terms: what the index holds by term, turned round."""
 
-    def __init__(self, retriever: LexicalRetriever, names: Sequence[str], factor: float) -> None:
-        index = retriever.postings
-        column_of = np.empty(len(names), np.int32)
-        column_of[[retriever.vocabulary[name] for name in names]] = np.arange(len(names))
-        columns = np.repeat(column_of, np.diff(index.starts))
+    def __init__(self, index: InvertedIndex, factor: float) -> None:
+        self._width = len(index.starts) - 1
+        columns = np.repeat(np.arange(self._width, dtype=np.int32), np.diff(index.starts))
         order = np.argsort(index.positions, kind="stable")
         self._columns, self._impacts = columns[order], index.impacts[order] * np.float32(factor)
         self._starts = np.zeros(index.size + 1, np.int64)
         np.cumsum(np.bincount(index.positions, minlength=index.size), out=self._starts[1:])
-        self._width = len(names)
 
     def dense(self, passages: Sequence[int]) -> NDArray[np.float32]:
         """v * f(d) of passages, (passages, columns)."""

@@ -3,8 +3,8 @@
     model = AugmentModel(load_base("all-minilm-l6-v2"), ...)
     model.weights(queries)      # w * (bow + a) and a, float (queries, columns)
 
-Columns are the terms that the training corpus has, in the order of their token ids. `airgen.retrievers.augment` runs
-the saved folder by numpy.
+Columns are the terms that the training corpus has, in the order of their first appearance. `airgen.retrievers.augment`
+runs the saved folder by numpy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.augment import FORMAT, SETTINGS
+from airgen.retrievers.augment import FORMAT, SETTINGS, TERMS
 from airgen.training.bases import Base
 
 __all__ = ["AugmentModel", "EncodedQuery", "Start"]
@@ -62,7 +62,7 @@ class AugmentModel:
     def __init__(
         self,
         base: Base,
-        tokens: Sequence[int],
+        terms: Sequence[str],
         *,
         pooling: Literal["cls", "mean"],
         weights: bool,
@@ -70,7 +70,7 @@ class AugmentModel:
         train_encoder: bool,
         device: str,
     ) -> None:
-        """`tokens`: the token id of each column, ascending. Raises ModelError for a base that is not BERT's kind."""
+        """`terms`: the name of each column. Raises ModelError for a base that is not BERT's kind."""
         self.torch = load_extra("torch", "training")
         torch = self.torch
         config = base.model.config
@@ -80,7 +80,7 @@ class AugmentModel:
                 f"query augmentation needs a BERT or DistilBERT with gelu, the base is a {config.model_type}: "
                 "choose another base"
             )
-        self.tokens = list(tokens)
+        self.terms = list(terms)
         self.pooling, self.learns_weights, self.augments, self.device = pooling, weights, augmentation, device
         self.train_encoder = train_encoder
         self._config = config
@@ -88,7 +88,7 @@ class AugmentModel:
         self.module = torch.nn.ModuleDict(
             {
                 "encoder": base.model,
-                "added": torch.nn.Linear(width, len(self.tokens)),
+                "added": torch.nn.Linear(width, len(self.terms)),
                 "weight": torch.nn.Linear(width, 1),
             }
         ).to(device)
@@ -100,13 +100,16 @@ class AugmentModel:
 
     def states(self, ids: Sequence[Sequence[int]]) -> tuple[Any, Any]:
         """Last hidden states (queries, tokens, width) and mask (queries, tokens), short ones padded."""
-        torch = self.torch
-        length = max(map(len, ids))
-        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self.device)
+        mask = self._mask(ids)
         if self.train_encoder:
             return self._encode(ids, mask), mask
         self.remember(ids)
-        return torch.nn.utils.rnn.pad_sequence([self._kept[tuple(row)] for row in ids], batch_first=True), mask
+        kept = [self._kept[tuple(row)] for row in ids]
+        return self.torch.nn.utils.rnn.pad_sequence(kept, batch_first=True), mask
+
+    def _mask(self, ids: Sequence[Sequence[int]]) -> Any:
+        length = max(map(len, ids))
+        return self.torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self.device)
 
     def remember(self, ids: Sequence[Sequence[int]]) -> None:
         """Encode what a fixed encoder has not seen; its states never change, as it has no dropout."""
@@ -134,7 +137,7 @@ class AugmentModel:
     def weights(self, queries: Sequence[EncodedQuery]) -> tuple[Any, Any]:
         """w * (bow + a) and a, each (queries, columns)."""
         torch = self.torch
-        shape = len(queries), len(self.tokens)
+        shape = len(queries), len(self.terms)
         states, mask = self.states([query.ids for query in queries])
         added = torch.zeros(shape, device=self.device)
         if self.augments:
@@ -161,8 +164,11 @@ class AugmentModel:
             weight = torch.where(best >= 0, best, weight)
         return weight * (bow + added), added
 
-    def start(self, start: Start, special: tuple[int, int], queries: Sequence[EncodedQuery]) -> None:
-        """Set W and u; `special` are the ids of [CLS] and [SEP], `queries` give the length of a pooled state."""
+    def start(self, start: Start, spelt: Sequence[Sequence[int]], queries: Sequence[EncodedQuery]) -> None:
+        """Set W and u; `spelt` are the token ids of each column's term, special ones included, for a start from terms.
+
+        `queries` give the length of a pooled state.
+        """
         torch = self.torch
         added, weight = self.module["added"], self.module["weight"]
         if start.how == "random":
@@ -174,9 +180,9 @@ class AugmentModel:
             torch.nn.init.zeros_(weight.weight)
             torch.nn.init.ones_(weight.bias)
             some = self.pooled(*self.states([query.ids for query in queries[:_BATCH]]))
-            for first in range(0, len(self.tokens), _BATCH):
-                rows = [[special[0], token, special[1]] for token in self.tokens[first : first + _BATCH]]
-                mask = torch.ones((len(rows), 3), dtype=torch.int64, device=self.device)
+            for first in range(0, len(self.terms), _BATCH):
+                rows = spelt[first : first + _BATCH]
+                mask = self._mask(rows)
                 encoded = self.pooled(self._encode(rows, mask), mask)
                 added.weight[first : first + _BATCH] = torch.nn.functional.normalize(encoded, dim=-1)
             cosines = torch.nn.functional.normalize(some, dim=-1) @ added.weight.T
@@ -193,11 +199,12 @@ class AugmentModel:
         """
         try:
             saved = load_extra("safetensors.numpy", "training").load_file(folder / "model.safetensors")
-            rows = {int(token): row for row, token in enumerate(saved["added.terms"])}
+            names = json.loads((folder / TERMS).read_text(encoding="utf-8"))
+            rows = dict(zip(names, range(len(saved["added.weight"])), strict=True))
         except Exception as error:  # the library's own error has no built-in base
-            raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
-        places = [column for column, token in enumerate(self.tokens) if token in rows]
-        chosen = [rows[self.tokens[column]] for column in places]
+            raise ModelError(f"{folder}: model.safetensors or {TERMS} is damaged: {error}") from error
+        places = [column for column, term in enumerate(self.terms) if term in rows]
+        chosen = [rows[self.terms[column]] for column in places]
         added, weight = self.module["added"], self.module["weight"]
         with self.torch.no_grad():
             added.weight[places] = self.torch.tensor(saved["added.weight"][chosen], device=self.device)
@@ -206,11 +213,10 @@ class AugmentModel:
             weight.bias[:] = self.torch.tensor(saved["weight.bias"], device=self.device)
 
     def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
-        """Write model.safetensors (BERT's names, and the heads), config.json, tokenizer.json and augment.json."""
+        """Write model.safetensors (BERT's names, and the heads), its terms, config, tokenizer and `settings`."""
         arrays = _as_bert(self.module["encoder"].state_dict())
         kept = slice(None) if self.augments else slice(0)
         arrays |= {
-            "added.terms": np.array(self.tokens[kept], np.int32),
             "added.weight": self._array(self.module["added"].weight)[kept],
             "added.bias": self._array(self.module["added"].bias)[kept],
             "weight.weight": self._array(self.module["weight"].weight)[0],
@@ -219,6 +225,7 @@ class AugmentModel:
         load_extra("safetensors.numpy", "training").save_file(
             {name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "model.safetensors"
         )
+        (folder / TERMS).write_text(json.dumps(self.terms[kept]), encoding="ascii")
         (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
         (folder / "config.json").write_text(json.dumps(_bert_config(self._config), indent=1), encoding="utf-8")
         (folder / SETTINGS).write_text(

@@ -20,9 +20,13 @@ from airgen.dataset.beir import BeirDataset  # noqa: E402
 from airgen.errors import ModelError, UsageError  # noqa: E402
 from airgen.evaluation import evaluate, load_systems  # noqa: E402
 from airgen.retrievers import Corpus, load_retriever  # noqa: E402
+from airgen.retrievers.analysis import analyser  # noqa: E402
+from airgen.retrievers.analysis.wordpiece import WordPieces  # noqa: E402
 from airgen.retrievers.augment import Augmented, Augmenter  # noqa: E402
 from airgen.retrievers.bm25 import BM25  # noqa: E402
-from airgen.training.augment import AugmentRecipe, AugmentTask, train  # noqa: E402
+from airgen.retrievers.query_terms import QueryReader  # noqa: E402
+from airgen.training.augment import AugmentRecipe, AugmentTask, spelling, train  # noqa: E402
+from airgen.training.bases import load_base  # noqa: E402
 from airgen.training.data import draw, load_training_set, with_negatives  # noqa: E402
 from airgen.training.recipe import Fold, Request  # noqa: E402
 
@@ -54,18 +58,25 @@ def relu(values: Any) -> Any:
     return np.maximum(values, 0)
 
 
+@pytest.mark.parametrize("terms", ["wordpiece", "words"])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("scoring", ["bm25", "bow"])
-def test_the_formula_and_the_loss_term_by_term(dataset: Path, bert: Path, pooling: Any, scoring: Any) -> None:
-    made = lively(task(dataset, bert, pooling=pooling, scoring=scoring, l1=0.3, temperature=2.0, hard_negatives=2))
+def test_the_formula_and_the_loss_term_by_term(
+    dataset: Path, bert: Path, pooling: Any, scoring: Any, terms: Any
+) -> None:
+    changes = {"pooling": pooling, "scoring": scoring, "terms": terms}
+    made = lively(task(dataset, bert, **changes, l1=0.3, temperature=2.0, hard_negatives=2))
     data, places = made.data, [0, 1, 2]
     got = made.loss((0, places))
     # All of it again, from the texts, with nothing of the task but its weights.
     corpus = [made.retriever.analyser(data.corpus.full_text(p)) for p in range(len(data.corpus))]
-    vocabulary = sorted({term for terms in corpus for term in terms}, key=made.retriever.analyser.tokenizer.token_to_id)
+    vocabulary = list(dict.fromkeys(term for terms in corpus for term in terms))
     number, mean = len(corpus), sum(map(len, corpus)) / len(corpus)
     df = np.array([sum(term in terms for terms in corpus) for term in vocabulary])
     idf = np.log((number - df + 0.5) / (df + 0.5) + 1)
+
+    def term_of(token: str) -> str:  # all words are single tokens here
+        return token if terms == "wordpiece" else (*made.retriever.analyser(token), token)[0]
 
     def f(passage: int) -> Any:
         terms = corpus[passage]
@@ -74,16 +85,17 @@ def test_the_formula_and_the_loss_term_by_term(dataset: Path, bert: Path, poolin
             return (count > 0).astype(float)
         return idf * count * 1.9 / (count + 0.9 * (1 - 0.4 + 0.4 * len(terms) / mean))
 
+    pieces = WordPieces("en", wordpiece=str(bert)).tokenizer
     queries, added = [], []
     for place in places:
-        ids = made.tokenizer.encode(data.examples[place].query).ids
+        ids = pieces.encode(data.examples[place].query).ids
         states = made.model["encoder"](torch.tensor([ids])).last_hidden_state[0].detach().numpy().astype(float)
         pooled = states[0] if pooling == "cls" else states.mean(0) / np.linalg.norm(states.mean(0))
         head = {name: made.model[name].weight.detach().numpy().astype(float) for name in ("added", "weight")}
         bias = {name: made.model[name].bias.detach().numpy().astype(float) for name in ("added", "weight")}
         a = relu(head["added"] @ pooled + bias["added"])
         at = relu(states @ head["weight"][0] + bias["weight"][0])
-        tokens = [made.retriever.analyser.tokenizer.id_to_token(i) for i in ids]
+        tokens = [term_of(pieces.id_to_token(i)) for i in ids]
         w = np.array([max([at[i] for i, t in enumerate(tokens) if t == term], default=1.0) for term in vocabulary])
         bow = np.array([float(term in tokens) for term in vocabulary])
         queries.append(w * (bow + a))
@@ -106,18 +118,20 @@ def test_the_formula_and_the_loss_term_by_term(dataset: Path, bert: Path, poolin
     assert got["added"] == pytest.approx(np.mean([(a > 0).sum() for a in added]))
 
 
+@pytest.mark.parametrize("terms", ["wordpiece", "words"])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_numpy_gives_what_torch_trained(dataset: Path, bert: Path, tmp_path: Path, pooling: Any) -> None:
-    made = lively(task(dataset, bert, pooling=pooling))
+def test_numpy_gives_what_torch_trained(dataset: Path, bert: Path, tmp_path: Path, pooling: Any, terms: Any) -> None:
+    made = lively(task(dataset, bert, pooling=pooling, terms=terms))
     made.save(tmp_path)
     system = Augmented(tmp_path)
     system.index(made.data.corpus)
     texts = [example.query for example in made.data.examples]
+    texts[0] = "The valleys of Anselm, and a harbour's lantern; lanterns, anselm"  # words of several tokens
     with torch.no_grad():
-        wanted, _ = made.augment.weights(made.queries)
+        wanted, _ = made.augment.weights(made._encoded(texts))
     for text, row in zip(texts, wanted.numpy(), strict=True):
         found = system.weights(text)
-        assert set(found) == {made.names[column] for column in np.flatnonzero(row)}
+        assert set(found) & set(made.names) == {made.names[column] for column in np.flatnonzero(row)}
         for column in np.flatnonzero(row):
             assert found[made.names[column]] == pytest.approx(row[column], rel=2e-4, abs=1e-5)
     # The score of a hit is the formula's, without the factor k1 + 1.
@@ -164,8 +178,9 @@ def test_a_start_from_terms_adds_so_many(dataset: Path, bert: Path, pooling: Any
     assert float(added.max()) <= 1.1
 
 
-def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    made = task(dataset, bert, start="terms", start_added=0, pooling="mean")
+@pytest.mark.parametrize("terms", ["wordpiece", "words"])
+def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
+    made = task(dataset, bert, start="terms", start_added=0, pooling="mean", terms=terms)
     made.model.eval()
     with torch.no_grad():
         weighted, added = made.augment.weights(made.queries)
@@ -174,13 +189,36 @@ def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tm
         assert row.nonzero().flatten().tolist() == sorted(query.terms)
         assert set(row[query.terms].tolist()) == {1.0}
     made.save(tmp_path)
-    system, words = Augmented(tmp_path), BM25(analyser={"wordpiece": str(bert)})
-    for each in (system, words):
+    system, plain = Augmented(tmp_path), BM25(analyser={"wordpiece": str(bert)} if terms == "wordpiece" else None)
+    for each in (system, plain):
         each.index(made.data.corpus)
     texts = [" ".join(dict.fromkeys(example.query.split())) for example in made.data.examples]
-    ours, theirs = system.search(texts, 10), words.search(texts, 10)
+    ours, theirs = system.search(texts, 10), plain.search(texts, 10)
     np.testing.assert_array_equal(ours.positions, theirs.positions)
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5)
+
+
+def test_words_are_spelt_as_the_corpus_spells_them_most_often(bert: Path) -> None:
+    words = analyser("en")
+    corpus = Corpus(["a", "b"], ["Lanterns and lanterns, a lantern", "the harbour"])
+    tokenizer = load_base(str(bert)).tokenizer
+    found = spelling(words, corpus, ["lantern", "harbour"], tokenizer)
+    assert [tokenizer.convert_ids_to_tokens(ids) for ids in found] == [
+        ["[CLS]", "lantern", "##s", "[SEP]"],
+        ["[CLS]", "harbour", "[SEP]"],
+    ]
+
+
+def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
+    read = QueryReader(bert / "tokenizer.json", 8, analyser("en"))
+    query = read(["The candles, of amber"])[0]  # t ##h ##e candle ##s o
+    assert query.terms == [None, None, None, None, "candl", "candl", None, None]
+    assert query.rest == ["amber"]
+    assert len(query.ids) == 8
+    assert read([""])[0].terms == [None, None]
+    assert read(["\ud800 amber"])[0].terms == [None, "amber", None]
+    beyond = read(["amber " * 10_000])[0]
+    assert beyond.terms == [None, *["amber"] * 6, None] and len(beyond.rest) == 9_994
 
 
 def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
@@ -228,7 +266,9 @@ def test_sigkill_and_resume_give_the_same_bytes(dataset: Path, bert: Path, tmp_p
     train(request(dataset, bert, tmp_path / "a", resume=True))
     train(request(dataset, bert, tmp_path / "b"))
     names = sorted(path.name for path in (tmp_path / "b").iterdir())
-    assert names == ["README.md", "augment.json", "card.json", "config.json", "model.safetensors", "tokenizer.json"]
+    assert names == [
+        "README.md", "augment.json", "card.json", "config.json", "model.safetensors", "terms.json", "tokenizer.json"
+    ]  # fmt: skip
     for name in set(names) - {"README.md", "card.json"}:  # these tell times
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
@@ -294,9 +334,10 @@ def test_long_queries_keep_the_words_beyond_the_encoder(dataset: Path, bert: Pat
     assert int((weighted > 0).sum()) >= 3
 
 
+@pytest.mark.parametrize("terms", ["wordpiece", "words"])
 @pytest.mark.parametrize("text", ["", "   ", "[SEP] [CLS]", "\ud800", "zzz 中文 \x00", "amber " * 500])
-def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str) -> None:
-    lively(task(dataset, bert)).save(tmp_path)
+def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str, terms: Any) -> None:
+    lively(task(dataset, bert, terms=terms)).save(tmp_path)
     system = Augmented(tmp_path)
     system.index(Corpus(["a", "b"], ["amber bridge", text]))
     hits = system.search([text], 2)

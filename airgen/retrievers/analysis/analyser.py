@@ -12,7 +12,7 @@ Porter's stemmer. Other languages follow the same order with their own normalisa
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airgen.retrievers.analysis import languages
@@ -80,18 +80,21 @@ class Analyser:
             return token
         return languages.chain(self.language, self.stem, self.stopwords)(token)
 
-    def __call__(self, text: str) -> list[str]:
-        """The terms of a text in order, stop words left out."""
+    def terms(self, tokens: Sequence[str]) -> list[str | None]:
+        """The term of each token, as `term` gives it, but looked up where it was asked for before."""
         known = self._cache
         found = []
-        for token in self.split(self.prepare(text)):
+        for token in tokens:
             if token not in known:
                 if len(known) >= _CACHE:
                     known.clear()
                 known[token] = self.term(token)
-            if (term := known[token]) is not None:
-                found.append(term)
+            found.append(known[token])
         return found
+
+    def __call__(self, text: str) -> list[str]:
+        """The terms of a text in order, stop words left out."""
+        return [term for term in self.terms(self.split(self.prepare(text))) if term is not None]
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the terms."""
