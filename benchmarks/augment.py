@@ -262,7 +262,7 @@ def latency(work: Path, collections: Sequence[Path], arguments: argparse.Namespa
                 "BM25, WordPiece": indexed(BM25(analyser={"wordpiece": arguments.base}, threads=1), test.corpus),
             }
             for label, tag in (item.split("=") for item in arguments.models):
-                place = work / f"{tag}{test.name}-pairs"
+                place = work / f"{tag}{test.name}-fold1"
                 if (place / "card.json").exists():
                     systems[label] = indexed(Augmented(place, threads=1), test.corpus)
             if times > 1:

@@ -15,6 +15,8 @@ __all__ = ["Array", "Bert", "gelu", "layer_norm"]
 
 Array = NDArray[np.float32]
 
+_CACHED = 1 << 14  # values worked on at once, so that temporaries stay in the cache
+
 
 class Bert:
     """Embeddings and encoder layers; `weights` are fp32, linear ones (out, in)."""
@@ -40,14 +42,17 @@ class Bert:
 
     def _attention(self, states: Array, name: str) -> Array:
         tokens, width = states.shape
-
-        def heads(part: str) -> Array:  # (heads, tokens, width / heads)
-            return self._dense(states, f"{name}.{part}").reshape(tokens, self._heads, -1).transpose(1, 0, 2)
-
-        scores = heads("query") @ heads("key").transpose(0, 2, 1) / np.float32(np.sqrt(width // self._heads))
-        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        scores /= scores.sum(axis=-1, keepdims=True)
-        return np.asarray((scores @ heads("value")).transpose(1, 0, 2).reshape(tokens, width), np.float32)
+        query, key, value = (self._dense(states, f"{name}.{part}") for part in ("query", "key", "value"))
+        query /= np.float32(np.sqrt(width // self._heads))
+        found = np.empty((tokens, width), np.float32)
+        for start in range(0, width, width // self._heads):  # a head's scores stay in the cache
+            part = slice(start, start + width // self._heads)
+            scores = query[:, part] @ key[:, part].T
+            scores -= scores.max(axis=-1, keepdims=True)
+            np.exp(scores, out=scores)
+            scores /= scores.sum(axis=-1, keepdims=True)
+            np.matmul(scores, value[:, part], out=found[:, part])
+        return found
 
     def _dense(self, states: Array, name: str) -> Array:
         return np.asarray(states @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"], np.float32)
@@ -65,7 +70,12 @@ def layer_norm(states: Array, weight: Array, bias: Array, epsilon: float) -> Arr
 
 def gelu(values: Array) -> Array:
     """GELU by the error function, as BERT has it."""
-    return values * np.float32(0.5) * (1 + _erf(values / np.float32(np.sqrt(2))))
+    found = np.empty_like(values)
+    rows = max(1, _CACHED // max(1, values.shape[-1]))
+    for start in range(0, len(values), rows):
+        part = values[start : start + rows]
+        found[start : start + rows] = part * np.float32(0.5) * (1 + _erf(part / np.float32(np.sqrt(2))))
+    return found
 
 
 def _erf(values: Array) -> Array:
@@ -74,5 +84,7 @@ def _erf(values: Array) -> Array:
     t = 1 / (1 + np.float32(0.3275911) * size)
     series = np.zeros_like(t)
     for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        series = (series + np.float32(factor)) * t
-    return np.asarray(np.sign(values) * (1 - series * np.exp(-size * size)), np.float32)
+        series += np.float32(factor)
+        series *= t
+    np.exp(-size * size, out=size)
+    return np.asarray(np.copysign(1 - series * size, values), np.float32)

@@ -1,0 +1,68 @@
+"""A query as an encoder reads it, and the index term that each of its tokens belongs to.
+
+    read = QueryReader(folder / "tokenizer.json", 64, analyser("en"))
+    read(["Statins lowered strokes"])[0]
+    # ids [101, 28093, 7076, 6668, 13305, 102], terms [None, "statin", "statin", "lower", "stroke", None]
+
+Terms are the tokens themselves where the analyser's are (`WordPieces`), else the analyser's words, several tokens to a
+word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from airgen.retrievers.analysis import Analyser
+from airgen.retrievers.analysis.wordpiece import WordPieces
+from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
+
+__all__ = ["QueryReader", "ReadQuery"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """ids: token ids with the special ones, cut to the encoder's length. terms: the term of each, None where it has
+    none (a special token, a stop word). rest: terms that the encoder does not see.
+    """
+
+    ids: list[int]
+    terms: list[str | None]
+    rest: list[str]
+
+
+class QueryReader:
+    """`max_length` counts tokens, special ones included. Raises ModelError for a damaged tokenizer."""
+
+    def __init__(self, tokenizer: Path, max_length: int, analyser: Analyser) -> None:
+        self.analyser = analyser
+        self._tokenizer, self._length = load_tokenizer(tokenizer, max_length), max_length
+
+    def __call__(self, texts: Sequence[str]) -> list[ReadQuery]:
+        """One for each text; an empty one has the special tokens alone."""
+        if isinstance(self.analyser, WordPieces):
+            return self._pieces(texts)
+        return [self._words(text) for text in texts]
+
+    def _pieces(self, texts: Sequence[str]) -> list[ReadQuery]:
+        found = []
+        for item in encode_batch(self._tokenizer, texts, self._length):
+            beyond = [token for part in item.overflowing for token in part.tokens]
+            rest = [term for term in self.analyser.terms(beyond) if term is not None]
+            found.append(ReadQuery(list(item.ids), self.analyser.terms(item.tokens), rest))
+        return found
+
+    def _words(self, text: str) -> ReadQuery:
+        words = self.analyser.split(self.analyser.prepare(text))
+        terms = self.analyser.terms(words)
+        # A lone surrogate cannot leave Python. Every word has a token or more, so that no later one can be seen.
+        sent = [word.encode("utf-8", "replace").decode("utf-8") for word in words[: self._length]]
+        item = self._tokenizer.encode(sent, is_pretokenized=True)
+        places = item.word_ids
+        seen = set(places)
+        return ReadQuery(
+            list(item.ids),
+            [None if place is None else terms[place] for place in places],
+            [term for place, term in enumerate(terms) if place not in seen and term is not None],
+        )
