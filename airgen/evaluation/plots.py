@@ -25,7 +25,8 @@ def scatter(
     if not names:
         return svg(width, height, [text(width / 2, height / 2, "nothing to show", "middle")])
     low, high = math.log10(max(min(x), 1e-6)) - 0.15, math.log10(max(max(x), 1e-6)) + 0.15
-    floor, ceiling = max(0.0, min(y) - 0.05), min(1.0, max(y) + 0.05)
+    ticks = _ticks(max(0.0, min(y) - 0.02), min(1.0, max(y) + 0.02))
+    floor, ceiling = ticks[0], ticks[-1]
 
     def place(a: float, b: float) -> tuple[float, float]:
         across = (math.log10(max(a, 1e-6)) - low) / (high - low)
@@ -33,8 +34,7 @@ def scatter(
         return left + across * (width - left - right), height - bottom - up * (height - top - bottom)
 
     parts = [text(width / 2, 22, title, "middle", bold=True)]
-    for step in range(6):
-        value = floor + (ceiling - floor) * step / 5
+    for value in ticks:
         _, at = place(x[0], value)
         parts += [line(left, at, width - right, at, "#dddddd"), text(left - 8, at + 4, f"{value:.2f}", "end")]
     for power in range(math.ceil(low), math.floor(high) + 1):
@@ -42,21 +42,65 @@ def scatter(
         parts += [line(at, top, at, height - bottom, "#dddddd"), text(at, height - bottom + 18, f"{10.0**power:g}")]
     parts.append(text((left + width - right) / 2, height - 16, x_label))
     parts.append(text(left - 52, top - 12, y_label, "start"))
-    taken: list[float] = []
-    for number in sorted(range(len(names)), key=lambda row: -y[row]):
-        across, up = place(x[number], y[number])
-        label = up + 4
-        while any(abs(label - other) < 12 for other in taken):  # labels stand below each other, not on each other
-            label += 3
-        taken.append(label)
-        parts.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{COLOURS[number % len(COLOURS)]}"/>')
-        parts.append(line(across + 4, up, across + 9, label - 4, "#aaaaaa"))
-        parts.append(text(across + 10, label, names[number], "start"))
-    return svg(width, int(max(height, max(taken) + 20)), parts)
+    points = [place(*point) for point in zip(x, y, strict=True)]
+    taken = [(across - 5, across + 5, up - 5, up + 5) for across, up in points]
+    for number in sorted(range(len(names)), key=lambda row: (-y[row], row)):
+        across, up = points[number]
+        colour = COLOURS[number % len(COLOURS)]
+        start, middle = _free(across, up, 7.0 * len(names[number]) + 4, taken, left)
+        parts.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{colour}"/>')
+        if abs(middle - up) > 8:
+            parts.append(line(across, up, start if start > across else across - 9, middle, colour))
+        if start > across:
+            parts.append(text(start, middle + 4, names[number], "start"))
+        else:
+            parts.append(text(across - 8, middle + 4, names[number], "end"))
+    return svg(width, int(max(height, max(box[3] for box in taken) + 20)), parts)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round values with equal steps that hold both ends, five to eleven of them."""
+    rough = max(high - low, 1e-6) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (5, 2, 1) if power * factor <= rough)
+    first = math.floor(low / step + 1e-9)
+    count = math.ceil(high / step - 1e-9) - first
+    return [(first + number) * step for number in range(max(1, count) + 1)]
+
+
+def _free(
+    across: float, up: float, wide: float, taken: list[tuple[float, float, float, float]], left: float
+) -> tuple[float, float]:
+    """Where a label begins and its middle: beside its point, or the nearest place above or below that is free.
+
+    The place is added to `taken`, boxes of (x from, x to, y from, y to).
+    """
+    offers = [
+        (start, up + shift)
+        for distance in range(0, 400, 4)
+        for shift in ((0,) if not distance else (-distance, distance))
+        for start in (across + 9, across - 9 - wide)
+        if start >= left
+    ] or [(across + 9, up)]
+
+    def clear(start: float, middle: float) -> bool:
+        return middle > 40 and not any(
+            start < right and start + wide > begin and middle - 6 < below and middle + 6 > above
+            for begin, right, above, below in taken
+        )
+
+    start, middle = next((offer for offer in offers if clear(*offer)), offers[-1])
+    taken.append((start, start + wide, middle - 6, middle + 6))
+    return start, middle
 
 
 def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64], *, title: str) -> str:
-    """Grouped bars: values (groups, names) from 0 to 1; NaN leaves a gap."""
+    """Grouped bars: values (groups, names) from 0 to 1; NaN leaves a gap.
+
+    More names than colours get a row each, and a panel for each group.
+    """
+    if len(names) > len(COLOURS):
+        return _panels(groups, names, values, title)
     bar, gap, left, top, height = 12, 26, 50, 40, 260
     wide = len(names) * bar + gap
     width = max(420, left + wide * len(groups) + 20)
@@ -82,6 +126,36 @@ def bars(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64
         parts.append(f'<rect x="{left}" y="{at - 10}" width="10" height="10" fill="{COLOURS[column % len(COLOURS)]}"/>')
         parts.append(text(left + 16, at, name, "start"))
     return svg(width, base + 18 * len(names) + 6, parts)
+
+
+def _panels(groups: Sequence[str], names: Sequence[str], values: NDArray[np.float64], title: str) -> str:
+    row_height, panel, gap, top = 18, 190, 24, 66
+    left = 24 + 7 * max(map(len, names))
+    width = left + (panel + gap) * len(groups) + 20
+    bottom = top + row_height * len(names)
+    parts = [text(width / 2, 22, title, "middle", bold=True)]
+    for row, name in enumerate(names):
+        parts.append(text(left - 10, top + row_height * row + 13, name, "end"))
+    for place, group in enumerate(groups):
+        start = left + place * (panel + gap)
+        parts.append(text(start, top - 12, group, "start", bold=True))
+        for step in range(6):
+            at = start + panel * step / 5
+            parts += [line(at, top, at, bottom, "#dddddd"), text(at, bottom + 16, f"{step / 5:.1f}", size=10)]
+        for row, name in enumerate(names):
+            value = float(values[place, row])
+            if math.isnan(value):
+                continue
+            long = panel * min(max(value, 0.0), 1.0)
+            at = top + row_height * row
+            parts.append(
+                f'<rect x="{start}" y="{at + 2}" width="{long:.1f}" height="{row_height - 4}" fill="{COLOURS[0]}">'
+                f"<title>{clean(f'{name}: {value:.4f}')}</title></rect>"
+            )
+            inside = long > 40
+            words = text(start + long + (-4 if inside else 4), at + 13, f"{value:.3f}", "end" if inside else "start")
+            parts.append(words.replace("<text ", '<text fill="white" ', 1) if inside else words)
+    return svg(width, bottom + 30, parts)
 
 
 def lines(

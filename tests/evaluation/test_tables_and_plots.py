@@ -45,6 +45,47 @@ def test_points_stand_where_they_belong():
     assert points[0][1] < points[1][1]  # further right (slower) is further up (better) here
 
 
+def test_no_name_stands_on_another_or_on_a_point():
+    names = [f"system {number:02d}" for number in range(30)]
+    svg = plots.scatter(names, [1.0] * 30, [0.5 + 0.001 * n for n in range(30)], x_label="", y_label="", title="")
+    document = xml.dom.minidom.parseString(svg)
+    boxes = []
+    for label in document.getElementsByTagName("text"):
+        if (words := (label.firstChild and label.firstChild.data) or "").startswith("system"):
+            x, y = float(label.getAttribute("x")), float(label.getAttribute("y"))
+            start = x if label.getAttribute("text-anchor") == "start" else x - 7 * len(words)
+            boxes.append((start, start + 7 * len(words), y - 10, y + 2))
+    assert len(boxes) == 30
+    for place, (start, stop, top, bottom) in enumerate(boxes):
+        assert start >= 0
+        assert not any(start < b and stop > a and top < d and bottom > c for a, b, c, d in boxes[:place])
+    points = [
+        (float(c.getAttribute("cx")), float(c.getAttribute("cy"))) for c in document.getElementsByTagName("circle")
+    ]
+    assert not any(a < x < b and c < y < d for x, y in points for a, b, c, d in boxes)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.472, 0.754), (0.0, 1.0), (0.5, 0.5), (0.3, 0.31), (0.649, 0.701)])
+def test_ticks_are_round_and_hold_both_ends(low: float, high: float):
+    ticks = plots._ticks(low, high)
+    assert ticks[0] <= low + 1e-9 and ticks[-1] >= high - 1e-9
+    assert 2 <= len(ticks) <= 13
+    steps = np.diff(ticks)
+    np.testing.assert_allclose(steps, steps[0])
+    assert f"{steps[0]:.0e}"[0] in "125"
+
+
+def test_more_systems_than_colours_get_a_row_each():
+    names = [f"s{number}" for number in range(12)]
+    values = np.linspace(0, 1, 24).reshape(2, 12)
+    values[1, 3] = np.nan
+    document = xml.dom.minidom.parseString(plots.bars(["one", "two"], names, values, title="t"))
+    shown = [title.firstChild.data for title in document.getElementsByTagName("title")]
+    assert len(shown) == 23 and "s0: 0.0000" in shown and "s11: 1.0000" in shown
+    widths = [float(r.parentNode.getAttribute("width")) for r in document.getElementsByTagName("title")]
+    assert widths == sorted(widths[:12]) + sorted(widths[12:])
+
+
 def test_letters_of_groups():
     base = np.random.default_rng(0).random(100)
     found = compare(["a", "b", "c"], np.stack([base + 0.5, base, base]))
