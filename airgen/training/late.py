@@ -18,7 +18,7 @@ from pydantic import Field
 from airgen.registry import load_extra
 from airgen.retrievers.late import LateInteraction, MultiVectorEncoder
 from airgen.training.data import TrainingSet
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, load_library, train_library
+from airgen.training.library import Batch, LibraryRecipe, LibraryTask, in_training, load_library, train_library
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 from airgen.training.teachers import Teacher, TeacherSpec
@@ -74,7 +74,7 @@ class LateTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """MaxSim of the dev queries with every passage."""
-        return self.search_dev(LateInteraction(_InTraining(self.model)))
+        return self.search_dev(LateInteraction(in_training(MultiVectorEncoder, self.model)))
 
     def save(self, folder: Path) -> None:
         """A folder of sentence-transformers."""
@@ -83,18 +83,6 @@ class LateTask(LibraryTask):
     def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: late`."""
         return {"kind": "late", "model": str(folder)}
-
-
-class _InTraining(MultiVectorEncoder):
-    """The model as it stands, for the dev queries."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__("in training")
-        self._trained = model
-
-    @property
-    def _model(self) -> Any:
-        return self._trained
 
 
 def train(request: Request) -> Trained:

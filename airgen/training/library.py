@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from airgen.training.loop import Trained, run
 from airgen.training.recipe import Recipe, Request
 from airgen.training.task import Task
 
-__all__ = ["Batch", "Drawn", "LibraryRecipe", "LibraryTask", "load_library", "train_library"]
+__all__ = ["Batch", "Drawn", "LibraryRecipe", "LibraryTask", "in_training", "load_library", "train_library"]
+
+Encoder = TypeVar("Encoder")
 
 
 class LibraryRecipe(Recipe):
@@ -69,6 +71,13 @@ def load_library(family: str, base: str, **settings: Any) -> Any:
         return loaded(
             "the base model", base, getattr(library, family), model_name_or_path=model_place(base), **settings
         )
+
+
+def in_training(kind: Callable[[str], Encoder], model: Any) -> Encoder:
+    """An encoder of `kind` around a model as it stands, for the dev queries."""
+    encoder = kind("in training")
+    vars(encoder)["_model"] = model  # where its cached property would keep the loaded one
+    return encoder
 
 
 class LibraryTask(Task):

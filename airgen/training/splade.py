@@ -21,7 +21,7 @@ from airgen.retrievers.sparse import Sparse
 from airgen.retrievers.splade import SparseEncoder
 from airgen.training.bases import load_base, quiet
 from airgen.training.data import TrainingSet
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, train_library
+from airgen.training.library import Batch, LibraryRecipe, LibraryTask, in_training, train_library
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 from airgen.training.teachers import Teacher, TeacherSpec
@@ -85,7 +85,7 @@ class SpladeTask(LibraryTask):
 
     def evaluate(self) -> dict[str, float]:
         """Search of the dev queries by inner product."""
-        return self.search_dev(Sparse(_InTraining(self.model)))
+        return self.search_dev(Sparse(in_training(SparseEncoder, self.model)))
 
     def save(self, folder: Path) -> None:
         """A folder of sentence-transformers."""
@@ -94,18 +94,6 @@ class SpladeTask(LibraryTask):
     def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: sparse`."""
         return {"kind": "sparse", "model": str(folder), "max_length": self.recipe.max_length}
-
-
-class _InTraining(SparseEncoder):
-    """The model as it stands, for the dev queries."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__("in training")
-        self._trained = model
-
-    @property
-    def _model(self) -> Any:
-        return self._trained
 
 
 def _splade(base: str, recipe: SpladeRecipe, device: str) -> Any:
