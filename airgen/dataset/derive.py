@@ -18,8 +18,8 @@ from typing import Any
 from airgen.dataset.atomic import building
 from airgen.dataset.files import FileWriter, encode_row, sha256_of, write_text
 from airgen.dataset.layouts import read_rows
-from airgen.dataset.manifest import FileEntry, Manifest, load_manifest
-from airgen.dataset.statistics import SplitStatistics, count_words
+from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, load_manifest
+from airgen.dataset.statistics import count_words
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
 

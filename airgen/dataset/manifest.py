@@ -16,10 +16,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from airgen.dataset.content import DatasetInfo, FunnelStep, ModelUse, check_info
-from airgen.dataset.statistics import Statistics
 from airgen.errors import DatasetError
 
-__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "data_digest", "load_manifest", "manifest_text"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "FileEntry",
+    "Manifest",
+    "SplitStatistics",
+    "Statistics",
+    "data_digest",
+    "load_manifest",
+    "manifest_text",
+]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -36,6 +45,29 @@ class FileEntry:
 
     bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStatistics:
+    """One split: number of queries, their mean length in tokens, and of labels 1 (positives) and 0 (hard negatives)."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    queries: int
+    mean_tokens: float
+    positives: int
+    hard_negatives: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Passages, their mean length in tokens (title and text), and each split."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    passages: int
+    mean_tokens: float
+    splits: Mapping[str, SplitStatistics]
 
 
 @dataclass(frozen=True, slots=True)

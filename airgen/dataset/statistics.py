@@ -9,13 +9,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:
-    from airgen.dataset.manifest import Manifest
+from airgen.dataset.manifest import Manifest
 
-__all__ = ["COLUMNS", "SplitStatistics", "Statistics", "count_words", "csv_table", "markdown_table", "md", "table_rows"]
+__all__ = ["COLUMNS", "count_words", "csv_table", "markdown_table", "md", "table_rows"]
 
 # Scripts without spaces count by character, others by run of letters and digits.
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -36,29 +33,6 @@ COLUMNS = (
     "positives",
     "hard negatives",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SplitStatistics:
-    """One split: number of queries, their mean length in tokens, and of labels 1 (positives) and 0 (hard negatives)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
-    queries: int
-    mean_tokens: float
-    positives: int
-    hard_negatives: int
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Passages, their mean length in tokens (title and text), and each split."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
-    passages: int
-    mean_tokens: float
-    splits: Mapping[str, SplitStatistics]
 
 
 def count_words(text: str) -> int:

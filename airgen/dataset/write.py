@@ -20,8 +20,16 @@ from airgen.dataset.atomic import building
 from airgen.dataset.check import check_document, check_qrels, check_queries
 from airgen.dataset.content import DatasetContent, QrelRow, QueryRow, check_info
 from airgen.dataset.files import FileWriter, encode_row, sort_by_id, write_text
-from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, manifest_text
-from airgen.dataset.statistics import SplitStatistics, Statistics, count_words
+from airgen.dataset.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    SplitStatistics,
+    Statistics,
+    data_digest,
+    manifest_text,
+)
+from airgen.dataset.statistics import count_words
 from airgen.errors import DatasetError
 
 __all__ = ["VARIANTS", "seal", "write_dataset", "write_labels"]

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.retrievers.analysis import Analyser
-from airgen.retrievers.analysis.wordpiece import WordPieces
+from airgen.retrievers.analysis import Analyser, WordPieces
 from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
 
 __all__ = ["QueryReader", "ReadQuery"]

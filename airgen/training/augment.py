@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.analysis import Analyser, analyser
-from airgen.retrievers.analysis.wordpiece import WordPieces
+from airgen.retrievers.analysis import Analyser, WordPieces, analyser
 from airgen.retrievers.augment import SETTINGS
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.inverted import InvertedIndex

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airgen.dataset.atomic import building
 from airgen.errors import TrainingError
@@ -18,9 +18,7 @@ from airgen.evaluation.result import library_versions
 from airgen.evaluation.tables import safe, to_markdown
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    from airgen.training.loop import Task, Trained
+from airgen.training.task import Task, Trained
 
 __all__ = ["CARD", "read_card", "system_line", "write_card"]
 

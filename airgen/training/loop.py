@@ -26,7 +26,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,27 +41,12 @@ from airgen.training.card import read_card, write_card
 from airgen.training.data import TrainingSet
 from airgen.training.progress import Progress
 from airgen.training.recipe import Recipe, Request
-from airgen.training.task import Task
+from airgen.training.task import Task, Trained
 
 __all__ = ["Task", "Trained", "run"]
 
 _WATCHED = "nDCG@10"  # the figure that chooses the weights to keep
 _CHECKPOINT = "checkpoint.pt"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished training. `figures` are of the weights that were kept; `history` has one entry a look at dev."""
-
-    out: Path
-    fingerprint: str
-    steps: int
-    figures: Mapping[str, float]
-    history: Sequence[Mapping[str, Any]]
-    stopped: str
-    seconds: float
-    memory_bytes: int
-    trained_now: bool = True
 
 
 @dataclass

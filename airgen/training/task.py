@@ -1,15 +1,34 @@
-"""What one kind of training is to the loop: batches, a loss, a look at the dev queries, and a folder to write."""
+"""What one kind of training is to the loop: batches, a loss, a look at the dev queries, and a folder to write.
+
+And what the loop gives back.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airgen.training.recipe import Recipe
 
-__all__ = ["Task"]
+__all__ = ["Task", "Trained"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training. `figures` are of the weights that were kept; `history` has one entry a look at dev."""
+
+    out: Path
+    fingerprint: str
+    steps: int
+    figures: Mapping[str, float]
+    history: Sequence[Mapping[str, Any]]
+    stopped: str
+    seconds: float
+    memory_bytes: int
+    trained_now: bool = True
 
 
 class Task(ABC):

@@ -20,8 +20,7 @@ from airgen.dataset.beir import BeirDataset  # noqa: E402
 from airgen.errors import ModelError, UsageError  # noqa: E402
 from airgen.evaluation import evaluate, load_systems  # noqa: E402
 from airgen.retrievers import Corpus, load_retriever  # noqa: E402
-from airgen.retrievers.analysis import analyser  # noqa: E402
-from airgen.retrievers.analysis.wordpiece import WordPieces  # noqa: E402
+from airgen.retrievers.analysis import WordPieces, analyser  # noqa: E402
 from airgen.retrievers.augment import Augmented, Augmenter  # noqa: E402
 from airgen.retrievers.bm25 import BM25  # noqa: E402
 from airgen.retrievers.query_terms import QueryReader  # noqa: E402

@@ -1,6 +1,6 @@
 """Analysers: text to index terms, as Lucene's analysers do it.
 
-    analyse = analyser("en")
+    analyse = Analyser("en")
     analyse("The cat's on 3.5 mats!")     # ["cat", "3.5", "mat"]
 
 English is Lucene's EnglishAnalyzer exactly: StandardTokenizer, possessive filter, lower case, its 33 stop words,
@@ -19,7 +19,7 @@ from airgen.retrievers.analysis import languages
 from airgen.retrievers.analysis.boundaries import tokens
 from airgen.text import segmenter, words
 
-__all__ = ["Analyser", "analyser"]
+__all__ = ["Analyser"]
 
 _CACHE = 200_000  # tokens whose terms are kept
 _CJK = frozenset({"zh", "ja", "ko"})
@@ -105,27 +105,3 @@ class Analyser:
             "stemmer": languages.stemmer_name(self.language) if self.stem and not self.ngram else "none",
             "stopwords": languages.stopword_count(self.language) if self.stopwords and not self.ngram else 0,
         }
-
-
-def analyser(
-    language: str = "en",
-    stem: bool = True,
-    stopwords: bool = True,
-    segment: bool = False,
-    ngram: int = 0,
-    wordpiece: str | None = None,
-) -> Analyser:
-    """The analyser of a language (`zh` and `zh-Hant` alike); one without rules of its own is split and lower-cased.
-
-    `wordpiece` takes the tokens of a model instead (`wordpiece.py`); the other options then have no part in it.
-    Raises MissingExtra if its stemmer needs PyStemmer and that is not installed.
-    """
-    language = language.replace("_", "-").partition("-")[0].lower()
-    if wordpiece is not None:
-        from airgen.retrievers.analysis.wordpiece import WordPieces
-
-        return WordPieces(language, wordpiece=wordpiece)
-    made = Analyser(language, stem, stopwords, segment, ngram)
-    if stem and not ngram:
-        languages.chain(language, stem, stopwords)  # fails here, not at the first text
-    return made

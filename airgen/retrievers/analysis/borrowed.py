@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from airgen.retrievers.analysis.analyser import Analyser, analyser
+from airgen.retrievers.analysis import Analyser, analyser
 from airgen.text import words
 
 __all__ = ["borrowed"]
