@@ -70,11 +70,11 @@ def pairs(collection: Path, work: Path) -> Path | None:
     return out
 
 
-def fit(on: Path, base: str, out: Path, changes: Sequence[str], fold: Fold | None = None) -> None:
+def fit(on: Path, base: str, out: Path, recipe: Path | None, changes: Sequence[str], fold: Fold | None = None) -> None:
     start = time.monotonic()
     split = "train" if fold is None else "test"
     trained = train(
-        Request(on, base, out, changes=tuple(changes), split=split, fold=fold, resume=True, quiet=True, device="cpu")
+        Request(on, base, out, recipe, tuple(changes), split=split, fold=fold, resume=True, quiet=True, device="cpu")
     )
     if trained.trained_now:
         looks = [(entry["step"], round(entry["nDCG@10"], 4), entry["added"]) for entry in trained.history]
@@ -96,14 +96,12 @@ def train_one(work: Path, collection: Path, name: str, switches: Sequence[str], 
     mined = pairs(collection, work)
     changes = (*arguments.set, *switches)
     if mined is not None and "pairs" in steps:
-        fit(mined, arguments.base, work / f"{name}-pairs", changes)
+        fit(mined, arguments.base, work / f"{name}-pairs", arguments.recipe, changes)
     if "folds" in steps:
         start = work / f"{name}-pairs" if mined is not None else Path(arguments.start or arguments.base)
         for number in range(1, FOLDS + 1):
-            fit(
-                collection, str(start), work / f"{name}-fold{number}", (*changes, *arguments.set_folds),
-                Fold(number, FOLDS),
-            )  # fmt: skip
+            own = (*changes, *arguments.set_folds)
+            fit(collection, str(start), work / f"{name}-fold{number}", arguments.recipe, own, Fold(number, FOLDS))
 
 
 class Test:
@@ -297,6 +295,7 @@ def main() -> None:
     parser.add_argument("--base", default="all-minilm-l6-v2")
     parser.add_argument("--tag", default="", help="before the names of models, to keep several settings apart")
     parser.add_argument("--steps", default="pairs,folds")
+    parser.add_argument("--recipe", type=Path, help="a YAML recipe, as of airgen train")
     parser.add_argument("--set", action="append", default=[], help="a setting of the recipe, NAME=VALUE")
     parser.add_argument("--set-folds", action="append", default=[], help="the same, for the folds alone")
     parser.add_argument("--start", help="the model that folds start from where a collection has no titles")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.prompts import data_dir
 from airgen.training.augment import AugmentRecipe
 from airgen.training.data import draw, epoch_batches, load_training_set, with_negatives
 from airgen.training.recipe import Fold, Recipe, Request, commented_yaml
@@ -143,6 +144,8 @@ def test_recipes_know_their_settings(tmp_path: Path) -> None:
     path.write_text(commented_yaml(AugmentRecipe()))
     assert load_yaml(path, AugmentRecipe) == AugmentRecipe()
     assert all(field.description for field in AugmentRecipe.model_fields.values())
+    shipped = load_yaml(data_dir("pipelines") / "train-augment.yaml", AugmentRecipe)
+    assert shipped.terms == "words" and shipped.hard_negatives == AugmentRecipe().hard_negatives
     path.write_text("l1: -1\nlerning_rate: 0.1\n")
     with pytest.raises(SettingsError) as caught:
         Request(tmp_path, "b", tmp_path, path).recipe_of(AugmentRecipe)
