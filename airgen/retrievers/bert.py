@@ -22,7 +22,11 @@ class Bert:
     """Embeddings and encoder layers; `weights` are fp32, linear ones (out, in)."""
 
     def __init__(self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float) -> None:
-        self._weights = weights
+        # (in, out): BLAS multiplies a few rows by these nearly twice as fast.
+        self._weights = {
+            name: np.ascontiguousarray(array.T) if name.startswith("encoder.") and array.ndim == 2 else array
+            for name, array in weights.items()
+        }
         self._layers, self._heads, self._epsilon = layers, heads, epsilon
 
     def states(self, words: Array) -> Array:
@@ -55,7 +59,9 @@ class Bert:
         return found
 
     def _dense(self, states: Array, name: str) -> Array:
-        return np.asarray(states @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"], np.float32)
+        found = states @ self._weights[f"{name}.weight"]
+        found += self._weights[f"{name}.bias"]
+        return np.asarray(found, np.float32)
 
     def _norm(self, states: Array, name: str) -> Array:
         return layer_norm(states, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], self._epsilon)
@@ -63,9 +69,12 @@ class Bert:
 
 def layer_norm(states: Array, weight: Array, bias: Array, epsilon: float) -> Array:
     """Layer normalisation over the last axis."""
-    centred = states - states.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
-    return np.asarray(centred / deviation * weight + bias, np.float32)
+    centred = states - np.add.reduce(states, axis=-1, keepdims=True) * np.float32(1 / states.shape[-1])
+    variance = np.einsum("...i,...i->...", centred, centred)[..., None] * np.float32(1 / states.shape[-1])
+    centred /= np.sqrt(variance + np.float32(epsilon))
+    centred *= weight
+    centred += bias
+    return np.asarray(centred, np.float32)
 
 
 def gelu(values: Array) -> Array:
@@ -74,17 +83,25 @@ def gelu(values: Array) -> Array:
     rows = max(1, _CACHED // max(1, values.shape[-1]))
     for start in range(0, len(values), rows):
         part = values[start : start + rows]
-        found[start : start + rows] = part * np.float32(0.5) * (1 + _erf(part / np.float32(np.sqrt(2))))
+        bent = _erf(part * np.float32(np.sqrt(0.5)))
+        bent += 1
+        bent *= part
+        np.multiply(bent, np.float32(0.5), out=found[start : start + rows])
     return found
 
 
 def _erf(values: Array) -> Array:
     """The error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26); numpy has none."""
     size = np.abs(values)
-    t = 1 / (1 + np.float32(0.3275911) * size)
-    series = np.zeros_like(t)
-    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+    t = size * np.float32(0.3275911)
+    t += 1
+    np.reciprocal(t, out=t)
+    series = t * np.float32(1.061405429)
+    for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         series += np.float32(factor)
         series *= t
-    np.exp(-size * size, out=size)
-    return np.asarray(np.copysign(1 - series * size, values), np.float32)
+    size *= -size
+    np.exp(size, out=size)
+    series *= size
+    np.subtract(1, series, out=series)
+    return np.asarray(np.copysign(series, values, out=series), np.float32)
