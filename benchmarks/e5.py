@@ -131,7 +131,8 @@ def table_7(bench: Bench, k: int, pool: int) -> None:
     bench.trained("all", bench.pairs)
     filtered = bench.work / "pairs-filtered"
     if not (filtered / "manifest.json").exists():
-        found = filter_pairs(bench.pairs, filtered, load_embedder(str(bench.work / "all")), k=k, pool=pool)
+        first = {"kind": "sentence-transformers", "model": str(bench.work / "all"), "max_length": bench.max_length}
+        found = filter_pairs(bench.pairs, filtered, load_embedder(first), k=k, pool=pool)
         print(f"the filter keeps {found.kept:,} of {found.pairs:,} pairs (top {k} of {found.pool:,}): {found.kinds}")
     kept = int(json.loads((filtered / "manifest.json").read_text(encoding="utf-8"))["pairs"])
     bench.trained("random", sample(bench.pairs, bench.work / "pairs-random", kept, 1))
@@ -161,7 +162,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--pool", type=int, default=1_000_000)
     parser.add_argument("--queue", type=int, default=8192, help="extra negatives of table 8")
-    parser.add_argument("--eval-length", type=int, default=256, help="tokens of a text when searching")
+    parser.add_argument("--eval-length", type=int, default=256, help="tokens of a text when searching and filtering")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(arguments)

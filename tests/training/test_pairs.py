@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,18 @@ def test_the_filter_drops_what_the_model_does_not_find(tmp_path: Path) -> None:
     assert len(list(kept.passages())) == 12 and kept.splits == ["test", "train"]
     summary = json.loads((tmp_path / "kept" / "manifest.json").read_text())
     assert summary["kinds"]["heading"] == {"kept": 0, "of": 2} and summary["k"] == 2
+    seen: Counter[str] = Counter()
+
+    class Counting(Letters):
+        def encode(self, texts: list[str], kind: TextKind) -> np.ndarray:
+            seen.update(texts if kind == "passage" else [])
+            return super().encode(texts, kind)
+
+    filter_pairs(path, tmp_path / "counted", Counting(), k=2)
+    assert len(seen) == 12 and set(seen.values()) == {1}
+    seen.clear()
+    filter_pairs(path, tmp_path / "few", Counting(), k=2, pool=3)  # those of the pool once, all others once
+    assert len(seen) == 12 and set(seen.values()) == {1}
     # A smaller pool has fewer rivals, the same seed the same ones.
     first = filter_pairs(path, tmp_path / "one", Letters(), k=1, pool=3, seed=1)
     again = filter_pairs(path, tmp_path / "two", Letters(), k=1, pool=3, seed=1)
