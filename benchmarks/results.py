@@ -13,7 +13,7 @@ from pathlib import Path
 from airgen.evaluation.report import compare_results
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.systems import load_systems
-from airgen.evaluation.tables import overview_table, safe, to_markdown
+from airgen.evaluation.tables import group_letters, overview_table, safe, to_markdown
 
 START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airgen evaluate: end -->"
 
@@ -31,13 +31,7 @@ def read(folder: Path, systems: Path) -> list[list[Result]]:
 
 def intervals(sets: Sequence[Sequence[Result]]) -> str:
     """The headline score and its 95 % interval of each system on each dataset, with letters of equal groups."""
-    letters: list[dict[str, str]] = []
-    for results in sets:
-        of: dict[str, str] = {}
-        for place, group in enumerate(compare_results(results).groups):
-            for name in group:
-                of[name] = of.get(name, "") + "abcdefghijklmnopqrstuvwxyz"[place % 26]
-        letters.append(of)
+    letters = [group_letters(compare_results(results)) for results in sets]
     names = list(dict.fromkeys(result.name for results in sets for result in results))
     rows = []
     for name in names:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import string
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "cost_table",
     "csv_text",
     "dataset_table",
+    "group_letters",
     "overview_table",
     "safe",
     "to_csv",
@@ -71,7 +73,7 @@ def dataset_table(results: Sequence[Result], comparison: Comparison | None = Non
     """One dataset: systems by rows, measures by columns, the headline's interval, and letters of equal groups."""
     headline = results[0].headline
     measures = [headline, *(name for name in results[0].means if name != headline)]
-    letters = _letters(comparison) if comparison else {}
+    letters = group_letters(comparison) if comparison else {}
     # Holes and judged shares say how far to trust the others: they have no best.
     plain = [""] * len(results)
     marks = {
@@ -163,12 +165,12 @@ def comparison_table(comparison: Comparison) -> str:
     return to_markdown(header, rows)
 
 
-def _letters(comparison: Comparison) -> dict[str, str]:
+def group_letters(comparison: Comparison) -> dict[str, str]:
     """The groups of each system as letters: two systems that share one cannot be told apart."""
-    signs = "abcdefghijklmnopqrstuvwxyz"
+    signs = string.ascii_letters
     found: dict[str, str] = {}
     for place, group in enumerate(comparison.groups):
-        sign = signs[place] if place < len(signs) else f"{place}"
+        sign = signs[place] if place < len(signs) else f"({place + 1})"
         for name in group:
             found[name] = found.get(name, "") + sign
     return found

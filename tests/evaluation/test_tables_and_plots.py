@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import xml.dom.minidom
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from airgen.evaluation import plots
 from airgen.evaluation.breakdown import negatives_above
+from airgen.evaluation.costs import single_latencies
 from airgen.evaluation.measures import judged_hits
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
-from airgen.evaluation.tables import _letters, safe, to_markdown
+from airgen.evaluation.tables import group_letters, safe, to_markdown
 
 EVIL = "<script>alert(1)</script>|`x`\n\x1b[31m\u202e*b*"
 
@@ -89,7 +91,23 @@ def test_more_systems_than_colours_get_a_row_each():
 def test_letters_of_groups():
     base = np.random.default_rng(0).random(100)
     found = compare(["a", "b", "c"], np.stack([base + 0.5, base, base]))
-    assert _letters(found) == {"a": "a", "b": "b", "c": "b"}
+    assert group_letters(found) == {"a": "a", "b": "b", "c": "b"}
+
+
+def test_no_two_groups_have_the_same_letter():
+    groups = [(f"s{number}", f"s{number + 1}") for number in range(60)]
+    found = group_letters(SimpleNamespace(groups=groups))
+    assert found["s0"] == "a" and found["s26"] == "zA" and found["s60"] == "(60)"
+    assert len({found[one][-1:] for one in ("s1", "s27", "s52")}) == 3
+
+
+def test_the_query_that_warms_up_is_not_measured():
+    asked: list[str] = []
+    taken = single_latencies(asked.append, [f"q{number}" for number in range(10)], most=4)
+    assert asked == ["q0", "q2", "q4", "q6", "q9"] and len(taken) == 4
+    asked.clear()
+    assert len(single_latencies(asked.append, ["only"])) == 1 and asked == ["only", "only"]
+    assert single_latencies(asked.append, []) == []
 
 
 def test_negatives_above_the_positive_by_hand():
