@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -61,12 +62,12 @@ def join(parts: list[Path], target: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files under a folder; files that vanish meanwhile count as nothing."""
+    """Bytes of all files under a folder; files and folders that vanish meanwhile count as nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file():
-                total += path.stat().st_size
+    for place, _, names in os.walk(folder):  # Path.rglob raises where a folder vanishes
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(place, name), follow_symlinks=False).st_size
     return total
 
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from airgen.errors import ModelError
 from airgen.models import fetching, hub
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
 from airgen.models.fetching import Progress, fetch_entry
+from airgen.models.files import folder_bytes
 
 FIRST, SECOND, THIRD = b"first part, " * 50, b"second part, " * 60, b"third"
 
@@ -159,6 +161,25 @@ def test_two_fetches_of_one_model_do_not_meet(index: Path, tmp_path: Path) -> No
         pytest.raises(ModelError, match="another process"),
     ):
         fetch_entry(parts_entry())
+
+
+def test_folders_may_vanish_while_they_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_bytes(b"12345")
+    stop = threading.Event()
+
+    def churn() -> None:  # as pip does in its temporary folder
+        while not stop.is_set():
+            (tmp_path / "t" / "a" / "b").mkdir(parents=True)
+            shutil.rmtree(tmp_path / "t")
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert {folder_bytes(tmp_path) for _ in range(2000)} == {5}
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_addresses_of_pip_never_reach_a_message() -> None:
