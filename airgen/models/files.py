@@ -67,7 +67,7 @@ def folder_bytes(folder: Path) -> int:
     for place, _, names in os.walk(folder):  # Path.rglob raises where a folder vanishes
         for name in names:
             with contextlib.suppress(OSError):
-                total += os.stat(os.path.join(place, name), follow_symlinks=False).st_size
+                total += (Path(place) / name).lstat().st_size
     return total
 
 
