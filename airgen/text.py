@@ -16,7 +16,7 @@ from functools import cache
 
 import regex
 
-__all__ = ["LANGUAGES", "WORD", "count_words", "language_name", "segmenter", "sentences", "words"]
+__all__ = ["LANGUAGES", "WORD", "count_words", "encodable", "language_name", "segmenter", "sentences", "words"]
 
 LANGUAGES: dict[str, str] = {
     "en": "English",
@@ -167,3 +167,8 @@ def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:
         return True
     before = text[max(start, stop - 24) : stop]
     return bool(_ABBREVIATIONS.search(before) or (after.isdigit() and _NUMBERED.search(before)))
+
+
+def encodable(text: str) -> str:
+    """The text as other libraries take it: a lone surrogate, which cannot leave Python, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -21,6 +21,7 @@ from airgen.evaluation.plots import bars, heat_map, lines
 from airgen.evaluation.result import write_json
 from airgen.evaluation.tables import csv_text, safe, to_markdown
 from airgen.evaluation.vocabulary import Growth, jaccard_matrix
+from airgen.settings import LENGTHS
 
 __all__ = ["as_dict", "summary_rows", "write_diversity"]
 
@@ -97,9 +98,6 @@ def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
     return rows
 
 
-_BY_SIZE = ("lt5", "lt10", "10to20", "ge20")
-
-
 def _names(profiles: Sequence[Profile]) -> list[str]:
     """Names of datasets, told apart where two have one."""
     names: list[str] = []
@@ -153,7 +151,7 @@ def _shares_picture(profiles: Sequence[Profile], attribute: str) -> str:
 
 def _size(value: str) -> tuple[int, str]:
     """Length classes stand by size, all else by name."""
-    return (_BY_SIZE.index(value) if value in _BY_SIZE else len(_BY_SIZE), value)
+    return (LENGTHS.index(value) if value in LENGTHS else len(LENGTHS), value)
 
 
 def _long(profiles: Sequence[Profile]) -> list[list[object]]:

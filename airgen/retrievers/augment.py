@@ -25,7 +25,6 @@ import numpy as np
 from airgen.errors import ModelError, UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.analysis import analyser
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.bert import Bert
 from airgen.retrievers.checks import finite, unit_rows
@@ -77,7 +76,7 @@ class Augmenter:
             if settings["format"] != FORMAT:
                 raise ModelError(f"{folder} was written by another version of airgen: train it again")
             self._mean = settings["pooling"] == "mean"
-            length, language, words = int(settings["max_query_tokens"]), settings["language"], settings["terms"]
+            length, language, kind = int(settings["max_query_tokens"]), settings["language"], settings["terms"]
             self.added: list[str] = list(json.loads((folder / TERMS).read_text(encoding="utf-8")))
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             shape = (
@@ -97,9 +96,9 @@ class Augmenter:
         self._u, self._u_bias = weights["weight.weight"], float(weights["weight.bias"][0])
         if len(self.added) != len(self._rows):
             raise ModelError(f"{folder}/{TERMS} does not fit model.safetensors: train it again")
-        self.analyser = analyser(language, wordpiece=None if words == "words" else str(folder))
-        self._read = QueryReader(folder / "tokenizer.json", length, self.analyser)
-        self._names = self.added
+        self._read = QueryReader(folder, length, kind, language)
+        self.analyser = self._read.analyser
+        self._names, self._kept = self.added, (self._rows, self._bias)
 
     def keep(self, terms: Mapping[str, int]) -> None:
         """Add only terms among these, as others find nothing: a smaller matrix, and the same hits.
@@ -118,7 +117,7 @@ class Augmenter:
         query = self._read([text])[0]
         states = finite(self._bert.states(self._words[np.array(query.ids, np.int64)]), str(self.folder))
         pooled = unit_rows(states.mean(axis=0)) if self._mean else states[0]
-        rows, bias = getattr(self, "_kept", (self._rows, self._bias))
+        rows, bias = self._kept
         values = rows @ pooled + bias
         added = {self._names[place]: float(values[place]) for place in np.flatnonzero(values > 0)}
         weights: dict[str, float] = {}

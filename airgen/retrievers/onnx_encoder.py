@@ -22,6 +22,7 @@ from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.checks import finite, unit_rows
+from airgen.text import encodable
 
 __all__ = ["OnnxEncoder", "encode_batch", "load_tokenizer"]
 
@@ -48,9 +49,7 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
 def encode_batch(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[Any]:
     """Encodings of texts of any length; of one as long as a book only the beginning is tokenised."""
     limit = max_length * _CHARS_A_TOKEN
-    # A lone surrogate cannot leave Python; it becomes a question mark, as any other character without a token.
-    whole = [text[:limit].encode("utf-8", "replace").decode("utf-8") for text in texts]
-    return list(tokenizer.encode_batch(whole))
+    return list(tokenizer.encode_batch([encodable(text[:limit]) for text in texts]))
 
 
 class OnnxEncoder:

@@ -24,6 +24,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.bert import Array, Bert
 from airgen.retrievers.checks import finite, unit_rows
+from airgen.text import encodable
 
 __all__ = ["PackedE5"]
 
@@ -89,7 +90,7 @@ class PackedE5:
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         file, limit = self._file, self._max_length * _CHARS_A_TOKEN
         # A lone surrogate cannot leave Python; it becomes a question mark.
-        cut = [text[:limit].encode("utf-8", "replace").decode("utf-8") for text in texts]
+        cut = [encodable(text[:limit]) for text in texts]
         plain = [_SPACES.sub(" ", text.translate(file.replacements)) for text in cut]
         return [np.array([file.begin, *item.ids, file.end]) for item in self._tokenizer.encode_batch(plain)]
 

@@ -1,11 +1,10 @@
 """A query as an encoder reads it, and the index term that each of its tokens belongs to.
 
-    read = QueryReader(folder / "tokenizer.json", 64, analyser("en"))
+    read = QueryReader(folder, 64, "words", "en")
     read(["Statins lowered strokes"])[0]
     # ids [101, 28093, 7076, 6668, 13305, 102], terms [None, "statin", "statin", "lower", "stroke", None]
 
-Terms are the tokens themselves where the analyser's are (`WordPieces`), else the analyser's words, several tokens to a
-word.
+Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, several tokens to a word.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.retrievers.analysis import Analyser, WordPieces
+from airgen.retrievers.analysis import WordPieces, analyser
 from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
+from airgen.text import encodable
 
 __all__ = ["QueryReader", "ReadQuery"]
 
@@ -32,11 +32,14 @@ class ReadQuery:
 
 
 class QueryReader:
-    """`max_length` counts tokens, special ones included. Raises ModelError for a damaged tokenizer."""
+    """`max_length` counts tokens of the folder's tokenizer.json, special ones included; `terms` is wordpiece or words.
 
-    def __init__(self, tokenizer: Path, max_length: int, analyser: Analyser) -> None:
-        self.analyser = analyser
-        self._tokenizer, self._length = load_tokenizer(tokenizer, max_length), max_length
+    `analyser` makes the index that the terms belong to. Raises ModelError for a damaged tokenizer.
+    """
+
+    def __init__(self, folder: Path, max_length: int, terms: str, language: str) -> None:
+        self.analyser = analyser(language, wordpiece=None if terms == "words" else str(folder))
+        self._tokenizer, self._length = load_tokenizer(folder / "tokenizer.json", max_length), max_length
 
     def __call__(self, texts: Sequence[str]) -> list[ReadQuery]:
         """One for each text; an empty one has the special tokens alone."""
@@ -55,8 +58,7 @@ class QueryReader:
     def _words(self, text: str) -> ReadQuery:
         words = self.analyser.split(self.analyser.prepare(text))
         terms = self.analyser.terms(words)
-        # A lone surrogate cannot leave Python. Every word has a token or more, so that no later one can be seen.
-        sent = [word.encode("utf-8", "replace").decode("utf-8") for word in words[: self._length]]
+        sent = [encodable(word) for word in words[: self._length]]  # a word is a token or more: no later one is seen
         item = self._tokenizer.encode(sent, is_pretokenized=True)
         places = item.word_ids
         seen = set(places)

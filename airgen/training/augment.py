@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.analysis import Analyser, WordPieces, analyser
+from airgen.retrievers.analysis import Analyser, WordPieces
 from airgen.retrievers.augment import SETTINGS
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.inverted import InvertedIndex
@@ -99,20 +99,17 @@ class AugmentTask(Task):
         loaded = load_base(base)
         self.tokenizer_json = loaded.tokenizer.backend_tokenizer.to_str()
         with TemporaryDirectory() as folder:
-            path = Path(folder) / "tokenizer.json"
-            path.write_text(self.tokenizer_json, encoding="utf-8")
-            words = recipe.terms == "words"
-            terms = analyser(data.corpus.language, wordpiece=None if words else folder)
-            self.read = QueryReader(path, recipe.max_query_tokens, terms)
+            (Path(folder) / "tokenizer.json").write_text(self.tokenizer_json, encoding="utf-8")
+            self.read = QueryReader(Path(folder), recipe.max_query_tokens, recipe.terms, data.corpus.language)
             bm25 = recipe.scoring == "bm25"
             self.retriever = LexicalRetriever(
-                BM25Weighting(recipe.k1, recipe.b) if bm25 else PresenceWeighting(), analyser=terms
+                BM25Weighting(recipe.k1, recipe.b) if bm25 else PresenceWeighting(), analyser=self.read.analyser
             )
             self.retriever.index(data.corpus)
         self.names = list(self.retriever.vocabulary)
         # The paper's f(d) has the factor k + 1, which orders nothing but scales the loss; our index leaves it out.
         self.documents = _Rows(self.retriever.postings, recipe.k1 + 1 if bm25 else 1.0)
-        frequencies = np.array([self.retriever.document_frequency(name) for name in self.names], np.float32)
+        frequencies = np.diff(self.retriever.postings.starts).astype(np.float32)
         penalty = np.sqrt(frequencies / len(data.corpus)) if recipe.weighted_l1 else np.ones_like(frequencies)
         self.penalty = self.torch.tensor(penalty, device=device)
         self.queries = self._encoded([example.query for example in data.examples])
@@ -127,7 +124,7 @@ class AugmentTask(Task):
             device=device,
         )
         start = Start(recipe.start, recipe.start_scale, recipe.start_added)
-        spelt = spelling(terms, data.corpus, self.names, loaded.tokenizer) if start.how == "terms" else []
+        spelt = spelling(self.read.analyser, data.corpus, self.names, loaded.tokenizer) if start.how == "terms" else []
         self.augment.start(start, spelt, self.queries)
         if not recipe.train_encoder:
             self.augment.remember([query.ids for query in (*self.queries, *self.dev)])

@@ -158,15 +158,16 @@ def _judged(
     chunk: list[LabelledPair], embedder: Embedder, pool: Pool, relevant: dict[int, set[int]], k: int
 ) -> list[bool]:
     asked = embedder.encode([pair.query for pair in chunk], "query")
-    found = _passages([pair.passage for pair in chunk], embedder, pool)
-    own = [relevant[_key(pair.query_id)] | {_key(pair.passage), _key(pair.query)} for pair in chunk]
+    keys = [_key(pair.passage) for pair in chunk]
+    found = _passages([pair.passage for pair in chunk], keys, embedder, pool)
+    own = [relevant[_key(pair.query_id)] | {key, _key(pair.query)} for pair, key in zip(chunk, keys, strict=True)]
     within = ranks(asked, found, pool, own) <= k
     return [bool(one) or pair.label <= 0 for pair, one in zip(chunk, within.tolist(), strict=True)]
 
 
-def _passages(texts: list[str], embedder: Embedder, pool: Pool) -> NDArray[np.float32]:
+def _passages(texts: list[str], keys: list[int], embedder: Embedder, pool: Pool) -> NDArray[np.float32]:
     """(n, dim): the pool's vectors where a text stands in it, so that nothing is encoded twice; others are encoded."""
-    places = [next(iter(pool.places(_key(text))), -1) for text in texts]
+    places = [next(iter(pool.places(key)), -1) for key in keys]
     found = np.asarray(pool.vectors[np.maximum(places, 0)], np.float32)
     if fresh := [row for row, place in enumerate(places) if place < 0]:
         found[fresh] = embedder.encode([texts[row] for row in fresh], "passage")

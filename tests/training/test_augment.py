@@ -209,7 +209,7 @@ def test_words_are_spelt_as_the_corpus_spells_them_most_often(bert: Path) -> Non
 
 
 def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
-    read = QueryReader(bert / "tokenizer.json", 8, analyser("en"))
+    read = QueryReader(bert, 8, "words", "en")
     query = read(["The candles, of amber"])[0]  # t ##h ##e candle ##s o
     assert query.terms == [None, None, None, None, "candl", "candl", None, None]
     assert query.rest == ["amber"]

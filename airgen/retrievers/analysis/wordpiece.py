@@ -19,6 +19,7 @@ from airgen.errors import ModelError
 from airgen.models.files import sha256
 from airgen.registry import load_extra
 from airgen.retrievers.analysis.analyser import Analyser
+from airgen.text import encodable
 
 __all__ = ["WordPieces"]
 
@@ -63,7 +64,7 @@ class WordPieces(Analyser):
 
     def prepare(self, text: str) -> str:
         """A lone surrogate cannot leave Python: it becomes a question mark."""
-        return text.encode("utf-8", "replace").decode("utf-8")
+        return encodable(text)
 
     def split(self, text: str) -> list[str]:
         """The tokens of a text."""
