@@ -7,7 +7,7 @@ import pytest
 from airgen.errors import SettingsError
 from airgen.prompts import data_dir
 from airgen.settings import Pipeline, load_pipeline
-from airgen.yamls import parse_yaml
+from airgen.settings.yaml_file import parse_yaml
 
 GOOD = """
 name: demo

@@ -31,7 +31,7 @@ _MARK = ".airgen-corpus.json"  # written last inside the folder: without it a fo
 
 def corpora_cache() -> Path:
     """The folder of all fetched corpora."""
-    from airgen.models.cache import cache_dir
+    from airgen.paths import cache_dir
 
     return cache_dir() / "corpora"
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from airgen.errors import AirgenError, CorpusError, SettingsError
 from airgen.registry import REGISTRY, closest, resolve
-from airgen.yamls import load_yaml
+from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
     "CleanSettings",

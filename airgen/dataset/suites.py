@@ -23,7 +23,7 @@ from airgen.dataset.split import long_doc_splits
 from airgen.dataset.statistics import csv_table, markdown_table, table_rows
 from airgen.dataset.verify import Problem, verify
 from airgen.errors import BudgetSpent, DatasetError
-from airgen.yamls import load_yaml
+from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
     "Built",

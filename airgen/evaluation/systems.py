@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from airgen.errors import MissingExtra, SettingsError
 from airgen.registry import closest, names, resolve
-from airgen.yamls import load_yaml
+from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
     "FuseSystem",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from airgen.models.cache import cache_dir
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
 from airgen.models.fetching import Progress, fetch, fetched, path, verify
+from airgen.paths import cache_dir
 
 __all__ = [
     "GROUPS",

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from airgen.errors import ModelError
 from airgen.models import hub, wheels
-from airgen.models.cache import cache_dir
 from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
 from airgen.models.files import locked, sha256
+from airgen.paths import cache_dir
 
 __all__ = ["Progress", "fetch", "fetch_entry", "fetched", "path", "verify"]
 

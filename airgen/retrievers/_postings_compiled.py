@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers._jit import jit
+from airgen.jit import jit
 
 __all__ = ["count_postings", "search"]
 

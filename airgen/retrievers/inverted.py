@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import DatasetError, UsageError
+from airgen.jit import numba_is_installed
 from airgen.retrievers import _postings
-from airgen.retrievers._jit import numba_is_installed
 from airgen.retrievers.base import Hits
 
 __all__ = ["InvertedIndex"]

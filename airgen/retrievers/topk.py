@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers._jit import jit, numba_is_installed
+from airgen.jit import jit, numba_is_installed
 from airgen.retrievers.base import Hits
 
 __all__ = ["TopK", "pack", "top_k", "unpack"]

@@ -15,7 +15,7 @@ from airgen.settings.base import Settings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, secret
-from airgen.yamls import load_yaml
+from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
     "INFORMATION",

@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from airgen.errors import UsageError
-from airgen.yamls import load_yaml, validate
+from airgen.settings.yaml_file import load_yaml, validate
 
 __all__ = ["Fold", "Recipe", "Request", "commented_yaml"]
 

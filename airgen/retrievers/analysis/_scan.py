@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers._jit import jit
+from airgen.jit import jit
 from airgen.retrievers.analysis.boundaries import CLASSES, MAX_TOKEN
 
 __all__ = ["State", "intern", "new_state"]

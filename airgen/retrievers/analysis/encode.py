@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers._jit import numba_is_installed
+from airgen.jit import numba_is_installed
 from airgen.retrievers.analysis.analyser import Analyser
 from airgen.retrievers.analysis.boundaries import classes
 
