@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.duplicates import NearDuplicates, alike, folded_words
+from airgen.text.near_duplicates import NearDuplicates, alike, folded_words
 
 TEXTS = st.lists(
     st.lists(st.sampled_from(["a", "bb", "ccc", "dddd", "eeeee", "f", "gg", "hhh", "iiii", "jjjjj"]), max_size=9),

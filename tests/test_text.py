@@ -1,4 +1,4 @@
-"""Words and sentences of airgen.text."""
+"""Words and sentences of airgen.text.words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen import text as text_module
-from airgen.text import LANGUAGES, count_words, segmenter, sentences, words
+from airgen.text import words as text_module
+from airgen.text.words import LANGUAGES, count_words, segmenter, sentences, words
 
 
 def test_the_thirteen_languages() -> None:

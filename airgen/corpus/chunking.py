@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from airgen.corpus.tokens import load_tokenizer
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
-from airgen.text import sentences
+from airgen.text.tokens import load_tokenizer
+from airgen.text.words import sentences
 
 __all__ = ["Chunk", "align", "chunks", "sentence_pieces"]
 
@@ -122,12 +122,12 @@ def _skip(text: str, at: int) -> int:
 
 @cache
 def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callable[[str], list[str]]:
-    from airgen.corpus.tokens import _encoding
+    from airgen.text.tokens import _encoding
 
     logging.getLogger("nltk").setLevel(logging.ERROR)
     module = load_extra("llama_index.core.node_parser", "the Long-Doc task's chunking")
     if tokenizer == "words":
-        from airgen.text import words
+        from airgen.text.words import words
 
         tokenize: Callable[[str], Sequence[object]] = lambda text: words(text, language)  # noqa: E731
     else:

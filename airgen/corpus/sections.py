@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from airgen.text import count_words
+from airgen.text.words import count_words
 
 __all__ = ["Block", "Section", "sections", "slug"]
 

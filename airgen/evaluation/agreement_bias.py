@@ -14,8 +14,8 @@ import numpy as np
 from airgen.dataset.beir import BeirQuery
 from airgen.evaluation.agreement import Side, average_ranks
 from airgen.evaluation.systems import SystemSettings
-from airgen.retrievers.analysis.borrowed import borrowed
 from airgen.retrievers.base import Corpus
+from airgen.text.overlap import borrowed
 
 __all__ = [
     "Circularity",

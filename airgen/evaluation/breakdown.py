@@ -19,7 +19,7 @@ from airgen.dataset.beir import BeirQuery
 from airgen.evaluation.measures import Judged, Scores
 from airgen.evaluation.run import Run
 from airgen.retrievers.base import Corpus
-from airgen.text import count_words, words
+from airgen.text.words import count_words, words
 
 __all__ = ["Group", "attributes", "biases", "by_attribute", "length_class", "negatives_above", "worst_queries"]
 

@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
-from airgen.duplicates import NearDuplicates, folded_words
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import length_class
 from airgen.evaluation.vocabulary import Growth, Vocabulary
-from airgen.retrievers.analysis import Analyser, analyser
-from airgen.text import count_words
+from airgen.text.analysis import Analyser, analyser
+from airgen.text.near_duplicates import NearDuplicates, folded_words
+from airgen.text.words import count_words
 
 __all__ = ["ATTRIBUTES", "Duplicates", "Lengths", "Overlap", "Profile", "profile_dataset"]
 

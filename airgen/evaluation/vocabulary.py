@@ -6,7 +6,7 @@
     weighted_jaccard(vocabulary, other)               # 0 to 1
 
 Words are neither stemmed nor stopped: what is measured is the wording. Words of a text are found as BM25 finds them
-(`airgen.retrievers.analysis`), Chinese, Japanese and Korean ones by `airgen.text`.
+(`airgen.text.analysis`), Chinese, Japanese and Korean ones by `airgen.text.words`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.analysis import Encoder, analyser
+from airgen.text.analysis import Encoder, analyser
 
 __all__ = ["Growth", "Vocabulary", "jaccard_matrix", "weighted_jaccard"]
 

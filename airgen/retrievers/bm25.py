@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.retrievers.analysis import Analyser, Encoder
-from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.lexical import Fields, LexicalRetriever
 from airgen.retrievers.weighting import BM25Weighting, DirichletWeighting
+from airgen.text.analysis import Analyser, Encoder
+from airgen.text.analysis import analyser as make_analyser
 
 __all__ = ["BM25", "BM25Reranker", "QueryLikelihood"]
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from airgen.errors import DatasetError, UsageError
 from airgen.retrievers import _postings
-from airgen.retrievers.analysis import Analyser, Encoder
-from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.checks import non_empty
 from airgen.retrievers.inverted import InvertedIndex
 from airgen.retrievers.weighting import Field, Weighting
+from airgen.text.analysis import Analyser, Encoder
+from airgen.text.analysis import analyser as make_analyser
 
 __all__ = ["Fields", "LexicalRetriever"]
 

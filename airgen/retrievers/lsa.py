@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from airgen.errors import MissingExtra, UsageError
 from airgen.retrievers import exact
-from airgen.retrievers.analysis import Analyser, Encoder
-from airgen.retrievers.analysis import analyser as make_analyser
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.checks import non_empty, unit_rows
+from airgen.text.analysis import Analyser, Encoder
+from airgen.text.analysis import analyser as make_analyser
 
 __all__ = ["LSA"]
 

@@ -24,7 +24,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.bert import Array, Bert
 from airgen.retrievers.checks import finite, unit_rows
-from airgen.text import encodable
+from airgen.text.words import encodable
 
 __all__ = ["PackedE5"]
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.retrievers.analysis import WordPieces, analyser
 from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
-from airgen.text import encodable
+from airgen.text.analysis import WordPieces, analyser
+from airgen.text.words import encodable
 
 __all__ = ["QueryReader", "ReadQuery"]
 

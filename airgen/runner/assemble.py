@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from airgen.corpus.settings import CorpusSettings
-from airgen.corpus.tokens import load_tokenizer
 from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, FunnelStep, ModelUse, QrelRow, QueryRow
 from airgen.dataset.split import split_of
 from airgen.errors import DatasetError
@@ -22,6 +21,7 @@ from airgen.settings import Pipeline
 from airgen.stages.base import Lineage, prompt_name
 from airgen.stages.combined import Combination
 from airgen.store import Store
+from airgen.text.tokens import load_tokenizer
 
 __all__ = ["ABLATIONS", "assemble", "document_ids", "query_id"]
 

@@ -22,7 +22,7 @@ from airgen.runner.job import Job
 from airgen.settings import LlmSettings
 from airgen.stages.attributes import INFORMATION_TEXT, LENGTH_TEXT, STYLE_TEXT, TYPE_TEXT
 from airgen.stages.base import prompt_name
-from airgen.text import LANGUAGES
+from airgen.text.words import LANGUAGES
 
 __all__ = ["Estimate", "StageEstimate", "estimate"]
 

@@ -20,7 +20,7 @@ from airgen.runner.engines import make_engine, workers_of
 from airgen.runner.generate import drive
 from airgen.settings import LlmSettings, load_pipeline
 from airgen.store import Store
-from airgen.text import language_name
+from airgen.text.words import language_name
 
 __all__ = ["expand_with_llm"]
 

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from airgen.duplicates import NearDuplicates
 from airgen.keys import row_key
 from airgen.records import Row, Sample
 from airgen.runner.lineages import load_lineages
@@ -24,6 +23,7 @@ from airgen.settings import Pipeline
 from airgen.stages import CANDIDATES, HARD_NEGATIVE
 from airgen.stages.base import Lineage, Stage, Tools
 from airgen.store import Store
+from airgen.text.near_duplicates import NearDuplicates
 
 __all__ = ["Accepted", "accepted_so_far", "drive", "generate"]
 

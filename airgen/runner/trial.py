@@ -15,7 +15,6 @@ from airgen.llms.base import Llm, Request
 from airgen.llms.structured import parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage
-from airgen.retrievers.analysis.borrowed import borrowed
 from airgen.runner.engines import make_engine, workers_of
 from airgen.runner.generate import drive
 from airgen.runner.job import Job
@@ -31,7 +30,8 @@ from airgen.stages.attributes import (
     wrong_type,
 )
 from airgen.store import Store
-from airgen.text import LANGUAGES
+from airgen.text.overlap import borrowed
+from airgen.text.words import LANGUAGES
 
 __all__ = ["Trial", "Tried", "trial_inputs", "trial_values", "try_on_documents"]
 

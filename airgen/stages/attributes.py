@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 
 from airgen.keys import rng
-from airgen.retrievers.analysis.stopwords import STOPWORDS
 from airgen.settings import GenerationSettings
-from airgen.text import words
+from airgen.text.analysis.stopwords import STOPWORDS
+from airgen.text.words import words
 
 __all__ = [
     "INFORMATION_TEXT",

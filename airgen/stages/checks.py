@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from airgen.duplicates import alike, folded_words
-from airgen.retrievers.analysis.borrowed import borrowed
 from airgen.settings import GenerationSettings
 from airgen.stages.attributes import LENGTH_TEXT, WORDS
-from airgen.stages.tongue import self_reference, wrong_language
-from airgen.text import count_words
+from airgen.text.language_check import self_reference, wrong_language
+from airgen.text.near_duplicates import alike, folded_words
+from airgen.text.overlap import borrowed
+from airgen.text.words import count_words
 
 __all__ = [
     "copied",

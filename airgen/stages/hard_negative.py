@@ -10,7 +10,7 @@ from airgen.records import HardNegative, Row
 from airgen.settings import Pipeline
 from airgen.stages import checks
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
-from airgen.text import LANGUAGES
+from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 

@@ -10,7 +10,7 @@ from airgen.prompts import PromptSet
 from airgen.records import Character, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.stages.base import Lineage, Refusal, Tools, ask, llm_parts, prompt_name, skip
-from airgen.text import LANGUAGES
+from airgen.text.words import LANGUAGES
 
 __all__ = ["option_parts", "options_of"]
 

@@ -19,7 +19,7 @@ from airgen.stages.attributes import (
     wrong_type,
 )
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
-from airgen.text import LANGUAGES
+from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 

@@ -15,7 +15,7 @@ from airgen.settings import Pipeline
 from airgen.stages import checks
 from airgen.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
 from airgen.stages.base import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
-from airgen.text import LANGUAGES
+from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.analysis import Analyser, WordPieces
 from airgen.retrievers.augment import SETTINGS
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.inverted import InvertedIndex
 from airgen.retrievers.lexical import LexicalRetriever
 from airgen.retrievers.query_terms import QueryReader
 from airgen.retrievers.weighting import BM25Weighting, PresenceWeighting
+from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.augment_model import AugmentModel, EncodedQuery, Start
 from airgen.training.bases import load_base
 from airgen.training.data import TrainingSet, draw, epoch_batches, load_training_set, with_negatives

@@ -19,9 +19,9 @@ from pydantic import Field
 
 from airgen.errors import DatasetError
 from airgen.registry import load_extra
-from airgen.retrievers.analysis import Analyser, analyser
 from airgen.retrievers.deepct import DeepCT, TermWeigher, words_of
 from airgen.retrievers.embedders import loaded, model_place
+from airgen.text.analysis import Analyser, analyser
 from airgen.training.bases import load_base, quiet
 from airgen.training.data import TrainingSet, epoch_batches
 from airgen.training.library import Batch, LibraryRecipe, LibraryTask, train_library
@@ -47,7 +47,7 @@ RECIPE = DeepCTRecipe
 def term_recall(queries: Sequence[str], analyse: Analyser) -> dict[str, float]:
     """The share of the queries that hold each of their terms.
 
-    >>> from airgen.retrievers.analysis import analyser
+    >>> from airgen.text.analysis import analyser
     >>> term_recall(["do cats purr", "cats"], analyser("en"))
     {'cat': 1.0, 'purr': 0.5}
     """

@@ -15,9 +15,9 @@ from airgen.corpus import prepare
 from airgen.corpus.apparatus import find_apparatus, remove_apparatus
 from airgen.corpus.chunking import align, chunks, sentence_pieces
 from airgen.corpus.cleaning.normalise import normalise
-from airgen.corpus.tokens import load_tokenizer, shipped_vocabulary
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
+from airgen.text.tokens import load_tokenizer, shipped_vocabulary
 
 pytest.importorskip("llama_index.core")
 

@@ -126,7 +126,7 @@ def test_text_for_the_terminal_has_no_controls() -> None:
 def test_every_shipped_manifest_loads() -> None:
     names = manifest_names()
     assert {"python-reference", "indian-constitution"} <= set(names)
-    from airgen.text import LANGUAGES
+    from airgen.text.words import LANGUAGES
 
     loaded = [load_corpus_settings(name) for name in names]
     assert {settings.language for settings in loaded} == set(LANGUAGES)

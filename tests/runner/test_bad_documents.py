@@ -16,7 +16,7 @@ from airgen.llms.scripted import ScriptedBackend
 from airgen.records import Dropped
 from airgen.runner import Job, RunResult
 from airgen.runner.report import read_report, render_report
-from airgen.stages.tongue import wrong_language
+from airgen.text.language_check import wrong_language
 
 Run = Callable[..., RunResult]
 

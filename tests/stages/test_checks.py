@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.stages import checks, tongue
+from airgen.stages import checks
+from airgen.text import language_check as tongue
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 

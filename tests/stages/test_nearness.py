@@ -15,10 +15,10 @@ from airgen.keys import content_key
 from airgen.llms.base import Request
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Passage, Sample, Scenario
-from airgen.retrievers.analysis.borrowed import borrowed
 from airgen.settings import GenerationSettings, Pipeline
 from airgen.stages import STAGES, checks
 from airgen.stages.base import Lineage, Tools
+from airgen.text.overlap import borrowed
 
 TITLE, TEXT = "Wing flutter", "Thin wings vibrate at high speed, and the flutter can tear them off."
 PASSAGE = Passage("p", "d1", 0, TEXT, TITLE)

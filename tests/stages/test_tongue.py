@@ -10,7 +10,7 @@ import pytest
 
 from airgen.settings import LANGUAGES
 from airgen.stages.checks import wrong_length
-from airgen.stages.tongue import self_reference, wrong_language
+from airgen.text.language_check import self_reference, wrong_language
 
 # One information need in each language, written for this test.
 QUERIES = {

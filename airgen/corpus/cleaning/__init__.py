@@ -19,7 +19,7 @@ def steps(settings: CorpusSettings, folder: Path) -> list[Step]:
     from airgen.corpus.cleaning.boilerplate import Boilerplate
     from airgen.corpus.cleaning.length import CountTokens, Length
     from airgen.corpus.cleaning.normalise import Normalise
-    from airgen.corpus.tokens import load_tokenizer
+    from airgen.text.tokens import load_tokenizer
 
     clean, language = settings.clean, settings.language
     line: list[Step] = [Normalise()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airgen.corpus.cleaning.base import KEEP, Item, Verdict
-from airgen.corpus.tokens import Tokenizer
+from airgen.text.tokens import Tokenizer
 
 __all__ = ["CountTokens", "Length"]
 

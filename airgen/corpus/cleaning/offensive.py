@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airgen.corpus.cleaning.base import KEEP, Item, Verdict
 from airgen.errors import MissingExtra
-from airgen.text import LANGUAGES, count_words, language_name
+from airgen.text.words import LANGUAGES, count_words, language_name
 
 __all__ = ["Offensive", "has_list", "word_list"]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import cache
 
 from airgen.errors import MissingExtra
-from airgen.retrievers.analysis import porter
-from airgen.retrievers.analysis.stopwords import STOPWORDS
+from airgen.text.analysis import porter
+from airgen.text.analysis.stopwords import STOPWORDS
 
 __all__ = ["chain", "lower", "stemmer_name", "stopword_count"]
 

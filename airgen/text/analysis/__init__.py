@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from airgen.retrievers.analysis import languages
-from airgen.retrievers.analysis.analyser import Analyser
-from airgen.retrievers.analysis.encode import Encoder
-from airgen.retrievers.analysis.wordpiece import WordPieces
+from airgen.text.analysis import languages
+from airgen.text.analysis.analyser import Analyser
+from airgen.text.analysis.encode import Encoder
+from airgen.text.analysis.wordpiece import WordPieces
 
 __all__ = ["Analyser", "Encoder", "WordPieces", "analyser"]
 

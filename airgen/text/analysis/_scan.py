@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.jit import jit
-from airgen.retrievers.analysis.boundaries import CLASSES, MAX_TOKEN
+from airgen.text.analysis.boundaries import CLASSES, MAX_TOKEN
 
 __all__ = ["State", "intern", "new_state"]
 

@@ -15,9 +15,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from airgen.retrievers.analysis import languages
-from airgen.retrievers.analysis.boundaries import tokens
-from airgen.text import segmenter, words
+from airgen.text.analysis import languages
+from airgen.text.analysis.boundaries import tokens
+from airgen.text.words import segmenter, words
 
 __all__ = ["Analyser"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from airgen.retrievers.analysis import Analyser, analyser
-from airgen.text import words
+from airgen.text.analysis import Analyser, analyser
+from airgen.text.words import words
 
 __all__ = ["borrowed"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import unicodedata
 
-from airgen.text import words
+from airgen.text.words import words
 
 __all__ = ["THRESHOLD", "NearDuplicates", "alike", "folded_words"]
 

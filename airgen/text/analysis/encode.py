@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.jit import numba_is_installed
-from airgen.retrievers.analysis.analyser import Analyser
-from airgen.retrievers.analysis.boundaries import classes
+from airgen.text.analysis.analyser import Analyser
+from airgen.text.analysis.boundaries import classes
 
 if TYPE_CHECKING:
-    from airgen.retrievers.analysis._scan import State
+    from airgen.text.analysis._scan import State
 
 __all__ = ["Encoder"]
 
@@ -59,7 +59,7 @@ class Encoder:
         return np.concatenate(parts), np.concatenate(lengths)
 
     def _scan(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        from airgen.retrievers.analysis import _scan
+        from airgen.text.analysis import _scan
 
         joined = "".join(batch)
         text = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)

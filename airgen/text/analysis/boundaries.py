@@ -16,7 +16,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from airgen.text import WORD
+from airgen.text.words import WORD
 
 __all__ = ["CLASSES", "MAX_TOKEN", "classes", "tokens"]
 

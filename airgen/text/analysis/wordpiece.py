@@ -18,8 +18,8 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.models.files import sha256
 from airgen.registry import load_extra
-from airgen.retrievers.analysis.analyser import Analyser
-from airgen.text import encodable
+from airgen.text.analysis.analyser import Analyser
+from airgen.text.words import encodable
 
 __all__ = ["WordPieces"]
 

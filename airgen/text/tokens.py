@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from airgen.errors import CorpusError
-from airgen.text import count_words
+from airgen.text.words import count_words
 
 __all__ = ["Tokenizer", "load_tokenizer", "shipped_vocabulary"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from airgen.retrievers.analysis.stopwords import STOPWORDS
-from airgen.text import words
+from airgen.text.analysis.stopwords import STOPWORDS
+from airgen.text.words import words
 
 __all__ = ["self_reference", "wrong_language", "wrong_script"]
 
