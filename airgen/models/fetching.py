@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from airgen.errors import ModelError
-from airgen.models import hub, wheels
+from airgen.models import from_hub as hub
+from airgen.models import from_wheels as wheels
 from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
 from airgen.models.files import locked, sha256
 from airgen.paths import cache_dir

@@ -21,7 +21,8 @@ import pytest
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.models import fetching, hub
+from airgen.models import fetching
+from airgen.models import from_hub as hub
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
 from airgen.models.fetching import Progress, fetch_entry
 from airgen.models.files import folder_bytes
@@ -183,7 +184,7 @@ def test_folders_may_vanish_while_they_are_measured(tmp_path: Path) -> None:
 
 
 def test_addresses_of_pip_never_reach_a_message() -> None:
-    from airgen.models.wheels import _reason
+    from airgen.models.from_wheels import _reason
 
     said = _reason("WARNING: x\nERROR: 404 for https://user:pass@index.example/simple/tiny\n")
     assert said == "404 for <address>"
