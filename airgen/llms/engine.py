@@ -18,9 +18,9 @@ from typing import Any
 from airgen.errors import AirgenError, LlmError, SettingsError, Stopped
 from airgen.llms.base import AnswerStore, Backend, Request
 from airgen.llms.budget import Budget
-from airgen.llms.lane import GROUP, Backlog, Call, Lane, Retries
-from airgen.llms.limits import Gate, Pace
+from airgen.llms.call_queue import GROUP, Backlog, Call, Lane, Retries
 from airgen.llms.prices import FREE, Price, unknown_price
+from airgen.llms.rate_limits import Gate, Pace
 from airgen.llms.usage import Usage
 from airgen.records import Answer
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset, BeirPassage
+from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.llms.structured import corrective, parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.runner.engines import make_engine, workers_of
 from airgen.runner.generate import drive

@@ -11,8 +11,8 @@ from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import UsageError
+from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.llms.structured import parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage
 from airgen.runner.engines import make_engine, workers_of

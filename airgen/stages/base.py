@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.keys import fingerprint, row_key
+from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.llms.structured import afresh, corrective, parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import (
     Character,

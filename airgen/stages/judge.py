@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Request, parse_logprobs
-from airgen.llms.structured import corrective, parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer
 from airgen.settings import OneJudge, Pipeline

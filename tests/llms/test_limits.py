@@ -9,7 +9,7 @@ from simulation import MemoryStore, Simulated, now, requests, simulate
 
 from airgen.llms.base import Reply, Request, Retry, ServerLimits
 from airgen.llms.engine import Engine
-from airgen.llms.limits import Bucket, Gate, Pace
+from airgen.llms.rate_limits import Bucket, Gate, Pace
 
 
 def run(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airgen.llms.answers import afresh, corrective, parse_answer, parse_json
 from airgen.llms.base import Message, Request
 from airgen.llms.chat import chat_body, closed
-from airgen.llms.structured import afresh, corrective, parse_answer, parse_json
 from airgen.records import Answer
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}

@@ -18,8 +18,8 @@ from airgen.errors import AirgenError, Stopped
 from airgen.keys import rng
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry
 from airgen.llms.budget import Budget
-from airgen.llms.limits import Gate, Pace
 from airgen.llms.prices import Price
+from airgen.llms.rate_limits import Gate, Pace
 from airgen.llms.tokens import upper_bound
 from airgen.llms.usage import Usage
 from airgen.records import Answer
