@@ -24,7 +24,7 @@ REGISTRY: dict[str, dict[str, str]] = {
     "reader": {
         "beir": "airgen.corpus.readers.beir:BeirReader",
         "csv": "airgen.corpus.readers.tabular:CsvReader",
-        "datasets": "airgen.corpus.readers.hub:DatasetsReader",
+        "datasets": "airgen.corpus.readers.hub_datasets:DatasetsReader",
         "epub": "airgen.corpus.readers.epub:EpubReader",
         "html": "airgen.corpus.readers.html:HtmlReader",
         "json": "airgen.corpus.readers.records:JsonReader",
@@ -33,7 +33,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "markdown": "airgen.corpus.readers.texts:MarkdownReader",
         "parquet": "airgen.corpus.readers.tabular:ParquetReader",
         "pdf": "airgen.corpus.readers.pdf:PdfReader",
-        "python-topics": "airgen.corpus.readers.topics:TopicsReader",
+        "python-topics": "airgen.corpus.readers.python_topics:TopicsReader",
         "text": "airgen.corpus.readers.texts:TextReader",
     },
     "embedder": {

@@ -85,8 +85,8 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         settings = CorpusSettings.model_validate(_settings(path, clean))
         settings._base = path.parent
         return sum(isinstance(row, Passage) for row in prepare(settings, "qa"))
-    from airgen.corpus.cleaning.base import Item
-    from airgen.corpus.opening import open_reader
+    from airgen.corpus.cleaning.cleaner import Item
+    from airgen.corpus.open_reader import open_reader
     from airgen.records import Document
 
     settings = CorpusSettings.model_validate(_settings(path, off))

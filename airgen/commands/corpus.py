@@ -149,7 +149,7 @@ def stats(
     """
     import json
 
-    from airgen.corpus.stats import summarise
+    from airgen.corpus.statistics import summarise
 
     settings, kind = _load(name, task)
     with _rows(settings, kind, limit) as rows:
@@ -187,7 +187,7 @@ def sample(
     import json
     from dataclasses import asdict
 
-    from airgen.corpus.stats import printable
+    from airgen.corpus.statistics import printable
     from airgen.records import Passage
 
     settings, kind = _load(name, task)
@@ -217,7 +217,7 @@ def dropped(
     import json
     from dataclasses import asdict
 
-    from airgen.corpus.stats import printable
+    from airgen.corpus.statistics import printable
     from airgen.errors import CorpusError
     from airgen.records import Dropped
 

@@ -17,9 +17,9 @@ from itertools import islice
 from pathlib import Path
 
 from airgen.corpus.cleaning import steps
-from airgen.corpus.cleaning.base import Item, Step
-from airgen.corpus.longdoc import chunk_document
-from airgen.corpus.opening import open_reader
+from airgen.corpus.cleaning.cleaner import Item, Step
+from airgen.corpus.long_doc import chunk_document
+from airgen.corpus.open_reader import open_reader
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
 from airgen.keys import content_key, text_key

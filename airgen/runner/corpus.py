@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TypeVar
 
 from airgen.corpus import prepare
-from airgen.corpus.opening import source_digest
+from airgen.corpus.open_reader import source_digest
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.keys import fingerprint

@@ -9,8 +9,8 @@ from corpus_maker import prose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.cleaning.base import Item
 from airgen.corpus.cleaning.boilerplate import judge_text
+from airgen.corpus.cleaning.cleaner import Item
 from airgen.corpus.cleaning.identifiers import aadhaar, card, chinese_id, french_id, iban, social_security, spanish_id
 from airgen.corpus.cleaning.language import Language
 from airgen.corpus.cleaning.length import Length

@@ -13,10 +13,10 @@ from corpus_maker import prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.corpus.cleaning.base import Item
+from airgen.corpus.cleaning.cleaner import Item
+from airgen.corpus.cleaning.disk_hash_table import WAYS, DiskTable, IdLog
 from airgen.corpus.cleaning.duplicates import DuplicateIds, ExactDuplicates, NearDuplicates
 from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
-from airgen.corpus.cleaning.table import WAYS, DiskTable, IdLog
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.records import Document
 

@@ -17,7 +17,7 @@ from airgen.corpus import archives as archives_module
 from airgen.corpus import prepare
 from airgen.corpus.archives import unpack
 from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
-from airgen.corpus.opening import source_digest
+from airgen.corpus.open_reader import source_digest
 from airgen.errors import CorpusError
 
 

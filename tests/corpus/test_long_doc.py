@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.corpus import prepare
-from airgen.corpus.apparatus import find_apparatus, remove_apparatus
+from airgen.corpus.book_parts import find_apparatus, remove_apparatus
 from airgen.corpus.chunking import align, chunks, sentence_pieces
 from airgen.corpus.cleaning.normalise import normalise
 from airgen.errors import CorpusError

@@ -11,7 +11,7 @@ from corpus_maker import corpus, prose
 
 from airgen.corpus import load_corpus_settings, preparation, prepare
 from airgen.corpus.settings import manifest_names
-from airgen.corpus.stats import bins, printable, summarise
+from airgen.corpus.statistics import bins, printable, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
 from airgen.records import Dropped, Passage

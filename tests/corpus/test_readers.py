@@ -14,13 +14,13 @@ import pytest
 from airgen.corpus.readers.beir import BeirReader
 from airgen.corpus.readers.epub import EpubReader
 from airgen.corpus.readers.html import HtmlReader, html_blocks
-from airgen.corpus.readers.hub import DatasetsReader
+from airgen.corpus.readers.hub_datasets import DatasetsReader
 from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.pdf import PdfReader, join_pages
+from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.records import JsonLinesReader, JsonReader
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.corpus.readers.texts import MarkdownReader, TextReader
-from airgen.corpus.reading import Place
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 
@@ -112,7 +112,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_nested_columns_and_several_texts() -> None:
-    from airgen.corpus.reading import Fields, to_document
+    from airgen.corpus.readers.reader import Fields, to_document
 
     fields = Fields(id="meta.id", title=None, text=["head", "body.lines"])
     row = {"meta": {"id": 3}, "head": "H", "body": {"lines": ["one", "two"]}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airgen.corpus.readers.topics import TopicsReader, blocks
-from airgen.corpus.reading import Place
+from airgen.corpus.readers.python_topics import TopicsReader, blocks
+from airgen.corpus.readers.reader import Place
 from airgen.records import Document
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airgen.corpus.cleaning.base import KEEP, Cleaner, Item, Step, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, Item, Step, Verdict
 from airgen.corpus.settings import CorpusSettings
 
 __all__ = ["KEEP", "Cleaner", "Item", "Step", "Verdict", "steps"]

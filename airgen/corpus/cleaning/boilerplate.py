@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
 
 __all__ = ["Boilerplate", "judge_text"]
 

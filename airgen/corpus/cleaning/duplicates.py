@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.disk_hash_table import DiskTable, IdLog
 from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
-from airgen.corpus.cleaning.table import DiskTable, IdLog
 from airgen.corpus.settings import NearDuplicateSettings
 
 __all__ = ["DuplicateIds", "ExactDuplicates", "NearDuplicates"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
 from airgen.errors import MissingExtra
 from airgen.registry import load_extra
 

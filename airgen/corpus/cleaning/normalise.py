@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airgen.corpus.cleaning.base import Item
+from airgen.corpus.cleaning.cleaner import Item
 
 __all__ = ["Normalise", "normalise", "normalise_line"]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
 from airgen.errors import MissingExtra
 from airgen.text.words import LANGUAGES, count_words, language_name
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from airgen.corpus.cleaning.base import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
 from airgen.corpus.cleaning.identifiers import (
     aadhaar,
     card,

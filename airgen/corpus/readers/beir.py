@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, files
 from airgen.corpus.readers.records import JsonLinesReader
-from airgen.corpus.reading import Fields, Place, ReaderSettings, files
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 

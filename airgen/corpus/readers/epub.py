@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from airgen.corpus.readers.html import html_blocks
+from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
-from airgen.corpus.reading import drop
 from airgen.records import Document, Dropped
 
 __all__ = ["EpubReader"]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
-from airgen.corpus.reading import drop
 from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, documents_of
-from airgen.corpus.reading import drop
 from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 

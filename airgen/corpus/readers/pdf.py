@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
+from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
-from airgen.corpus.reading import drop
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 

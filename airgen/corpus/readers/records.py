@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from airgen.corpus.reading import Fields, Place, ReaderSettings, column, drop, files, lines, opened, to_document
+from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, column, drop, files, lines, opened, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 

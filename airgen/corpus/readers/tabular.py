@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.reading import Fields, Place, ReaderSettings, drop, files, to_document
+from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, files, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 

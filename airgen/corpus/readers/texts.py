@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.reading import Place, ReaderSettings, drop, files, opened
+from airgen.corpus.readers.reader import Place, ReaderSettings, drop, files, opened
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
 

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from airgen.corpus.reading import Place, Reader, files
+from airgen.corpus.readers.reader import Place, Reader, files
 from airgen.corpus.settings import CorpusSettings
 from airgen.registry import resolve
 

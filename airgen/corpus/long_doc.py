@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from airgen.corpus.apparatus import remove_apparatus
+from airgen.corpus.book_parts import remove_apparatus
 from airgen.corpus.chunking import chunks
 from airgen.corpus.cleaning.normalise import normalise, normalise_line
 from airgen.corpus.settings import CorpusSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from airgen.corpus.reading import Fields, Place, ReaderSettings, drop, to_document
+from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from airgen.corpus.reading import Place, ReaderSettings, drop
+from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.sections import Block, sections
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
