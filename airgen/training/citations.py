@@ -20,7 +20,7 @@ import regex
 __all__ = ["Citation", "Citations", "leaf_of", "unnumbered"]
 
 _PATH = " > "
-# "Section" and its like in the languages that airgen knows (LANGUAGES of airgen.text.words), by the word before a number.
+# "Section" and its like in the languages that airgen knows, by the word before a number.
 _WORDS = (
     "section|sections|sect|sec|chapter|appendix|article|part|clause|rule|"
     "abschnitt|kapitel|anhang|artikel|teil|chapitre|annexe|partie|sección|capítulo|apéndice|artículo|parte|"
