@@ -30,10 +30,10 @@ from airgen.evaluation.run import run_from_hits
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.evaluation.tables import safe, to_markdown
 from airgen.retrievers import Corpus, Retriever
-from airgen.retrievers.augment import Augmented
-from airgen.retrievers.bm25 import BM25
-from airgen.retrievers.inverted import InvertedIndex
-from airgen.retrievers.lexical import LexicalRetriever
+from airgen.retrievers.lexical.augment import Augmented
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.lexical.index import LexicalRetriever
+from airgen.retrievers.lexical.inverted_index import InvertedIndex
 from airgen.training.augment import train
 from airgen.training.data import read_corpus
 from airgen.training.recipe import Fold, Request

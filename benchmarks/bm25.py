@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.bm25 import BM25
+from airgen.retrievers.lexical.bm25 import BM25
 
 SYLLABLES = [first + vowel for first in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
 SUFFIXES = ["", "", "", "s", "ed", "ing", "ation", "ly", "ment", "er"]

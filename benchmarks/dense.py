@@ -25,9 +25,9 @@ import numpy as np
 from airgen.keys import rng
 from airgen.models import path
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.dense import Dense
-from airgen.retrievers.embedders import SentenceTransformersEmbedder
-from airgen.retrievers.exact import search
+from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
+from airgen.retrievers.dense.exact_search import search
+from airgen.retrievers.dense.retriever import Dense
 
 DIM, K = 384, 1000
 WORDS = ["river", "engine", "treaty", "protein", "violin", "harbour", "index", "lantern", "tariff", "glacier", "query"]

@@ -26,7 +26,7 @@ from airgen.evaluation.measures import parse_measures
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import rng
 from airgen.retrievers import Corpus, load_embedder
-from airgen.retrievers.dense import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.training.consistency import filter_pairs
 from airgen.training.pretrain import PretrainRecipe, train
 from airgen.training.recipe import Request

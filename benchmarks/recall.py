@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.retrievers.base import Hits
-from airgen.retrievers.exact import search
+from airgen.retrievers.dense.exact_search import search
 
 DIM = 384
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.retrievers.rerank import CrossEncoder
+from airgen.retrievers.rerank.cross_encoder import CrossEncoder
 
 
 def made_up(count: int) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ def explain(
     from dataclasses import asdict
 
     from airgen.evaluation.terminal import columns
-    from airgen.retrievers.augment import Augmented
+    from airgen.retrievers.lexical.augment import Augmented
 
     system = Augmented(model)
     if on is not None:

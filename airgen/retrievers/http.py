@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.checks import checked_scores, finite, unit_rows
+from airgen.retrievers.output_checks import checked_scores, finite, unit_rows
 from airgen.settings import secret
 
 __all__ = ["HttpEmbedder", "HttpReranker", "post"]

@@ -15,8 +15,8 @@ from airgen.keys import fingerprint, row_key
 from airgen.records import Decision, Judgment, Passage, Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, Retriever
-from airgen.retrievers.dense import Dense
-from airgen.retrievers.fuse import reciprocal_rank_fusion
+from airgen.retrievers.combine.fuse import reciprocal_rank_fusion
+from airgen.retrievers.dense.retriever import Dense
 from airgen.runner.generate import Accepted, drive
 from airgen.runner.progress import Display
 from airgen.stages.base import Refusal, Tools, skip

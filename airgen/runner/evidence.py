@@ -17,7 +17,7 @@ from airgen.keys import fingerprint, row_key
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.dense import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.runner.progress import Display
 from airgen.settings import ControlSettings
 from airgen.stages.control import prelabel_rows

@@ -4,8 +4,8 @@
     loss = -log softmax of the positive's score among hard and in-batch negatives  +  l1 * sqrt(h)^T a(q)
 
 Documents are never encoded: v * f(d) are BM25's weights of the passage's WordPiece terms, so a step costs a forward
-and a backward pass over short queries. `airgen.retrievers.augment` holds the formula a second time, for one query by
-numpy; a test holds the two together.
+and a backward pass over short queries. `airgen.retrievers.lexical.augment` holds the formula a second time, for one
+query by numpy; a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.augment import SETTINGS
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.inverted import InvertedIndex
-from airgen.retrievers.lexical import LexicalRetriever
-from airgen.retrievers.query_terms import QueryReader
-from airgen.retrievers.weighting import BM25Weighting, PresenceWeighting
+from airgen.retrievers.lexical.augment import SETTINGS
+from airgen.retrievers.lexical.index import LexicalRetriever
+from airgen.retrievers.lexical.inverted_index import InvertedIndex
+from airgen.retrievers.lexical.query_terms import QueryReader
+from airgen.retrievers.lexical.weighting import BM25Weighting, PresenceWeighting
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.augment_model import AugmentModel, EncodedQuery, Start
 from airgen.training.bases import load_base
@@ -203,7 +203,7 @@ class AugmentTask(Task):
         return {"kind": "augment", "path": str(folder)}
 
     def save(self, folder: Path) -> None:
-        """What `airgen.retrievers.augment` loads."""
+        """What `airgen.retrievers.lexical.augment` loads."""
         settings = self.recipe.model_dump(
             include={"terms", "k1", "b", "scoring", "weights", "augmentation", "pooling", "max_query_tokens"}
         )

@@ -3,8 +3,8 @@
     model = AugmentModel(load_base("all-minilm-l6-v2"), ...)
     model.weights(queries)      # w * (bow + a) and a, float (queries, columns)
 
-Columns are the terms that the training corpus has, in the order of their first appearance. `airgen.retrievers.augment`
-runs the saved folder by numpy.
+Columns are the terms that the training corpus has, in the order of their first appearance.
+`airgen.retrievers.lexical.augment` runs the saved folder by numpy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.augment import FORMAT, SETTINGS, TERMS
+from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
 from airgen.training.bases import Base
 
 __all__ = ["AugmentModel", "EncodedQuery", "Start"]

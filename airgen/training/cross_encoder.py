@@ -18,7 +18,7 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
-from airgen.retrievers.bm25 import BM25
+from airgen.retrievers.lexical.bm25 import BM25
 from airgen.training.data import TrainingSet
 from airgen.training.library import Batch, LibraryRecipe, LibraryTask, load_library, train_library
 from airgen.training.loop import Trained

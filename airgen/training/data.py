@@ -196,7 +196,7 @@ def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | Non
             )
         return data
     if retriever is None:
-        from airgen.retrievers.bm25 import BM25
+        from airgen.retrievers.lexical.bm25 import BM25
 
         retriever = BM25()
         retriever.index(data.corpus)

@@ -5,7 +5,7 @@
 The target of a term in a passage is its query-term recall, the share of the passage's training queries that hold it;
 terms are those of the BM25 index (stemmed, without stopwords), so that "statins" is recalled by "statin". A linear
 layer on the transformer regresses it by squared error on the first piece of each word. Passages without a query say
-nothing and are not trained on. The retriever is `airgen.retrievers.deepct`.
+nothing and are not trained on. The retriever is `airgen.retrievers.lexical.deepct`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import Field
 
 from airgen.errors import DatasetError
 from airgen.registry import load_extra
-from airgen.retrievers.deepct import DeepCT, TermWeigher, words_of
-from airgen.retrievers.embedders import loaded, model_place
+from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher, words_of
 from airgen.text.analysis import Analyser, analyser
 from airgen.training.bases import load_base, quiet
 from airgen.training.data import TrainingSet, epoch_batches

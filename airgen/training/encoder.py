@@ -25,8 +25,8 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.base import Embedder
-from airgen.retrievers.dense import Dense
-from airgen.retrievers.embedders import SentenceTransformersEmbedder, loaded, model_place
+from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder, loaded, model_place
+from airgen.retrievers.dense.retriever import Dense
 from airgen.training.bases import quiet
 from airgen.training.data import TrainingSet
 from airgen.training.gradient_cache import cached_backward

@@ -4,7 +4,7 @@
 
 A model is anything that gives queries for a text: a sequence-to-sequence one here, any other by its own class. Each
 passage is sampled by a seed of its own, so that results depend neither on order nor on where a run was broken off:
-what was written stays, and the same command goes on. The retriever is `airgen.retrievers.expanded`.
+what was written stays, and the same command goes on. The retriever is `airgen.retrievers.lexical.expanded`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airgen.dataset.beir import BeirPassage
 from airgen.errors import DatasetError
 from airgen.keys import rng
 from airgen.registry import load_extra
-from airgen.retrievers.embedders import loaded, model_place
+from airgen.retrievers.dense.embedders import loaded, model_place
 from airgen.training.bases import quiet
 
 __all__ = ["QueryModel", "Seq2Seq", "expand", "queries_of"]

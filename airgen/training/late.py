@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.late import LateInteraction, MultiVectorEncoder
+from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder
 from airgen.training.data import TrainingSet
 from airgen.training.library import Batch, LibraryRecipe, LibraryTask, in_training, load_library, train_library
 from airgen.training.loop import Trained

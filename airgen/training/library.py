@@ -18,7 +18,7 @@ from pydantic import Field
 from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever
-from airgen.retrievers.embedders import loaded, model_place
+from airgen.retrievers.dense.embedders import loaded, model_place
 from airgen.training.bases import quiet
 from airgen.training.data import Example, TrainingSet, draw, epoch_batches, load_training_set, with_negatives
 from airgen.training.loop import Trained, run

@@ -3,8 +3,8 @@
     airgen train sparta --on scifact --base all-minilm-l6-v2 --out models/sparta
 
 score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b)), with e_t from the
-model's own input embeddings and s_j its output: see `airgen.retrievers.sparta`, which searches with it. The loss is
-InfoNCE over the batch's passages; texts known to be relevant to a query are none of its negatives.
+model's own input embeddings and s_j its output: see `airgen.retrievers.sparse.sparta`, which searches with it. The
+loss is InfoNCE over the batch's passages; texts known to be relevant to a query are none of its negatives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.sparta import BIAS, Sparta, SpartaEncoder
+from airgen.retrievers.sparse.sparta import BIAS, Sparta, SpartaEncoder
 from airgen.training.bases import load_base, quiet
 from airgen.training.data import TrainingSet
 from airgen.training.library import Batch, LibraryRecipe, LibraryTask, train_library

@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.embedders import model_place
-from airgen.retrievers.sparse import Sparse
-from airgen.retrievers.splade import SparseEncoder
+from airgen.retrievers.dense.embedders import model_place
+from airgen.retrievers.sparse.retriever import Sparse
+from airgen.retrievers.sparse.splade import SparseEncoder
 from airgen.training.bases import load_base, quiet
 from airgen.training.data import TrainingSet
 from airgen.training.library import Batch, LibraryRecipe, LibraryTask, in_training, train_library

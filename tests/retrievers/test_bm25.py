@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.retrievers.base import Corpus, Reranker, Retriever
-from airgen.retrievers.bm25 import BM25, BM25Reranker, QueryLikelihood
-from airgen.retrievers.weighting import lossy_lengths
+from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
+from airgen.retrievers.lexical.weighting import lossy_lengths
 
 TEXTS = ["cats eat fish", "dogs eat meat and more meat", "", "birds fly", "fish swim with fish"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder
-from airgen.retrievers.dense import Dense
-from airgen.retrievers.onnx_encoder import OnnxEncoder
+from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.dense.retriever import Dense
 
 
 class Letters:

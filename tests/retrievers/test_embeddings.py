@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers.embeddings import EmbeddingCache
+from airgen.retrievers.dense.embedding_cache import EmbeddingCache
 
 
 class HashEmbedder:
@@ -91,7 +91,7 @@ def test_a_row_that_never_reached_the_disk_is_found_by_its_checksum(tmp_path: Pa
 
 
 def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airgen.retrievers.embeddings._BATCH", 2)
+    monkeypatch.setattr("airgen.retrievers.dense.embedding_cache._BATCH", 2)
 
     class Failing(HashEmbedder):
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import ModelError
-from airgen.retrievers import exact, topk
-from airgen.retrievers.exact import search
+from airgen.retrievers import top_k as topk
+from airgen.retrievers.dense import exact_search as exact
+from airgen.retrievers.dense.exact_search import search
 
 
 def vectors(count: int, dim: int = 24, seed: int = 0) -> np.ndarray:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers import _postings, _postings_compiled
-from airgen.retrievers.inverted import InvertedIndex
+from airgen.retrievers.lexical import _postings, _postings_compiled
+from airgen.retrievers.lexical.inverted_index import InvertedIndex
 
 
 def make(rows: list[list[float]]) -> InvertedIndex:

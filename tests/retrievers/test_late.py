@@ -9,8 +9,8 @@ import pytest
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever, load_embedder, load_reranker
-from airgen.retrievers.embedders import FlagEmbedder
-from airgen.retrievers.late import LateInteraction, MaxSim, MultiVectorEncoder, maxsim
+from airgen.retrievers.dense.embedders import FlagEmbedder
+from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, MultiVectorEncoder, maxsim
 
 from .conftest import QUERIES
 
@@ -59,7 +59,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["abcdefgh", "x", "abc", "yy", "abcx"]
     found = []
     for tokens in (1, 5, 10_000):
-        monkeypatch.setattr("airgen.retrievers.late._TOKENS", tokens)
+        monkeypatch.setattr("airgen.retrievers.late.maxsim._TOKENS", tokens)
         late = LateInteraction(OneHot())
         late.index(Corpus(list("12345"), texts))
         found.append(late.search(["abx"], 5).positions.tolist())

@@ -8,13 +8,13 @@ import pytest
 from airgen.errors import UsageError
 from airgen.registry import REGISTRY, resolve
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
-from airgen.retrievers.embedders import FlagEmbedder, SentenceTransformersEmbedder
+from airgen.retrievers.dense.embedders import FlagEmbedder, SentenceTransformersEmbedder
+from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.dense.packed_e5 import PackedE5
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
-from airgen.retrievers.late import MaxSim
-from airgen.retrievers.onnx_encoder import OnnxEncoder
-from airgen.retrievers.packed_e5 import PackedE5
-from airgen.retrievers.rerank import CrossEncoder, DenseReranker, FlagReranker
-from airgen.retrievers.sparse import SparseReranker
+from airgen.retrievers.late.maxsim import MaxSim
+from airgen.retrievers.rerank.cross_encoder import CrossEncoder, DenseReranker, FlagReranker
+from airgen.retrievers.sparse.retriever import SparseReranker
 
 
 @pytest.mark.parametrize(

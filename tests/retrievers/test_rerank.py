@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
-from airgen.retrievers.batching import token_batches
-from airgen.retrievers.rerank import CrossEncoder, FlagReranker
-from airgen.retrievers.reranked import RerankedRetriever
+from airgen.retrievers.combine.reranked import RerankedRetriever
+from airgen.retrievers.rerank.cross_encoder import CrossEncoder, FlagReranker
+from airgen.retrievers.rerank.token_batches import token_batches
 
 QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
 
@@ -194,7 +194,7 @@ def test_wrong_use() -> None:
 
 
 def test_a_dense_model_as_a_reranker(minilm: str, corpus: Corpus) -> None:
-    from airgen.retrievers.dense import Dense
+    from airgen.retrievers.dense.retriever import Dense
 
     dense = Dense(minilm)
     dense.index(corpus)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever
-from airgen.retrievers.bert import _erf
-from airgen.retrievers.sparse import ImpactIndex, Sparse, SparseReranker
-from airgen.retrievers.splade import NumpySplade, SparseEncoder
+from airgen.retrievers.dense.bert import _erf
+from airgen.retrievers.sparse.retriever import ImpactIndex, Sparse, SparseReranker
+from airgen.retrievers.sparse.splade import NumpySplade, SparseEncoder
 
 from .conftest import QUERIES, TEXTS
 

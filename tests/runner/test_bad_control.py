@@ -14,7 +14,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import CorpusError, ModelError
 from airgen.llms.base import Refused, Reply, Request
 from airgen.llms.scripted import ScriptedBackend
-from airgen.retrievers.bm25 import BM25Reranker
+from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.runner import RunResult
 
 Run = Callable[..., RunResult]

@@ -223,8 +223,8 @@ def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -
 
 def scored(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many pairs each re-ranker is asked about meanwhile."""
-    from airgen.retrievers.bm25 import BM25Reranker
-    from airgen.retrievers.rerank import DenseReranker
+    from airgen.retrievers.lexical.bm25 import BM25Reranker
+    from airgen.retrievers.rerank.cross_encoder import DenseReranker
 
     counts: dict[str, int] = {}
     for kind in (BM25Reranker, DenseReranker):

@@ -20,9 +20,9 @@ from airgen.dataset.beir import BeirDataset  # noqa: E402
 from airgen.errors import ModelError, UsageError  # noqa: E402
 from airgen.evaluation import evaluate, load_systems  # noqa: E402
 from airgen.retrievers import Corpus, load_retriever  # noqa: E402
-from airgen.retrievers.augment import Augmented, Augmenter  # noqa: E402
-from airgen.retrievers.bm25 import BM25  # noqa: E402
-from airgen.retrievers.query_terms import QueryReader  # noqa: E402
+from airgen.retrievers.lexical.augment import Augmented, Augmenter  # noqa: E402
+from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
+from airgen.retrievers.lexical.query_terms import QueryReader  # noqa: E402
 from airgen.text.analysis import WordPieces, analyser  # noqa: E402
 from airgen.training.augment import AugmentRecipe, AugmentTask, spelling, train  # noqa: E402
 from airgen.training.bases import load_base  # noqa: E402

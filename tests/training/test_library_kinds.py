@@ -55,7 +55,7 @@ def test_a_cross_encoder_without_a_teacher(dataset: Path, bert: Path, tmp_path: 
 
 @pytest.mark.parametrize("teacher", ["teacher=null", "teacher={kind: bm25}"])
 def test_splade(dataset: Path, bert: Path, tmp_path: Path, teacher: str) -> None:
-    from airgen.retrievers.sparse import Sparse
+    from airgen.retrievers.sparse.retriever import Sparse
 
     trained = train("splade", dataset, bert, tmp_path / "splade", teacher)
     assert trained.steps == 6
@@ -86,7 +86,7 @@ def test_a_base_without_its_head_is_refused(dataset: Path, new_bert: Callable[..
 
 @pytest.mark.parametrize("teacher", ["teacher=null", "teacher={kind: bm25}"])
 def test_colbert(dataset: Path, bert: Path, tmp_path: Path, teacher: str) -> None:
-    from airgen.retrievers.late import LateInteraction
+    from airgen.retrievers.late.maxsim import LateInteraction
 
     trained = train("colbert", dataset, bert, tmp_path / "late", teacher, "max_steps=3")
     assert trained.steps == 3

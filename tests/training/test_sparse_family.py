@@ -18,10 +18,10 @@ from airgen.dataset.beir import BeirPassage  # noqa: E402
 from airgen.errors import DatasetError, ModelError, UsageError  # noqa: E402
 from airgen.retrievers import load_retriever  # noqa: E402
 from airgen.retrievers.base import Corpus  # noqa: E402
-from airgen.retrievers.bm25 import BM25  # noqa: E402
-from airgen.retrievers.deepct import DeepCT, TermWeigher  # noqa: E402
-from airgen.retrievers.expanded import Expanded  # noqa: E402
-from airgen.retrievers.sparta import Sparta, SpartaEncoder  # noqa: E402
+from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
+from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher  # noqa: E402
+from airgen.retrievers.lexical.expanded import Expanded  # noqa: E402
+from airgen.retrievers.sparse.sparta import Sparta, SpartaEncoder  # noqa: E402
 from airgen.training import trainer  # noqa: E402
 from airgen.training.expansion import Seq2Seq, expand, queries_of  # noqa: E402
 from airgen.training.recipe import Request  # noqa: E402

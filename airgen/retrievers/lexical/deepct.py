@@ -17,9 +17,9 @@ from airgen.errors import ModelError, UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.bm25 import BM25
-from airgen.retrievers.checks import non_empty
-from airgen.retrievers.embedders import loaded, model_place
+from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.output_checks import non_empty
 from airgen.text.analysis import Analyser
 
 __all__ = ["DeepCT", "TermWeigher", "words_of"]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from airgen.errors import DatasetError, UsageError
 from airgen.jit import numba_is_installed
-from airgen.retrievers import _postings
 from airgen.retrievers.base import Hits
+from airgen.retrievers.lexical import _postings
 
 __all__ = ["InvertedIndex"]
 
@@ -73,7 +73,7 @@ class InvertedIndex:
             compiled = self.size * len(queries) >= _COMPILE_FROM and numba_is_installed()
         run = _postings.search
         if compiled:
-            from airgen.retrievers import _postings_compiled
+            from airgen.retrievers.lexical import _postings_compiled
 
             run = _postings_compiled.search
 

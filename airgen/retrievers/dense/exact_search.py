@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
-from airgen.retrievers.topk import TopK
+from airgen.retrievers.top_k import TopK
 
 __all__ = ["search", "search_faiss"]
 

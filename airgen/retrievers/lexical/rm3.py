@@ -17,8 +17,8 @@ from typing import Any
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.bm25 import BM25
-from airgen.retrievers.lexical import LexicalRetriever
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.lexical.index import LexicalRetriever
 
 __all__ = ["RM3"]
 

@@ -26,11 +26,11 @@ from airgen.errors import ModelError, UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.bert import Bert
-from airgen.retrievers.checks import finite, unit_rows
-from airgen.retrievers.lexical import LexicalRetriever
-from airgen.retrievers.query_terms import QueryReader
-from airgen.retrievers.weighting import BM25Weighting, PresenceWeighting, Weighting
+from airgen.retrievers.dense.bert import Bert
+from airgen.retrievers.lexical.index import LexicalRetriever
+from airgen.retrievers.lexical.query_terms import QueryReader
+from airgen.retrievers.lexical.weighting import BM25Weighting, PresenceWeighting, Weighting
+from airgen.retrievers.output_checks import finite, unit_rows
 
 __all__ = ["FORMAT", "SETTINGS", "TERMS", "Augmented", "Augmenter", "Term"]
 

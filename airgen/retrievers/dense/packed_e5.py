@@ -22,8 +22,8 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.bert import Array, Bert
-from airgen.retrievers.checks import finite, unit_rows
+from airgen.retrievers.dense.bert import Array, Bert
+from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.text.words import encodable
 
 __all__ = ["PackedE5"]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.lexical import Fields, LexicalRetriever
-from airgen.retrievers.weighting import BM25Weighting, DirichletWeighting
+from airgen.retrievers.lexical.index import Fields, LexicalRetriever
+from airgen.retrievers.lexical.weighting import BM25Weighting, DirichletWeighting
 from airgen.text.analysis import Analyser, Encoder
 from airgen.text.analysis import analyser as make_analyser
 

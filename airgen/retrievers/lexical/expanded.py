@@ -15,9 +15,9 @@ from typing import Any
 from airgen.errors import UsageError
 from airgen.keys import content_key
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.bm25 import BM25
-from airgen.retrievers.checks import non_empty
-from airgen.retrievers.expansions import read_expansions
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.lexical.expansions import read_expansions
+from airgen.retrievers.output_checks import non_empty
 from airgen.text.analysis import Analyser
 
 __all__ = ["Expanded"]

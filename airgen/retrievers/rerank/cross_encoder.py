@@ -17,11 +17,11 @@ from airgen.errors import UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Embedder, TextKind
-from airgen.retrievers.batching import token_batches
-from airgen.retrievers.checks import checked_scores
-from airgen.retrievers.embedders import loaded, model_place
-from airgen.retrievers.memo import Memo
-from airgen.retrievers.shortcut import shorten
+from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.output_checks import checked_scores
+from airgen.retrievers.rerank.first_token_layer import shorten
+from airgen.retrievers.rerank.token_batches import token_batches
+from airgen.retrievers.text_memo import Memo
 
 __all__ = ["CrossEncoder", "DenseReranker", "FlagReranker"]
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from airgen.errors import ModelError, UsageError
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits, TextKind
-from airgen.retrievers.checks import checked_scores, finite, non_empty
-from airgen.retrievers.memo import Memo
-from airgen.retrievers.onnx_encoder import OnnxEncoder
-from airgen.retrievers.topk import top_k
+from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.output_checks import checked_scores, finite, non_empty
+from airgen.retrievers.text_memo import Memo
+from airgen.retrievers.top_k import top_k
 
 __all__ = ["LateInteraction", "MaxSim", "MultiVectorEncoder", "TokenEmbedder", "maxsim"]
 
@@ -98,7 +98,7 @@ def _model(model: TokenEmbedder | str, settings: Mapping[str, Any]) -> TokenEmbe
     if known is not None and known.kind == "onnx":
         return OnnxEncoder(model, **settings)
     if "bge-m3" in model.lower():
-        from airgen.retrievers.embedders import FlagEmbedder
+        from airgen.retrievers.dense.embedders import FlagEmbedder
 
         flag: TokenEmbedder = FlagEmbedder(model, **settings)
         return flag

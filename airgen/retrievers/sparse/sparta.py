@@ -22,9 +22,9 @@ from airgen.errors import ModelError, UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.embedders import loaded, model_place
-from airgen.retrievers.sparse import Sparse
-from airgen.retrievers.splade import SparseRow
+from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.sparse.retriever import Sparse
+from airgen.retrievers.sparse.splade import SparseRow
 
 __all__ = ["BIAS", "Sparta", "SpartaEncoder"]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
+from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer
 from airgen.text.analysis import WordPieces, analyser
 from airgen.text.words import encodable
 

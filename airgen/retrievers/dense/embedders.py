@@ -16,7 +16,7 @@ from airgen.errors import ModelError, UsageError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.checks import finite, unit_rows
+from airgen.retrievers.output_checks import finite, unit_rows
 
 __all__ = ["FlagEmbedder", "SentenceTransformersEmbedder", "loaded", "model_place"]
 

@@ -21,7 +21,7 @@ from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.checks import finite, unit_rows
+from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.text.words import encodable
 
 __all__ = ["OnnxEncoder", "encode_batch", "load_tokenizer"]

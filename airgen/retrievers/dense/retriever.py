@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers.base import Corpus, Embedder, Hits
-from airgen.retrievers.checks import finite, non_empty
-from airgen.retrievers.embeddings import EmbeddingCache, cache_folder
-from airgen.retrievers.exact import search, search_faiss
+from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
+from airgen.retrievers.dense.exact_search import search, search_faiss
+from airgen.retrievers.output_checks import finite, non_empty
 
 __all__ = ["Dense"]
 

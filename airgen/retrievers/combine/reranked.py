@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits, Reranker, Retriever
-from airgen.retrievers.checks import checked_scores
-from airgen.retrievers.topk import top_k
+from airgen.retrievers.output_checks import checked_scores
+from airgen.retrievers.top_k import top_k
 
 __all__ = ["RerankedRetriever"]
 

@@ -16,11 +16,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers import _postings
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.checks import non_empty
-from airgen.retrievers.inverted import InvertedIndex
-from airgen.retrievers.weighting import Field, Weighting
+from airgen.retrievers.lexical import _postings
+from airgen.retrievers.lexical.inverted_index import InvertedIndex
+from airgen.retrievers.lexical.weighting import Field, Weighting
+from airgen.retrievers.output_checks import non_empty
 from airgen.text.analysis import Analyser, Encoder
 from airgen.text.analysis import analyser as make_analyser
 
@@ -91,7 +91,7 @@ class LexicalRetriever:
         encoded = [encoder.encode(field) for field in texts]
         count = _postings.count_postings
         if encoder.compiled:
-            from airgen.retrievers import _postings_compiled
+            from airgen.retrievers.lexical import _postings_compiled
 
             count = _postings_compiled.count_postings
         size = len(encoder.vocabulary)

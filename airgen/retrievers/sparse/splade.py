@@ -20,8 +20,8 @@ from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.bert import Array, Bert, gelu, layer_norm
-from airgen.retrievers.onnx_encoder import encode_batch, load_tokenizer
+from airgen.retrievers.dense.bert import Array, Bert, gelu, layer_norm
+from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer
 
 __all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.checks import checked_scores, non_empty
-from airgen.retrievers.memo import Memo
-from airgen.retrievers.splade import NumpySplade, SparseEmbedder, SparseEncoder, SparseRow
-from airgen.retrievers.topk import top_k
+from airgen.retrievers.output_checks import checked_scores, non_empty
+from airgen.retrievers.sparse.splade import NumpySplade, SparseEmbedder, SparseEncoder, SparseRow
+from airgen.retrievers.text_memo import Memo
+from airgen.retrievers.top_k import top_k
 
 __all__ = ["ImpactIndex", "Sparse", "SparseReranker"]
 

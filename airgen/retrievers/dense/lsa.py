@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import MissingExtra, UsageError
-from airgen.retrievers import exact
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.checks import non_empty, unit_rows
+from airgen.retrievers.dense import exact_search as exact
+from airgen.retrievers.output_checks import non_empty, unit_rows
 from airgen.text.analysis import Analyser, Encoder
 from airgen.text.analysis import analyser as make_analyser
 

@@ -1,0 +1,3 @@
+"""Late interaction: one vector for each token, compared by MaxSim."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Lexical retrieval: an inverted index, the weightings over it, and what learns or adds terms."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Learned sparse retrieval: weights over a vocabulary in an inverted index."""
+
+__all__: list[str] = []
