@@ -23,8 +23,8 @@ def leaderboard(
 
     Example: airgen leaderboard scores/ --title "Python retrieval"
     """
-    from airgen.dataset.leaderboard import write_leaderboard
-    from airgen.dataset.scores import load_scores
+    from airgen.publishing.leaderboard import write_leaderboard
+    from airgen.publishing.scores import load_scores
 
     paths = write_leaderboard(load_scores(scores), out or scores, title=title)
     if as_json:

@@ -36,9 +36,9 @@ def publish(
     import tempfile
     from dataclasses import asdict
 
-    from airgen.dataset.hub import Hub
-    from airgen.dataset.publish import plan
-    from airgen.dataset.publish import publish as carry_out
+    from airgen.publishing.hub import Hub
+    from airgen.publishing.publish import plan
+    from airgen.publishing.publish import publish as carry_out
 
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(dataset, repo, Path(work), private_qrels=private_qrels or (), permission=permission)

@@ -41,9 +41,9 @@ def score(
     import json
     from dataclasses import asdict
 
-    from airgen.dataset.leaderboard import HEAD
-    from airgen.dataset.scores import load_labels, save_score, score_results
-    from airgen.dataset.submission import Submission
+    from airgen.publishing.leaderboard import HEAD
+    from airgen.publishing.scores import load_labels, save_score, score_results
+    from airgen.publishing.submission import Submission
 
     first = Submission(bm25) if bm25 else None
     scored = score_results(Submission(submission), load_labels(qrels, split), measure, first=first)

@@ -35,9 +35,9 @@ def submit(
 
     from airgen.dataset.layouts import read_rows
     from airgen.dataset.manifest import load_manifest
-    from airgen.dataset.submission import Limits, Results, pack, read_results_tree
     from airgen.errors import DatasetError, UsageError
     from airgen.evaluation.run import read_run
+    from airgen.publishing.submission import Limits, Results, pack, read_results_tree
 
     datasets, runs = dataset or [], run or []
     if bool(results) == bool(runs) or len(datasets) != len(runs):

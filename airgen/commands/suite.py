@@ -28,9 +28,9 @@ def build(
     """
     import json
 
-    from airgen.dataset.suites import Outcome, load_suite
-    from airgen.dataset.suites import build as build_version
     from airgen.llms.tokens import count_tokens
+    from airgen.publishing.suites import Outcome, load_suite
+    from airgen.publishing.suites import build as build_version
     from airgen.runner.job import Job
     from airgen.runner.summary import run_pipeline
 
@@ -70,8 +70,8 @@ def diff(
     import json
     from dataclasses import asdict
 
-    from airgen.dataset.diff import diff as compare
-    from airgen.dataset.diff import diff_text
+    from airgen.publishing.diff import diff as compare
+    from airgen.publishing.diff import diff_text
 
     changes = compare(old, new)
     typer.echo(json.dumps([asdict(change) for change in changes], indent=1) if as_json else diff_text(changes))
@@ -91,7 +91,7 @@ def stats(
 
     from airgen.dataset.manifest import MANIFEST, load_manifest
     from airgen.dataset.statistics import csv_table, markdown_table, table_rows
-    from airgen.dataset.suites import datasets_of
+    from airgen.publishing.suites import datasets_of
 
     manifests = [load_manifest(home)] if (home / MANIFEST).is_file() else list(datasets_of(home).values())
     rows = table_rows(manifests)
@@ -114,7 +114,7 @@ def layout(
 
     from airgen.dataset.layouts import export_layout, export_layouts
     from airgen.dataset.manifest import MANIFEST
-    from airgen.dataset.suites import datasets_of
+    from airgen.publishing.suites import datasets_of
 
     if (home / MANIFEST).is_file():
         files = export_layout(home, kind, out)

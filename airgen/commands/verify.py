@@ -32,7 +32,7 @@ def verify(
     results: dict[str, list[Problem]] = {}
     for directory in directories:
         if (directory / "suite.json").is_file():
-            from airgen.dataset.suites import verify_suite
+            from airgen.publishing.suites import verify_suite
 
             results |= verify_suite(directory)
         else:

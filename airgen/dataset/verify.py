@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.check import check_id
 from airgen.dataset.files import sha256_of
 from airgen.dataset.manifest import MANIFEST, Manifest, data_digest, load_manifest
+from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
 
 __all__ = ["Problem", "secrets_in", "verify"]

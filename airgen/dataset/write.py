@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import building
-from airgen.dataset.check import check_document, check_qrels, check_queries
 from airgen.dataset.content import DatasetContent, QrelRow, QueryRow, check_info
 from airgen.dataset.files import FileWriter, encode_row, sort_by_id, write_text
 from airgen.dataset.manifest import (
@@ -29,6 +28,7 @@ from airgen.dataset.manifest import (
     data_digest,
     manifest_text,
 )
+from airgen.dataset.row_checks import check_document, check_qrels, check_queries
 from airgen.dataset.statistics import count_words
 from airgen.errors import DatasetError
 

@@ -16,12 +16,12 @@ from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
 from airgen.dataset.derive import derive
 from airgen.dataset.layouts import export_layout, export_layouts
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.parts import public_part
-from airgen.dataset.scores import load_labels, score_results
-from airgen.dataset.submission import read_results_tree
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
+from airgen.publishing.scores import load_labels, score_results
+from airgen.publishing.submission import read_results_tree
+from airgen.publishing.withhold import public_part
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries' own dependencies
 

@@ -17,14 +17,14 @@ from fake_hub import GOOD_TOKEN, LARGE, READ_TOKEN, FakeHub, Fault
 
 from airgen.dataset.content import CorpusRow, QrelRow
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.parts import is_labels_of, public_part
-from airgen.dataset.publish import Published, plan, publish
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
+from airgen.publishing.publish import Published, plan, publish
+from airgen.publishing.withhold import is_labels_of, public_part
 
 constants = pytest.importorskip("huggingface_hub.constants")
-from airgen.dataset.hub import Hub  # noqa: E402
+from airgen.publishing.hub import Hub  # noqa: E402
 
 REPO = "my-org/weather-notes"
 LABELS = "my-org/qrels-weather-notes"

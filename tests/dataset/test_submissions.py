@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from airgen.commands.score import measure
-from airgen.dataset.leaderboard import leaderboard, write_leaderboard
-from airgen.dataset.parts import labels_part
-from airgen.dataset.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
-from airgen.dataset.submission import NO_RERANKER, Limits, Results, Submission, pack, read_results_tree
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
+from airgen.publishing.leaderboard import leaderboard, write_leaderboard
+from airgen.publishing.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
+from airgen.publishing.submission import NO_RERANKER, Limits, Results, Submission, pack, read_results_tree
+from airgen.publishing.withhold import labels_part
 
 BASE = Results(
     "my-model", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}}

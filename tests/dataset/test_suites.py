@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import DatasetContent
 from airgen.dataset.derive import derive
-from airgen.dataset.diff import diff, diff_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.statistics import count_words
-from airgen.dataset.suites import Outcome, Suite, build, datasets_of, load_suite, versions
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError
+from airgen.publishing.diff import diff, diff_text
+from airgen.publishing.suites import Outcome, Suite, build, datasets_of, load_suite, versions
 
 
 def make(

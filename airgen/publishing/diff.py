@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import Manifest
-from airgen.dataset.suites import datasets_of
+from airgen.publishing.suites import datasets_of
 
 __all__ = ["Change", "diff", "diff_text"]
 

@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import Any
 
 from airgen.dataset.files import write_text
-from airgen.dataset.scores import CLASSES, DatasetScore, SystemScore
-from airgen.dataset.submission import NO_RERANKER
 from airgen.errors import DatasetError
+from airgen.publishing.scores import CLASSES, DatasetScore, SystemScore
+from airgen.publishing.submission import NO_RERANKER
 
 __all__ = ["HEAD", "Table", "leaderboard", "write_leaderboard"]
 

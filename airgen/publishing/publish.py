@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airgen.dataset.files import sha256_of
-from airgen.dataset.hub import Hub, HubChanged
 from airgen.dataset.licences import check_redistribution
 from airgen.dataset.manifest import MANIFEST, load_manifest
-from airgen.dataset.parts import is_labels_of, labels_part, public_part
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
+from airgen.publishing.hub import Hub, HubChanged
+from airgen.publishing.withhold import is_labels_of, labels_part, public_part
 
 __all__ = ["Published", "Upload", "plan", "publish"]
 

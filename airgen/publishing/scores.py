@@ -18,9 +18,9 @@ from typing import Any
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.submission import NO_RERANKER, Results, Submission
-from airgen.dataset.suites import dataset_key
 from airgen.errors import DatasetError
+from airgen.publishing.submission import NO_RERANKER, Results, Submission
+from airgen.publishing.suites import dataset_key
 
 __all__ = [
     "CLASSES",
