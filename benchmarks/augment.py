@@ -34,8 +34,8 @@ from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
-from airgen.training.augment import train
 from airgen.training.data import read_corpus
+from airgen.training.kinds.augment import train
 from airgen.training.recipe import Fold, Request
 
 FOLDS = 5

@@ -27,8 +27,8 @@ from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import rng
 from airgen.retrievers import Corpus, load_embedder
 from airgen.retrievers.dense.retriever import Dense
-from airgen.training.consistency import filter_pairs
-from airgen.training.pretrain import PretrainRecipe, train
+from airgen.training.kinds.pretrain import PretrainRecipe, train
+from airgen.training.mining.consistency import filter_pairs
 from airgen.training.recipe import Request
 
 

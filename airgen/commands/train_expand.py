@@ -44,8 +44,8 @@ def expand(
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
     from airgen.training.data import RESERVED
-    from airgen.training.expansion import Seq2Seq, queries_of
-    from airgen.training.expansion import expand as write
+    from airgen.training.mining.expansion import Seq2Seq, queries_of
+    from airgen.training.mining.expansion import expand as write
 
     if sum(one is not None for one in (model, queries_from, pipeline)) != 1:
         raise UsageError("--model, --pipeline or --from, one of them")

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings
     from airgen.dataset.beir import BeirDataset
-    from airgen.training.pairs import Unit
+    from airgen.training.mining.pairs import Unit
 
 __all__ = ["app"]
 
@@ -53,8 +53,8 @@ def pairs(
 
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
-    from airgen.training.pair_files import PAIRS, write_pairs
-    from airgen.training.pairs import PairMiner
+    from airgen.training.mining.pair_files import PAIRS, write_pairs
+    from airgen.training.mining.pairs import PairMiner
 
     opened = [_opened(source, limit) for source in sources]
     languages = sorted({language for _, language, _ in opened})
@@ -109,8 +109,8 @@ def filter_(
     Example: airgen train filter data/pairs --model models/noisy --out data/filtered
     """
     from airgen.retrievers import load_embedder
-    from airgen.training.consistency import filter_pairs
-    from airgen.training.pair_files import PAIRS
+    from airgen.training.mining.consistency import filter_pairs
+    from airgen.training.mining.pair_files import PAIRS
 
     with _bar("filtering", "{task.completed:,.0f} of {task.total:,.0f} pairs", quiet=as_json) as update:
         found = filter_pairs(
@@ -144,7 +144,7 @@ def _opened(source: str, limit: int | None) -> tuple[str, str, Iterator[Unit]]:
 
 
 def _of_dataset(dataset: BeirDataset, limit: int | None) -> Iterator[Unit]:
-    from airgen.training.pairs import Unit
+    from airgen.training.mining.pairs import Unit
 
     for passage in islice(dataset.passages(), limit):
         yield Unit(passage.id, passage.text, passage.title)
@@ -153,7 +153,7 @@ def _of_dataset(dataset: BeirDataset, limit: int | None) -> Iterator[Unit]:
 def _of_corpus(settings: CorpusSettings, limit: int | None) -> Iterator[Unit]:
     from airgen.corpus import prepare
     from airgen.records import Passage
-    from airgen.training.pairs import Unit
+    from airgen.training.mining.pairs import Unit
 
     for row in prepare(settings, settings.task, limit=limit):
         if not isinstance(row, Passage):

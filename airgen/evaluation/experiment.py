@@ -18,7 +18,6 @@ from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
-from airgen.evaluation.produce import Context, Made, produce
 from airgen.evaluation.report import write_reports
 from airgen.evaluation.result import (
     Paths,
@@ -30,6 +29,7 @@ from airgen.evaluation.result import (
     write_scores,
 )
 from airgen.evaluation.run import read_run, write_run
+from airgen.evaluation.run_system import Context, Made, produce
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import SystemSettings, in_order
 from airgen.evaluation.task import Task

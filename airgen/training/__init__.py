@@ -22,14 +22,17 @@ __all__ = ["KINDS", "trainer"]
 # kind -> (one line for --help, "module:function"); the function takes a `recipe.Request`, gives a `loop.Trained`.
 # A module has a `RECIPE` too: its class of recipe, so that `airgen train recipe KIND` can print it.
 KINDS: dict[str, tuple[str, str]] = {
-    "augment": ("BM25 query augmentation, learned end to end.", "airgen.training.augment:train"),
-    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "airgen.training.pretrain:train"),
-    "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "airgen.training.encoder:train"),
-    "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "airgen.training.cross_encoder:train"),
-    "splade": ("A SPLADE: sparse weights over the vocabulary.", "airgen.training.splade:train"),
-    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "airgen.training.deepct:train"),
-    "sparta": ("SPARTA: impacts of the whole vocabulary.", "airgen.training.sparta:train"),
-    "colbert": ("Late interaction: a vector for each token.", "airgen.training.late:train"),
+    "augment": ("BM25 query augmentation, learned end to end.", "airgen.training.kinds.augment:train"),
+    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "airgen.training.kinds.pretrain:train"),
+    "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "airgen.training.kinds.encoder:train"),
+    "cross-encoder": (
+        "A re-ranker, by distillation or from labels alone.",
+        "airgen.training.kinds.cross_encoder:train",
+    ),
+    "splade": ("A SPLADE: sparse weights over the vocabulary.", "airgen.training.kinds.splade:train"),
+    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "airgen.training.kinds.deepct:train"),
+    "sparta": ("SPARTA: impacts of the whole vocabulary.", "airgen.training.kinds.sparta:train"),
+    "colbert": ("Late interaction: a vector for each token.", "airgen.training.kinds.late:train"),
 }
 
 

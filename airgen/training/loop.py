@@ -36,7 +36,7 @@ from airgen.errors import DatasetError, TrainingError, UsageError
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.training import checkpoint
-from airgen.training.bases import base_identity, pick_device
+from airgen.training.base_models import base_identity, pick_device
 from airgen.training.card import read_card, write_card
 from airgen.training.data import TrainingSet
 from airgen.training.progress import Progress

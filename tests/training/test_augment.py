@@ -24,9 +24,9 @@ from airgen.retrievers.lexical.augment import Augmented, Augmenter  # noqa: E402
 from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
 from airgen.retrievers.lexical.query_terms import QueryReader  # noqa: E402
 from airgen.text.analysis import WordPieces, analyser  # noqa: E402
-from airgen.training.augment import AugmentRecipe, AugmentTask, spelling, train  # noqa: E402
-from airgen.training.bases import load_base  # noqa: E402
+from airgen.training.base_models import load_base  # noqa: E402
 from airgen.training.data import draw, load_training_set, with_negatives  # noqa: E402
+from airgen.training.kinds.augment import AugmentRecipe, AugmentTask, spelling, train  # noqa: E402
 from airgen.training.recipe import Fold, Request  # noqa: E402
 
 QUICK = ("batch_size=8", "epochs=2", "max_query_tokens=16")

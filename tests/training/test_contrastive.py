@@ -14,12 +14,12 @@ torch = pytest.importorskip("torch")
 from airgen.errors import ModelError, SettingsError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers import load_embedder  # noqa: E402
 from airgen.training.data import load_training_set, with_negatives  # noqa: E402
-from airgen.training.encoder import EncoderRecipe, EncoderTask, train  # noqa: E402
 from airgen.training.gradient_cache import cached_backward  # noqa: E402
-from airgen.training.library import Batch  # noqa: E402
+from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask, train  # noqa: E402
+from airgen.training.kinds.pretrain import PretrainRecipe  # noqa: E402
+from airgen.training.kinds.sentence_transformers import Batch  # noqa: E402
 from airgen.training.losses import distillation, false_negatives, info_nce  # noqa: E402
 from airgen.training.negatives import Queue, follow, momentum_copy  # noqa: E402
-from airgen.training.pretrain import PretrainRecipe  # noqa: E402
 from airgen.training.recipe import Request  # noqa: E402
 
 QUICK = ("batch_size=8", "chunk=3", "epochs=2", "max_length=16", "learning_rate=1e-3", "hard_negatives=2")

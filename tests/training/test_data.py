@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.prompts import data_dir
 from airgen.settings.yaml_file import load_yaml
-from airgen.training.augment import AugmentRecipe
 from airgen.training.data import draw, epoch_batches, load_training_set, with_negatives
+from airgen.training.kinds.augment import AugmentRecipe
 from airgen.training.recipe import Fold, Recipe, Request, commented_yaml
 
 TEXTS = {"q1": "cats eat fish", "q2": "dogs bark", "q3": "birds sing", "q4": "fish swim", "q5": "Cats  eat FISH"}

@@ -17,9 +17,9 @@ from airgen.errors import ModelError  # noqa: E402
 from airgen.retrievers.base import Corpus  # noqa: E402
 from airgen.training import trainer  # noqa: E402
 from airgen.training.data import Example, load_training_set, with_negatives  # noqa: E402
-from airgen.training.library import _apart  # noqa: E402
+from airgen.training.kinds.sentence_transformers import _apart  # noqa: E402
+from airgen.training.kinds.splade import SpladeRecipe, SpladeTask  # noqa: E402
 from airgen.training.recipe import Request  # noqa: E402
-from airgen.training.splade import SpladeRecipe, SpladeTask  # noqa: E402
 
 QUICK = ("batch_size=8", "max_length=24", "learning_rate=2e-3", "epochs=2", "dev_passages=20")
 

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers.base import Hits  # noqa: E402
 from airgen.training import loop  # noqa: E402
-from airgen.training.bases import load_base, pick_device  # noqa: E402
+from airgen.training.base_models import load_base, pick_device  # noqa: E402
 from airgen.training.data import TrainingSet, epoch_batches, load_training_set  # noqa: E402
 from airgen.training.loop import Task, Trained, run  # noqa: E402
 from airgen.training.recipe import Recipe, Request  # noqa: E402

@@ -15,11 +15,11 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.keys import text_key
 from airgen.retrievers.base import TextKind
-from airgen.training.citations import Citations, leaf_of, unnumbered
-from airgen.training.consistency import Pool, filter_pairs, ranks
 from airgen.training.data import load_training_set
-from airgen.training.pair_files import PairFiles, write_pairs
-from airgen.training.pairs import Pair, PairMiner, Unit
+from airgen.training.mining.citations import Citations, leaf_of, unnumbered
+from airgen.training.mining.consistency import Pool, filter_pairs, ranks
+from airgen.training.mining.pair_files import PairFiles, write_pairs
+from airgen.training.mining.pairs import Pair, PairMiner, Unit
 
 LONG = "a sentence with more than eight words so that it counts as a passage"
 

@@ -23,9 +23,9 @@ from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher  # noqa: E402
 from airgen.retrievers.lexical.expanded import Expanded  # noqa: E402
 from airgen.retrievers.sparse.sparta import Sparta, SpartaEncoder  # noqa: E402
 from airgen.training import trainer  # noqa: E402
-from airgen.training.expansion import Seq2Seq, expand, queries_of  # noqa: E402
+from airgen.training.kinds.sparta import impacts  # noqa: E402
+from airgen.training.mining.expansion import Seq2Seq, expand, queries_of  # noqa: E402
 from airgen.training.recipe import Request  # noqa: E402
-from airgen.training.sparta import impacts  # noqa: E402
 
 QUICK = ("batch_size=8", "max_length=24", "learning_rate=5e-3", "epochs=3", "dev_passages=20")
 

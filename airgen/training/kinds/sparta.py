@@ -18,9 +18,9 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.sparse.sparta import BIAS, Sparta, SpartaEncoder
-from airgen.training.bases import load_base, quiet
+from airgen.training.base_models import load_base, quiet
 from airgen.training.data import TrainingSet
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, train_library
+from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, train_library
 from airgen.training.loop import Trained
 from airgen.training.losses import info_nce
 from airgen.training.recipe import Request

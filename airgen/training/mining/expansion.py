@@ -20,7 +20,7 @@ from airgen.errors import DatasetError
 from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded, model_place
-from airgen.training.bases import quiet
+from airgen.training.base_models import quiet
 
 __all__ = ["QueryModel", "Seq2Seq", "expand", "queries_of"]
 

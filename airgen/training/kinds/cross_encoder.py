@@ -20,7 +20,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.training.data import TrainingSet
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, load_library, train_library
+from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, load_library, train_library
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 from airgen.training.teachers import Teacher, TeacherSpec

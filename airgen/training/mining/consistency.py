@@ -30,7 +30,7 @@ from airgen.dataset.atomic import building
 from airgen.errors import DatasetError
 from airgen.keys import rng, text_key
 from airgen.retrievers.base import Embedder
-from airgen.training.pair_files import PAIRS, LabelledPair, PairFiles
+from airgen.training.mining.pair_files import PAIRS, LabelledPair, PairFiles
 
 __all__ = ["Filtered", "Pool", "filter_pairs", "ranks"]
 

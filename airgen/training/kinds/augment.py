@@ -28,9 +28,9 @@ from airgen.retrievers.lexical.inverted_index import InvertedIndex
 from airgen.retrievers.lexical.query_terms import QueryReader
 from airgen.retrievers.lexical.weighting import BM25Weighting, PresenceWeighting
 from airgen.text.analysis import Analyser, WordPieces
-from airgen.training.augment_model import AugmentModel, EncodedQuery, Start
-from airgen.training.bases import load_base
+from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, draw, epoch_batches, load_training_set, with_negatives
+from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery, Start
 from airgen.training.loop import Task, Trained, run
 from airgen.training.losses import info_nce
 from airgen.training.recipe import Recipe, Request

@@ -21,7 +21,7 @@ from airgen.dataset.beir import BeirDataset, numbered_lines
 from airgen.dataset.files import encode_row
 from airgen.errors import DatasetError
 from airgen.keys import text_key
-from airgen.training.pairs import Pair
+from airgen.training.mining.pairs import Pair
 
 __all__ = ["PAIRS", "LabelledPair", "PairFiles", "write_pairs"]
 

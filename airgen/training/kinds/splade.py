@@ -19,9 +19,9 @@ from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import model_place
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseEncoder
-from airgen.training.bases import load_base, quiet
+from airgen.training.base_models import load_base, quiet
 from airgen.training.data import TrainingSet
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, in_training, train_library
+from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, in_training, train_library
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 from airgen.training.teachers import Teacher, TeacherSpec

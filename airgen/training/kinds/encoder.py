@@ -27,10 +27,10 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Embedder
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder, loaded, model_place
 from airgen.retrievers.dense.retriever import Dense
-from airgen.training.bases import quiet
+from airgen.training.base_models import quiet
 from airgen.training.data import TrainingSet
 from airgen.training.gradient_cache import cached_backward
-from airgen.training.library import Batch, Drawn, LibraryRecipe, LibraryTask, train_library
+from airgen.training.kinds.sentence_transformers import Batch, Drawn, LibraryRecipe, LibraryTask, train_library
 from airgen.training.loop import Trained
 from airgen.training.losses import distillation, false_negatives, info_nce
 from airgen.training.negatives import Queue, follow, momentum_copy

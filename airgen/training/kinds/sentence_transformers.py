@@ -19,7 +19,7 @@ from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever
 from airgen.retrievers.dense.embedders import loaded, model_place
-from airgen.training.bases import quiet
+from airgen.training.base_models import quiet
 from airgen.training.data import Example, TrainingSet, draw, epoch_batches, load_training_set, with_negatives
 from airgen.training.loop import Trained, run
 from airgen.training.recipe import Recipe, Request

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from airgen.training.encoder import EncoderRecipe
-from airgen.training.encoder import train as train_encoder
+from airgen.training.kinds.encoder import EncoderRecipe
+from airgen.training.kinds.encoder import train as train_encoder
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 

@@ -22,9 +22,9 @@ from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded, model_place
 from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher, words_of
 from airgen.text.analysis import Analyser, analyser
-from airgen.training.bases import load_base, quiet
+from airgen.training.base_models import load_base, quiet
 from airgen.training.data import TrainingSet, epoch_batches
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, train_library
+from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, train_library
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 

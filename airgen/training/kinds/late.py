@@ -18,7 +18,14 @@ from pydantic import Field
 from airgen.registry import load_extra
 from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder
 from airgen.training.data import TrainingSet
-from airgen.training.library import Batch, LibraryRecipe, LibraryTask, in_training, load_library, train_library
+from airgen.training.kinds.sentence_transformers import (
+    Batch,
+    LibraryRecipe,
+    LibraryTask,
+    in_training,
+    load_library,
+    train_library,
+)
 from airgen.training.loop import Trained
 from airgen.training.recipe import Request
 from airgen.training.teachers import Teacher, TeacherSpec

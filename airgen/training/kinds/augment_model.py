@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
-from airgen.training.bases import Base
+from airgen.training.base_models import Base
 
 __all__ = ["AugmentModel", "EncodedQuery", "Start"]
 

@@ -30,7 +30,7 @@ from airgen.errors import UsageError
 from airgen.keys import rng, text_key
 from airgen.registry import closest
 from airgen.text.words import count_words
-from airgen.training.citations import Citations, leaf_of, unnumbered
+from airgen.training.mining.citations import Citations, leaf_of, unnumbered
 
 __all__ = ["KINDS", "Pair", "PairMiner", "Unit"]
 
