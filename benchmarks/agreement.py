@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.agreement import Side, average_ranks, spearman
-from airgen.evaluation.agreement_bias import models_of
-from airgen.evaluation.logistic import fit, predict
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.evaluation.tables import safe, to_markdown
+from airgen.quality.agreement.bias import models_of
+from airgen.quality.agreement.rankings import Side, average_ranks, spearman
+from airgen.quality.judge.logistic import fit, predict
 
 VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")
 MAJORITY = ("bm25", "minilm-maxsim", "splade-tiny")  # the re-rankers of pipelines/agree.yaml

@@ -22,12 +22,12 @@ from typing import Any
 from rich.console import Console
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.agreement import Side, agree
-from airgen.evaluation.agreement_bias import models_of
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.evaluation.tables import to_markdown
-from airgen.runner.agree import Labels, agree_job, scored, variant_labels
+from airgen.quality.agreement.bias import models_of
+from airgen.quality.agreement.rankings import Side, agree
+from airgen.quality.agreement.two_sides import Labels, agree_job, scored, variant_labels
 from airgen.runner.job import Job
 from airgen.runner.progress import Display
 from airgen.settings import ControlSettings

@@ -47,8 +47,8 @@ def agree(
 
     from airgen.commands.check import print_check
     from airgen.evaluation.systems import load_systems
-    from airgen.runner.agree import agree_job
-    from airgen.runner.agree_report import agreement_report
+    from airgen.quality.agreement.study import agreement_report
+    from airgen.quality.agreement.two_sides import agree_job
     from airgen.runner.progress import Display
 
     found = load_systems(systems)

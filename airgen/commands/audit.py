@@ -31,7 +31,7 @@ def sample(
     """
     import json
 
-    from airgen.runner.audit import draw_sample
+    from airgen.quality.audit.of_job import draw_sample
     from airgen.runner.job import Job
 
     job = Job(pipeline, runs)
@@ -60,7 +60,7 @@ def score(
     import json
 
     from airgen.evaluation.terminal import columns
-    from airgen.runner.audit import score_answers
+    from airgen.quality.audit.of_job import score_answers
     from airgen.runner.job import Job
 
     job = Job(pipeline, runs)

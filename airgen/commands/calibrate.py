@@ -52,9 +52,9 @@ def calibrate(
     from airgen.dataset.files import write_text
     from airgen.errors import UsageError
     from airgen.prompts import PromptSet
-    from airgen.runner.calibrate import FITTED, default_pipeline
-    from airgen.runner.calibrate import calibrate as run
-    from airgen.runner.evidence import Selection
+    from airgen.quality.judge.calibrate import FITTED, default_pipeline
+    from airgen.quality.judge.calibrate import calibrate as run
+    from airgen.quality.judge.evidence import Selection
     from airgen.runner.progress import Display
     from airgen.settings import load_pipeline
 

@@ -41,16 +41,16 @@ def diversity(
 
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
-    from airgen.evaluation.diversity import profile_dataset
-    from airgen.evaluation.diversity_report import summary_rows, write_diversity
     from airgen.evaluation.terminal import columns
+    from airgen.quality.diversity.measure import profile_dataset
+    from airgen.quality.diversity.report import summary_rows, write_diversity
 
     if label_with is None and (most is not None or budget is not None):
         raise UsageError("--most and --budget are for --label-with")
     opened = [BeirDataset.open(path) for path in datasets]
     labels: list[dict[str, dict[str, str]]] = [{} for _ in opened]
     if label_with is not None:
-        from airgen.runner.labelling import label_queries
+        from airgen.quality.diversity.labels import label_queries
 
         texts = [{key: query.text for key, query in dataset.queries().items()} for dataset in opened]
         found, failed = label_queries(label_with, out, texts, most=most, budget_usd=budget)

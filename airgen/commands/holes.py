@@ -44,8 +44,8 @@ def holes(
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import DatasetError, UsageError
     from airgen.evaluation import read_run
-    from airgen.evaluation.holes import Ledger, before_and_after, fill, find_holes
     from airgen.evaluation.terminal import columns
+    from airgen.quality.holes import Ledger, before_and_after, fill, find_holes
 
     if judge and pipeline:
         raise UsageError("--judge or --pipeline, not both")

@@ -18,7 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.dataset.audit import (
+from airgen.errors import DatasetError
+from airgen.quality.audit.page import audit_page
+from airgen.quality.audit.sample import (
     KINDS,
     AuditItem,
     AuditSample,
@@ -30,8 +32,6 @@ from airgen.dataset.audit import (
     score,
     wilson,
 )
-from airgen.dataset.audit_page import audit_page
-from airgen.errors import DatasetError
 
 EVIL = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"> {{ 7 * 7 }} \u2028 & "q"'
 

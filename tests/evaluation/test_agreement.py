@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from airgen.errors import UsageError
-from airgen.evaluation.agreement import (
+from airgen.quality.agreement.rankings import (
     Side,
     agree,
     average_ranks,

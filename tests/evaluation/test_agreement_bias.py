@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from airgen.dataset.beir import BeirQuery
-from airgen.evaluation.agreement import Side
-from airgen.evaluation.agreement_bias import (
+from airgen.evaluation.systems import SystemSettings, in_order
+from airgen.quality.agreement.bias import (
     circularity,
     family_gains,
     lexical_overlap,
@@ -18,7 +18,7 @@ from airgen.evaluation.agreement_bias import (
     rank_gains,
     saturation,
 )
-from airgen.evaluation.systems import SystemSettings, in_order
+from airgen.quality.agreement.rankings import Side
 from airgen.retrievers.base import Corpus
 
 HUMAN = Side(("bm25", "lsa", "minilm"), np.array([[0.2], [0.6], [0.4]]))

@@ -10,10 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from airgen.evaluation.agreement import Resamplings, Side, agree, correlate, resamplings, same_size_ceiling, split_half
-from airgen.evaluation.agreement_bias import LexicalOverlap, circularity, rank_gains, saturation
-from airgen.evaluation.agreement_plots import ranks_plot, resamplings_plot, scores_plot
-from airgen.evaluation.agreement_report import AgreementReport, Competitor, LeaveOneOut, Variant
+from airgen.quality.agreement.bias import LexicalOverlap, circularity, rank_gains, saturation
+from airgen.quality.agreement.charts import ranks_plot, resamplings_plot, scores_plot
+from airgen.quality.agreement.rankings import (
+    Resamplings,
+    Side,
+    agree,
+    correlate,
+    resamplings,
+    same_size_ceiling,
+    split_half,
+)
+from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
 
 NAMES = ("bm25", "weak", "lsa", "mini|lm <b>")
 

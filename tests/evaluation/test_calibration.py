@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
-from airgen.evaluation.assessment import Opinion, as_dict, assess, assessments_markdown
-from airgen.evaluation.calibration import (
+from airgen.quality.judge.agreement_figures import (
     auc,
     best_threshold,
     cross_decided,
@@ -21,8 +20,9 @@ from airgen.evaluation.calibration import (
     kappa,
     noise_floor,
 )
-from airgen.evaluation.logistic import fit, predict
-from airgen.evaluation.pairs import LabelledPair, halves, select_pairs
+from airgen.quality.judge.assess import Opinion, as_dict, assess, assessments_markdown
+from airgen.quality.judge.labelled_pairs import LabelledPair, halves, select_pairs
+from airgen.quality.judge.logistic import fit, predict
 
 
 def collection(queries: int = 6) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from airgen.commands.diversity import app
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.evaluation.diversity import NO_SPLIT, profile_dataset
-from airgen.evaluation.diversity_report import write_diversity
 from airgen.evaluation.plots import lines
-from airgen.evaluation.vocabulary import Vocabulary, jaccard_matrix, weighted_jaccard
+from airgen.quality.diversity.measure import NO_SPLIT, profile_dataset
+from airgen.quality.diversity.report import write_diversity
+from airgen.quality.diversity.vocabulary import Vocabulary, jaccard_matrix, weighted_jaccard
 
 CORPUS = [
     {"_id": "d1", "title": "Bees", "text": "Bees make honey from the nectar of flowers."},

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
-from airgen.evaluation.holes import Ledger, before_and_after, fill, find_holes
+from airgen.quality.holes import Ledger, before_and_after, fill, find_holes
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 1}}
 LEXICAL = run_from_dict({"q1": {"a": 3.0, "b": 2.0}, "q2": {"c": 1.0}})

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from airgen.commands.agree import app
 from airgen.errors import BudgetSpent, DatasetError, UsageError
-from airgen.evaluation.agreement_report import AgreementReport
 from airgen.evaluation.systems import load_systems
-from airgen.runner.agree import agree_job
-from airgen.runner.agree_report import agreement_report, control_without
+from airgen.quality.agreement.report import AgreementReport
+from airgen.quality.agreement.study import agreement_report, control_without
+from airgen.quality.agreement.two_sides import agree_job
 from airgen.runner.progress import Display
 from airgen.settings import ControlSettings
 

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from airgen.commands.audit import app
-from airgen.dataset.audit import load_sample
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError, StoreError
+from airgen.quality.audit.of_job import decided_items, score_answers
+from airgen.quality.audit.sample import load_sample
 from airgen.runner import Job, RunResult
-from airgen.runner.audit import decided_items, score_answers
 
 Run = Callable[..., RunResult]
 

@@ -10,8 +10,8 @@ import pytest
 
 from airgen.errors import SettingsError
 from airgen.prompts import PromptSet
+from airgen.quality.judge.calibrate import default_pipeline
 from airgen.records import Judgment, Prelabel, Recall
-from airgen.runner.calibrate import default_pipeline
 from airgen.stages.combined import Combination, features, load_combination, shipped
 from airgen.stages.judge import judge_identity
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from airgen.llms.base import Request
 from airgen.prompts import PromptSet
+from airgen.quality.judge.calibrate import default_pipeline
 from airgen.records import Answer
-from airgen.runner.calibrate import default_pipeline
 from airgen.settings import JudgeSettings, Pipeline
 from airgen.stages.base import Refusal, Tools
 from airgen.stages.judge import Verdict, judge_name, judge_pair, judge_parts, vote

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.diversity import Profile
 from airgen.evaluation.plots import bars, heat_map, lines
 from airgen.evaluation.result import write_json
 from airgen.evaluation.tables import csv_text, safe, to_markdown
-from airgen.evaluation.vocabulary import Growth, jaccard_matrix
+from airgen.quality.diversity.measure import Profile
+from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
 
 __all__ = ["as_dict", "summary_rows", "write_diversity"]

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.evaluation.agreement import Agreement, Correlation, Resamplings, Side
-from airgen.evaluation.agreement_bias import Circularity, LexicalOverlap, RankGain, Saturation, family_gains
-from airgen.evaluation.agreement_plots import ranks_plot, resamplings_plot, scores_plot
-from airgen.evaluation.calibration import Interval
 from airgen.evaluation.result import write_json
 from airgen.evaluation.tables import safe, to_markdown
+from airgen.quality.agreement.bias import Circularity, LexicalOverlap, RankGain, Saturation, family_gains
+from airgen.quality.agreement.charts import ranks_plot, resamplings_plot, scores_plot
+from airgen.quality.agreement.rankings import Agreement, Correlation, Resamplings, Side
+from airgen.quality.judge.agreement_figures import Interval
 
 __all__ = ["AgreementReport", "Competitor", "LeaveOneOut", "Variant"]
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from airgen.dataset.files import write_text
 from airgen.errors import UsageError
-from airgen.evaluation.assessment import Assessment, Opinion, as_dict, assess, assessments_markdown
-from airgen.evaluation.pairs import LabelledPair
 from airgen.prompts import PromptSet
-from airgen.runner.combine import applied, fit_combination, leave_one_out
+from airgen.quality.judge.assess import Assessment, Opinion, as_dict, assess, assessments_markdown
+from airgen.quality.judge.evidence import Evidence, Selection, gather
+from airgen.quality.judge.fit import applied, fit_combination, leave_one_out
+from airgen.quality.judge.labelled_pairs import LabelledPair
 from airgen.runner.engines import make_engine, workers_of
-from airgen.runner.evidence import Evidence, Selection, gather
 from airgen.runner.generate import drive
 from airgen.runner.progress import Display
 from airgen.settings import JudgeSettings, Pipeline

@@ -12,7 +12,7 @@ import hashlib
 import html
 import json
 
-from airgen.dataset.audit import AuditSample
+from airgen.quality.audit.sample import AuditSample
 
 __all__ = ["audit_page"]
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.calibration import Interval
 from airgen.evaluation.significance import compare, resampled_means, t_tail
+from airgen.quality.judge.agreement_figures import Interval
 
 __all__ = [
     "Agreement",

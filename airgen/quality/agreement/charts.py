@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from airgen.evaluation.agreement import Resamplings
-from airgen.evaluation.agreement_bias import RankGain
 from airgen.evaluation.svg import COLOURS, line, svg, text
+from airgen.quality.agreement.bias import RankGain
+from airgen.quality.agreement.rankings import Resamplings
 
 __all__ = ["ranks_plot", "resamplings_plot", "scores_plot"]
 

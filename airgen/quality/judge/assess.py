@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.calibration import (
+from airgen.evaluation.tables import safe, to_markdown
+from airgen.quality.judge.agreement_figures import (
     Interval,
     auc,
     best_threshold,
@@ -20,9 +21,8 @@ from airgen.evaluation.calibration import (
     kappa,
     noise_floor,
 )
-from airgen.evaluation.logistic import fit, predict
-from airgen.evaluation.pairs import KINDS, LabelledPair, halves
-from airgen.evaluation.tables import safe, to_markdown
+from airgen.quality.judge.labelled_pairs import KINDS, LabelledPair, halves
+from airgen.quality.judge.logistic import fit, predict
 
 __all__ = ["Assessment", "Opinion", "as_dict", "assess", "assessments_markdown"]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from airgen.errors import UsageError
-from airgen.evaluation.assessment import Assessment, Opinion, assess
-from airgen.evaluation.calibration import best_threshold
-from airgen.evaluation.logistic import fit, predict
-from airgen.evaluation.pairs import LabelledPair
-from airgen.runner.evidence import Evidence
+from airgen.quality.judge.agreement_figures import best_threshold
+from airgen.quality.judge.assess import Assessment, Opinion, assess
+from airgen.quality.judge.evidence import Evidence
+from airgen.quality.judge.labelled_pairs import LabelledPair
+from airgen.quality.judge.logistic import fit, predict
 from airgen.stages.combined import FEATURES, Combination, features
 from airgen.stages.judge import level_of_probability
 

@@ -23,7 +23,7 @@ import numpy as np
 from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import length_class
-from airgen.evaluation.vocabulary import Growth, Vocabulary
+from airgen.quality.diversity.vocabulary import Growth, Vocabulary
 from airgen.text.analysis import Analyser, analyser
 from airgen.text.near_duplicates import NearDuplicates, folded_words
 from airgen.text.words import count_words

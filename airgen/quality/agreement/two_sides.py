@@ -19,12 +19,12 @@ from airgen.corpus.settings import CleanSettings, CorpusSettings
 from airgen.dataset.beir import BeirDataset, Qrels, read_qrels
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.agreement import LEAST_SYSTEMS, Side
 from airgen.evaluation.experiment import evaluate
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
+from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side
 from airgen.retrievers import Retriever
 from airgen.runner.job import Job
 from airgen.runner.progress import Display

@@ -12,7 +12,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from airgen.dataset.audit import (
+from airgen.dataset.files import write_text
+from airgen.dataset.manifest import load_manifest
+from airgen.dataset.write import seal
+from airgen.errors import DatasetError
+from airgen.quality.audit.page import audit_page
+from airgen.quality.audit.sample import (
     AuditItem,
     AuditResult,
     AuditSample,
@@ -23,11 +28,6 @@ from airgen.dataset.audit import (
     sample_json,
     score,
 )
-from airgen.dataset.audit_page import audit_page
-from airgen.dataset.files import write_text
-from airgen.dataset.manifest import load_manifest
-from airgen.dataset.write import seal
-from airgen.errors import DatasetError
 from airgen.records import Decision
 from airgen.runner.assemble import document_ids, query_id
 from airgen.runner.control import make_pool

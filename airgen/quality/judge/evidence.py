@@ -11,9 +11,9 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.evaluation.pairs import LabelledPair, select_pairs
 from airgen.evaluation.task import Task
 from airgen.keys import fingerprint, row_key
+from airgen.quality.judge.labelled_pairs import LabelledPair, select_pairs
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.pairs import halves
+from airgen.quality.judge.labelled_pairs import halves
 
 __all__ = [
     "BINS",

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.agreement import (
+from airgen.evaluation.systems import SystemSettings
+from airgen.quality.agreement.bias import (
+    circularity,
+    lexical_overlap,
+    model_name,
+    models_of,
+    rank_gains,
+    saturation,
+)
+from airgen.quality.agreement.rankings import (
     Side,
     agree,
     average_ranks,
@@ -20,18 +29,9 @@ from airgen.evaluation.agreement import (
     same_size_ceiling,
     split_half,
 )
-from airgen.evaluation.agreement_bias import (
-    circularity,
-    lexical_overlap,
-    model_name,
-    models_of,
-    rank_gains,
-    saturation,
-)
-from airgen.evaluation.agreement_report import AgreementReport, Competitor, LeaveOneOut, Variant
-from airgen.evaluation.systems import SystemSettings
+from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
+from airgen.quality.agreement.two_sides import GeneratedSide, Labels, generated_sides, run_systems, scored
 from airgen.retrievers.base import Corpus
-from airgen.runner.agree import GeneratedSide, Labels, generated_sides, run_systems, scored
 from airgen.runner.job import Job
 from airgen.runner.progress import Display
 from airgen.settings import ControlSettings

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from airgen.dataset.beir import BeirQuery
-from airgen.evaluation.agreement import Side, average_ranks
 from airgen.evaluation.systems import SystemSettings
+from airgen.quality.agreement.rankings import Side, average_ranks
 from airgen.retrievers.base import Corpus
 from airgen.text.overlap import borrowed
 

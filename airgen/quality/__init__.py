@@ -1,0 +1,3 @@
+"""Can a benchmark be trusted? Judges against people, rankings against human ones, audits, diversity, holes."""
+
+__all__: list[str] = []

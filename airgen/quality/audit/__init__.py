@@ -1,0 +1,3 @@
+"""People check a sample of a dataset's labels."""
+
+__all__: list[str] = []
