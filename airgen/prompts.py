@@ -57,7 +57,7 @@ class Prompt:
     """One prompt. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
 
     `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
-    that do not count: see `airgen.stages.attributes.form_pattern`.
+    that do not count: see `airgen.pipeline.stages.attributes.form_pattern`.
     """
 
     name: str

@@ -25,11 +25,11 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.evaluation.tables import to_markdown
+from airgen.pipeline.job import Job
+from airgen.pipeline.progress import Display
 from airgen.quality.agreement.bias import models_of
 from airgen.quality.agreement.rankings import Side, agree
 from airgen.quality.agreement.two_sides import Labels, agree_job, scored, variant_labels
-from airgen.runner.job import Job
-from airgen.runner.progress import Display
 from airgen.settings import ControlSettings
 
 MINILM = "all-minilm-l6-v2-int8"

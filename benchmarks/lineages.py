@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from airgen.keys import rng, row_key
+from airgen.pipeline.funnel import funnel
+from airgen.pipeline.generate import draw_samples, select
+from airgen.pipeline.load_lineages import load_lineages
 from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
-from airgen.runner.funnel import funnel
-from airgen.runner.generate import draw_samples, select
-from airgen.runner.lineages import load_lineages
 from airgen.store import Store
 
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")

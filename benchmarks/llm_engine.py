@@ -29,7 +29,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-SERVER = Path(__file__).resolve().parents[1] / "tests" / "llms" / "server.py"
+SERVER = Path(__file__).resolve().parents[1] / "tests" / "makers" / "llm_server.py"
 PROMPT = "<document>\n" + "word " * 100 + "\n</document>\n\nWrite a query, number {}."
 KEEPS = ("airgen", "curator", "data-designer")  # answers, so that a killed job can go on
 PYTHONS: dict[str, str] = {}  # contender -> the interpreter of its own environment

@@ -1,4 +1,4 @@
-"""Shared fixtures: the human-labelled collections where they are, and the loopback server of `llms/server.py`."""
+"""Shared fixtures: the human-labelled collections where they are, and the loopback server of `makers/llm_server.py`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Loopback:
 
     def __init__(self, **settings: Any) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "llms" / "server.py"), json.dumps(settings)],
+            [sys.executable, str(Path(__file__).parent / "makers" / "llm_server.py"), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},

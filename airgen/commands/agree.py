@@ -47,9 +47,9 @@ def agree(
 
     from airgen.commands.check import print_check
     from airgen.evaluation.systems import load_systems
+    from airgen.pipeline.progress import Display
     from airgen.quality.agreement.study import agreement_report
     from airgen.quality.agreement.two_sides import agree_job
-    from airgen.runner.progress import Display
 
     found = load_systems(systems)
     job = agree_job(collection, pipeline, runs, sources=sources, split=split, target=target)

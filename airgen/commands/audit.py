@@ -31,8 +31,8 @@ def sample(
     """
     import json
 
+    from airgen.pipeline.job import Job
     from airgen.quality.audit.of_job import draw_sample
-    from airgen.runner.job import Job
 
     job = Job(pipeline, runs)
     folder = out or job.directory / "audit"
@@ -60,8 +60,8 @@ def score(
     import json
 
     from airgen.evaluation.terminal import columns
+    from airgen.pipeline.job import Job
     from airgen.quality.audit.of_job import score_answers
-    from airgen.runner.job import Job
 
     job = Job(pipeline, runs)
     result = score_answers(job, answers, out or job.directory / "audit")

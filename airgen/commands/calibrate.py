@@ -51,11 +51,11 @@ def calibrate(
 
     from airgen.dataset.files import write_text
     from airgen.errors import UsageError
+    from airgen.pipeline.progress import Display
     from airgen.prompts import PromptSet
     from airgen.quality.judge.calibrate import FITTED, default_pipeline
     from airgen.quality.judge.calibrate import calibrate as run
     from airgen.quality.judge.evidence import Selection
-    from airgen.runner.progress import Display
     from airgen.settings import load_pipeline
 
     if save is not None and judge not in FITTED:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from airgen.runner.job import Job
+    from airgen.pipeline.job import Job
 
 __all__ = ["app", "print_check"]
 
@@ -26,7 +26,7 @@ def check(
 
     Example: airgen check pipelines/full.yaml
     """
-    from airgen.runner.job import Job
+    from airgen.pipeline.job import Job
 
     print_check(Job(pipeline, runs, target=target), as_json=as_json)
 
@@ -36,8 +36,8 @@ def print_check(job: Job, *, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from airgen.runner.estimate import estimate
-    from airgen.runner.preflight import preflight
+    from airgen.pipeline.estimate import estimate
+    from airgen.pipeline.preflight import preflight
 
     problems = preflight(job)
     found = estimate(job)

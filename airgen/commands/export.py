@@ -30,9 +30,9 @@ def export(
     import json
 
     from airgen.errors import UsageError
+    from airgen.pipeline.assemble import ABLATIONS
+    from airgen.pipeline.job import Job
     from airgen.registry import closest
-    from airgen.runner.assemble import ABLATIONS
-    from airgen.runner.job import Job
 
     for name in without or []:
         if name not in ABLATIONS:

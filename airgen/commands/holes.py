@@ -131,11 +131,11 @@ def _ask_llm(
     import asyncio
 
     from airgen.errors import UsageError
+    from airgen.pipeline.control.judge import judge_pair
+    from airgen.pipeline.engines import make_engine
+    from airgen.pipeline.stages.stage import Refusal, Tools
     from airgen.prompts import PromptSet
-    from airgen.runner.engines import make_engine
     from airgen.settings import load_pipeline
-    from airgen.stages.base import Refusal, Tools
-    from airgen.stages.judge import judge_pair
     from airgen.store import Store
 
     pipeline = load_pipeline(path)

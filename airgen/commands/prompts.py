@@ -69,7 +69,7 @@ def render(
 
     Example: airgen prompts render pipelines/quickstart.yaml small/query --document 3
     """
-    from airgen.runner.trial import trial_inputs
+    from airgen.pipeline.try_prompts import trial_inputs
 
     prompts, values, _ = trial_inputs(pipeline, place)
     for message in prompts.get(name).render(**values):
@@ -95,7 +95,7 @@ def try_prompts(
     from dataclasses import asdict
 
     from airgen.evaluation.terminal import columns
-    from airgen.runner.trial import try_on_documents
+    from airgen.pipeline.try_prompts import try_on_documents
 
     trial = try_on_documents(pipeline, names, documents, runs)
     totals = trial.totals()

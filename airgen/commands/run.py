@@ -27,7 +27,7 @@ def run(
 
     Example: airgen run pipelines/quickstart.yaml
     """
-    from airgen.runner.summary import print_result, run_pipeline
+    from airgen.pipeline.summary import print_result, run_pipeline
 
     result = run_pipeline(
         pipeline, runs=runs, budget_usd=budget, target=target, until=until, retry_failed=retry_failed, evaluate=evaluate

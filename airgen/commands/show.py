@@ -27,9 +27,9 @@ def show(
     """
     import json
 
-    from airgen.runner.assemble import query_id
-    from airgen.runner.job import Job
-    from airgen.runner.life import find_lineage, job_with, life, render_life
+    from airgen.pipeline.assemble import query_id
+    from airgen.pipeline.job import Job
+    from airgen.pipeline.show import find_lineage, job_with, life, render_life
 
     if query is None and not what.endswith((".yaml", ".yml")):
         job, query = job_with(what, runs), what

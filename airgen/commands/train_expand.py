@@ -63,7 +63,7 @@ def expand(
     else:
         with _bar(quiet=as_json) as progress:
             if pipeline is not None:
-                from airgen.runner.expanding import expand_with_llm
+                from airgen.pipeline.expand_passages import expand_with_llm
 
                 done, failed = expand_with_llm(pipeline, opened, out, count=count, budget_usd=budget, progress=progress)
             else:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.systems import SystemSettings
+from airgen.pipeline.job import Job
+from airgen.pipeline.progress import Display
 from airgen.quality.agreement.bias import (
     circularity,
     lexical_overlap,
@@ -32,8 +34,6 @@ from airgen.quality.agreement.rankings import (
 from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
 from airgen.quality.agreement.two_sides import GeneratedSide, Labels, generated_sides, run_systems, scored
 from airgen.retrievers.base import Corpus
-from airgen.runner.job import Job
-from airgen.runner.progress import Display
 from airgen.settings import ControlSettings
 
 __all__ = ["agreement_report", "control_without"]

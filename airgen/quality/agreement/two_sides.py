@@ -24,10 +24,10 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
+from airgen.pipeline.job import Job
+from airgen.pipeline.progress import Display
 from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side
 from airgen.retrievers import Retriever
-from airgen.runner.job import Job
-from airgen.runner.progress import Display
 from airgen.settings import load_pipeline
 
 __all__ = [

@@ -16,6 +16,9 @@ from airgen.dataset.files import write_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
+from airgen.pipeline.assemble import document_ids, query_id
+from airgen.pipeline.control.quality_control import make_pool
+from airgen.pipeline.job import Job
 from airgen.quality.audit.page import audit_page
 from airgen.quality.audit.sample import (
     AuditItem,
@@ -29,9 +32,6 @@ from airgen.quality.audit.sample import (
     score,
 )
 from airgen.records import Decision
-from airgen.runner.assemble import document_ids, query_id
-from airgen.runner.control import make_pool
-from airgen.runner.job import Job
 
 __all__ = ["decided_items", "draw_sample", "score_answers"]
 

@@ -15,9 +15,9 @@ from typing import Any
 from airgen.keys import text_key
 from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Llm, Request
+from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.generate import drive
 from airgen.prompts import Prompt, PromptSet
-from airgen.runner.engines import make_engine, workers_of
-from airgen.runner.generate import drive
 from airgen.settings import LlmSettings, load_pipeline
 from airgen.store import Store
 

@@ -18,18 +18,18 @@ from typing import Any
 
 from airgen.dataset.files import write_text
 from airgen.errors import UsageError
+from airgen.pipeline.control.combined_judge import FEATURES, Combination, load_combination, shipped
+from airgen.pipeline.control.judge import Verdict, judge_identity, judge_name, judge_pair
+from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.generate import drive
+from airgen.pipeline.progress import Display
+from airgen.pipeline.stages.stage import Refusal, Tools
 from airgen.prompts import PromptSet
 from airgen.quality.judge.assess import Assessment, Opinion, as_dict, assess, assessments_markdown
 from airgen.quality.judge.evidence import Evidence, Selection, gather
 from airgen.quality.judge.fit import applied, fit_combination, leave_one_out
 from airgen.quality.judge.labelled_pairs import LabelledPair
-from airgen.runner.engines import make_engine, workers_of
-from airgen.runner.generate import drive
-from airgen.runner.progress import Display
 from airgen.settings import JudgeSettings, Pipeline
-from airgen.stages.base import Refusal, Tools
-from airgen.stages.combined import FEATURES, Combination, load_combination, shipped
-from airgen.stages.judge import Verdict, judge_identity, judge_name, judge_pair
 from airgen.store import Store
 
 __all__ = ["FITTED", "Calibration", "calibrate", "default_pipeline"]

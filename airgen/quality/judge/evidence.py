@@ -13,14 +13,14 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.task import Task
 from airgen.keys import fingerprint, row_key
+from airgen.pipeline.control.table2 import prelabel_rows
+from airgen.pipeline.progress import Display
 from airgen.quality.judge.labelled_pairs import LabelledPair, select_pairs
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.dense.retriever import Dense
-from airgen.runner.progress import Display
 from airgen.settings import ControlSettings
-from airgen.stages.control import prelabel_rows
 from airgen.store import Store
 
 __all__ = ["Evidence", "Selection", "gather"]

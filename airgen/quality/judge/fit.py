@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from airgen.errors import UsageError
+from airgen.pipeline.control.combined_judge import FEATURES, Combination, features
+from airgen.pipeline.control.judge import level_of_probability
 from airgen.quality.judge.agreement_figures import best_threshold
 from airgen.quality.judge.assess import Assessment, Opinion, assess
 from airgen.quality.judge.evidence import Evidence
 from airgen.quality.judge.labelled_pairs import LabelledPair
 from airgen.quality.judge.logistic import fit, predict
-from airgen.stages.combined import FEATURES, Combination, features
-from airgen.stages.judge import level_of_probability
 
 __all__ = ["applied", "fit_combination", "leave_one_out"]
 

@@ -1,0 +1,235 @@
+"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from airgen.corpus.settings import CorpusSettings
+from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, FunnelStep, ModelUse, QrelRow, QueryRow
+from airgen.dataset.split import split_of
+from airgen.errors import DatasetError
+from airgen.keys import text_key
+from airgen.pipeline.control.combined_judge import Combination
+from airgen.pipeline.control.mining import mined_by_query
+from airgen.pipeline.control.saturated import saturated_queries
+from airgen.pipeline.funnel import funnel
+from airgen.pipeline.generate import Accepted
+from airgen.pipeline.stages.stage import Lineage, prompt_name
+from airgen.prompts import PromptSet
+from airgen.records import Decision, HardNegative, Passage
+from airgen.settings import Pipeline
+from airgen.store import Store
+from airgen.text.tokens import load_tokenizer
+
+__all__ = ["ABLATIONS", "assemble", "document_ids", "query_id"]
+
+ABLATIONS = ("control", "negatives", "rewrite")
+
+
+def assemble(
+    store: Store,
+    pipeline: Pipeline,
+    corpus: CorpusSettings,
+    prompts: PromptSet,
+    accepted: Accepted,
+    pipeline_yaml: str,
+    without: Collection[str] = (),
+    combination: Combination | None = None,
+) -> DatasetContent:
+    """The content of the dataset. `without` leaves out quality control or the hard negatives, for the paper's
+    Table 5 ablations: the same queries, at no further cost. Without `rewrite`, queries have their original text and
+    the labels of the rewritten one. `combination` is the combined judge that decided. Raises DatasetError where no
+    query is left.
+    """
+    decisions: dict[str, list[Decision]] = {}
+    for row in store.rows(Decision, "current_decision", order="t.parent, t.ordinal"):
+        decisions.setdefault(row.parent, []).append(row)
+    if "control" in without:
+        decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
+    name_of, tokenizer = document_ids(pipeline), load_tokenizer(corpus.tokenizer, pipeline.language)
+    every, steps = accepted, []
+    # A combined judge hears re-rankers too, and may drop what the LLM alone had accepted.
+    fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
+    accepted = replace(every, lineages=[one for one in every.lineages if one.final.key not in fallen])
+    if pipeline.export.drop_saturated is not None:
+        dropped = saturated_queries(store, decisions, pipeline.export.drop_saturated)
+        accepted = replace(accepted, lineages=[one for one in accepted.lineages if one.final.key not in dropped])
+        if dropped and not accepted.lineages:
+            raise DatasetError(
+                f"all {len(dropped)} queries are saturated: raise export.drop_saturated, or leave it out"
+            )
+        counts = (len(every.lineages) - len(fallen), len(accepted.lineages))
+        steps = [FunnelStep("queries with room", *counts, {"saturated": counts[0] - counts[1]} if dropped else {})]
+    queries = list(_queries(pipeline, accepted, original="rewrite" in without))
+    generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+    kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
+    removed = {row.id for rows in decisions.values() for row in rows if row.action == "drop_negative"}
+    left = [lineage for lineage in every.lineages if lineage.final.key in fallen]
+    kept |= {one.id for lineage in left for one in lineage.hard_negatives} - removed  # they stay, unlabelled
+    mined = {} if without else mined_by_query(store)  # they stand on quality control's word
+    if "negatives" in without:
+        # A negative that was generated for one query may have become another's positive: it goes, too.
+        kept = set()
+        decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
+    return DatasetContent(
+        info=_info(pipeline, corpus, combination),
+        corpus=_corpus(store, every, kept, name_of),  # a dropped query's negatives stay, unlabelled
+        queries=queries,
+        qrels=list(_qrels(accepted, decisions, kept, mined, name_of)),
+        provenance=_provenance(pipeline, prompts, combination),
+        funnel=[*funnel(store, every, [row for rows in decisions.values() for row in rows]), *steps],
+        pipeline_yaml=pipeline_yaml,
+        calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
+        lineage=list(_lineage(accepted, mined, name_of)),
+        count_tokens=lambda text: tokenizer.count([text])[0],
+    )
+
+
+def document_ids(pipeline: Pipeline) -> Callable[[str], str]:
+    """Document ids of the dataset. Opaque ones are hashes, so that nothing tells a generated negative from the rest."""
+    if pipeline.export.ids == "original":
+        return lambda id_: id_
+    return lambda id_: "d" + text_key(f"{pipeline.name}\x1f{id_}")[:15]
+
+
+def query_id(lineage: Lineage) -> str:
+    """A query's id in the dataset: from its final text's key, so it stays when the target grows."""
+    return "q" + lineage.final.key[:15]
+
+
+def _info(pipeline: Pipeline, corpus: CorpusSettings, combination: Combination | None) -> DatasetInfo:
+    return DatasetInfo(
+        name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
+        source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
+        seed=pipeline.seed, splits=dict(pipeline.export.splits), source=corpus.source,
+        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
+        levels=_levels(pipeline, combination),
+    )  # fmt: skip
+
+
+def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, str]:
+    """What a level means where it is not Table 8's wording: a probability, cut in four."""
+    judge = pipeline.control.judge
+    if combination is None and (judge.panel or judge.kind != "yes-no"):
+        return {}
+    of, threshold = ("Yes", judge.threshold) if combination is None else ("relevance", combination.threshold)
+    middle = (1 + threshold) / 2
+    return {
+        0: f"probability of {of} below {threshold / 2:.2f}",
+        1: f"probability of {of} from {threshold / 2:.2f} to {threshold:.2f}",
+        2: f"probability of {of} from {threshold:.2f} to {middle:.2f}",
+        3: f"probability of {of} from {middle:.2f}",
+    }
+
+
+def _corpus(
+    store: Store, accepted: Accepted, kept: Collection[str], name_of: Callable[[str], str]
+) -> Iterator[CorpusRow]:
+    for passage in store.rows(Passage, "current_passage", order="t.ordinal"):
+        yield CorpusRow(name_of(passage.id), passage.title, passage.text)
+    negatives = {one.id: one for lineage in accepted.lineages for one in lineage.hard_negatives if one.id in kept}
+    for id_, negative in sorted(negatives.items()):
+        yield CorpusRow(name_of(id_), negative.title, negative.text)
+
+
+def _queries(pipeline: Pipeline, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:
+    for lineage in accepted.lineages:
+        assert lineage.query is not None
+        last = lineage.rewrites[-1] if lineage.rewrites else None
+        metadata: dict[str, str | int | float | bool | None] = {
+            "type": lineage.query.type,
+            "length": lineage.query.length,
+            "information": lineage.query.information,
+            "style": last.style if last else "",
+            "rewritten": last is not None,
+        }
+        id_ = query_id(lineage)
+        # By the sample and not by the text: a query does not change split when a prompt is changed.
+        text = lineage.query.text if original else lineage.final.text
+        yield QueryRow(id_, text, split_of(lineage.sample.key, pipeline.export.splits), metadata)
+
+
+def _undecided(lineage: Lineage) -> list[Decision]:
+    """What generation alone says: the source is positive, the generated negatives are not."""
+    final = lineage.final
+    rows = [Decision("", final.key, "", 0, lineage.passage.id, "keep_query", "no control")]
+    rows += [Decision("", final.key, "", 0, one.id, "keep_negative", "no control") for one in lineage.hard_negatives]
+    return rows
+
+
+def _qrels(
+    accepted: Accepted,
+    decisions: dict[str, list[Decision]],
+    kept: Collection[str],
+    mined: Mapping[str, Sequence[HardNegative]],
+    name_of: Callable[[str], str],
+) -> Iterator[QrelRow]:
+    for lineage in accepted.lineages:
+        judged = {row.id: row for row in decisions.get(lineage.final.key, ())}
+        for negative in mined.get(lineage.final.key, ()):
+            found = judged.get(negative.id)
+            level, gain = (found.level, found.probability) if found else (None, None)
+            yield QrelRow(query_id(lineage), name_of(negative.id), 0, level, gain)
+        for row in judged.values():
+            if row.action in ("keep_query", "add_positive"):
+                yield QrelRow(query_id(lineage), name_of(row.id), 1, row.level, row.probability)
+            elif row.action == "keep_negative" and row.id in kept:
+                yield QrelRow(query_id(lineage), name_of(row.id), 0, row.level, row.probability)
+
+
+def _provenance(pipeline: Pipeline, prompts: PromptSet, combination: Combination | None) -> list[ModelUse]:
+    uses = []
+    stages = ["character", "scenario", "query"]
+    stages += ["rewrite"] if pipeline.generation.rewrites else []
+    stages += ["hard_negative"] if pipeline.generation.generated_negatives[1] else []
+    for stage in stages:
+        prompt = prompts.get(prompt_name(pipeline, stage))
+        uses.append(
+            ModelUse(
+                stage.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt.version, prompt.fingerprint)
+            )
+        )
+    if pipeline.generation.meaning:
+        uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
+    recall = [pipeline.control.recall.model, *pipeline.control.pools]
+    uses += [ModelUse("recall", _model_name(model)) for model in recall]
+    uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
+    for judge in pipeline.control.judge.members:
+        prompt = prompts.get(judge.prompt)
+        how = {"levels": "four levels", "rubric": "a reason and four levels"}.get(
+            judge.kind, f"probability of Yes, relevant from {judge.threshold}"
+        )
+        model = (judge.llm or pipeline.llm).model
+        uses.append(ModelUse(f"judge ({how})", model, prompt.name, _version(prompt.version, prompt.fingerprint)))
+    if combination is not None:
+        what = "combined judge (its decisions weigh the judge, recall and re-rankers)"
+        uses.append(ModelUse(what, f"calibration {combination.name}", "", combination.fingerprint[:8]))
+    return uses
+
+
+def _version(version: int, fingerprint: str) -> str:
+    return f"{version} ({fingerprint[:8]})"
+
+
+def _model_name(model: str | dict[str, Any]) -> str:
+    return model if isinstance(model, str) else str(model.get("model") or model.get("name") or model.get("kind"))
+
+
+def _lineage(
+    accepted: Accepted, mined: Mapping[str, Sequence[HardNegative]], name_of: Callable[[str], str]
+) -> Iterator[dict[str, Any]]:
+    for lineage in accepted.lineages:
+        assert lineage.query is not None and lineage.character is not None and lineage.scenario is not None
+        yield {
+            "query": query_id(lineage),
+            "positive": name_of(lineage.passage.id),
+            "source": lineage.passage.id,
+            "character": lineage.character.text,
+            "scenario": lineage.scenario.text,
+            "original": lineage.query.text,
+            "rewrites": [row.text for row in lineage.rewrites],
+            "negatives": [name_of(row.id) for row in lineage.hard_negatives],
+            "mined": [name_of(row.id) for row in mined.get(lineage.final.key, ())],
+        }

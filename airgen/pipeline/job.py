@@ -1,0 +1,237 @@
+"""One job: a pipeline, its work directory, and the way from the corpus to the exported, evaluated dataset.
+
+runs/NAME/
+    work.duckdb     every row; the job goes on from here
+    status.json     what a second process may read while the first works
+    embeddings/     vectors by content and model
+    dataset/        the finished dataset
+    evaluation/     runs, scores and tables
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from airgen import __version__
+from airgen.corpus import load_corpus_settings
+from airgen.corpus.settings import CorpusSettings
+from airgen.dataset.manifest import Manifest
+from airgen.dataset.write import write_dataset
+from airgen.keys import fingerprint
+from airgen.llms.engine import Engine
+from airgen.pipeline.assemble import assemble
+from airgen.pipeline.control.combined_judge import Combination, load_combination
+from airgen.pipeline.control.judge import judge_identity
+from airgen.pipeline.control.mining import mine_negatives
+from airgen.pipeline.control.quality_control import control
+from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.generate import Accepted, accepted_so_far, generate
+from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
+from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline.stages import STAGES
+from airgen.pipeline.stages.stage import Tools
+from airgen.prompts import PromptSet
+from airgen.records import Sample
+from airgen.settings import Pipeline, load_pipeline
+from airgen.store import Store
+
+__all__ = ["Job", "RunResult"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left behind. `manifest` is None where it stopped before the export."""
+
+    directory: Path
+    manifest: Manifest | None = None
+    already_done: bool = False
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    usage: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    seconds: float = 0.0
+    memory_mb: float = 0.0
+
+
+class Job:
+    """See the module. Raises SettingsError at once for anything wrong in the pipeline's or the corpus's YAML.
+
+    `pipeline` and `corpus` replace what the YAML says. `frame` is the sampling frame: the documents that may become
+    sources, by id (None: all of the corpus). A sample's identity does not depend on it, so another frame keeps what
+    was made from the documents that both have.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        runs: Path = Path("runs"),
+        *,
+        target: int | None = None,
+        pipeline: Pipeline | None = None,
+        corpus: CorpusSettings | None = None,
+        frame: frozenset[str] | None = None,
+    ) -> None:
+        self.path = path
+        pipeline = pipeline or load_pipeline(path)
+        self.pipeline: Pipeline = pipeline.model_copy(update={"target": target}) if target else pipeline
+        if corpus is None:
+            beside = path.parent / self.pipeline.corpus
+            corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
+        self.corpus, self.frame = corpus, frame
+        self.prompts = PromptSet.beside(path.parent)
+        self.directory = runs / self.pipeline.name
+        self.combination = self._combination()
+        self.fingerprints = self._fingerprints()
+
+    def _combination(self) -> Combination | None:
+        name = self.pipeline.control.judge.calibration
+        if name is None:
+            return None
+        found = load_combination(name, self.path.parent)
+        found.check(judge_identity(self.pipeline, self.prompts))
+        judge = self.pipeline.control.judge
+        own = judge.kind == "rerankers" and "threshold" in judge.model_fields_set
+        return replace(found, threshold=judge.threshold) if own else found
+
+    def _fingerprints(self) -> dict[str, str]:
+        pipeline = self.pipeline
+        found = {
+            "corpus": corpus_fingerprint(self.corpus, pipeline),
+            "sample": fingerprint(stage="sample", version=1, seed=pipeline.seed),
+        }
+        found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in STAGES})
+        if self.combination is not None:
+            found["calibration"] = self.combination.fingerprint
+        return found
+
+    @property
+    def dataset(self) -> Path:
+        """Where the finished dataset is."""
+        return self.directory / "dataset"
+
+    @property
+    def identity(self) -> str:
+        """Changes with anything that could change the dataset; a finished job of the same identity is not run again."""
+        settings = self.pipeline.model_dump(mode="json", exclude={"llm": _SPEED, "evaluate": True})
+        frame = {} if self.frame is None else {"frame": sorted(self.frame)}
+        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, **frame)
+
+    def finished(self) -> bool:
+        """True where the dataset of exactly this job stands."""
+        status = read_status(self.directory / "status.json") or {}
+        return status.get("finished") == self.identity and (self.dataset / "manifest.json").is_file()
+
+    def open_store(self, *, read_only: bool = False) -> Store:
+        """The work database, with this job's plan registered."""
+        store = Store.open(self.directory / "work.duckdb", read_only=read_only)
+        if not read_only:
+            plan = dict(store.query("SELECT stage, fingerprint FROM current_plan"))
+            if {stage: plan.get(stage) for stage in self.fingerprints} != self.fingerprints:
+                store.register(self.fingerprints)
+        return store
+
+    def run(
+        self,
+        display: Display,
+        *,
+        until: str | None = None,
+        budget_usd: float | None = None,
+        retry_failed: bool = False,
+    ) -> RunResult:
+        """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends it."""
+        if self.finished() and until is None:
+            from airgen.dataset.manifest import load_manifest
+
+            return RunResult(self.directory, load_manifest(self.dataset), already_done=True)
+        with self.open_store() as store:
+            load_corpus(store, self.corpus, self.pipeline, self.fingerprints["corpus"], display)
+            if until == "corpus":
+                return RunResult(self.directory, note="stopped after the corpus, as asked")
+            if retry_failed:
+                store.forget_failures()
+            display.write(finished="", name=self.pipeline.name, pipeline=str(self.path.resolve()))
+            accepted, usage = asyncio.run(self._ask(store, display, until, budget_usd, retry_failed))
+            if until is not None:
+                return RunResult(self.directory, usage=usage, note=f"stopped after {until}, as asked")
+            manifest = self.export(store, accepted, self.dataset)
+            if accepted.spent:
+                display.say(
+                    f"the corpus is spent: {len(accepted.lineages)} of {self.pipeline.target} queries were accepted; "
+                    "add documents, raise generation.queries_per_passage, or lower the target"
+                )
+            display.write(finished=self.identity, usage=usage)
+            return RunResult(self.directory, manifest, usage=usage)
+
+    async def _ask(
+        self, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
+    ) -> tuple[Accepted, dict[str, Any]]:
+        engine = make_engine(self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed)
+        workers = workers_of(self.pipeline.llm)
+        async with engine:
+            with _interruptible(engine) as stopping:
+                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, engine, self._meaning())
+                accepted = await generate(store, tools, display, workers, self.frame)
+                if until is None or until == "judgment":
+                    embeddings = self.directory / "embeddings"
+                    await control(store, tools, accepted, display, embeddings, workers, stopping, self.combination)
+                    await asyncio.to_thread(mine_negatives, store, tools, accepted)
+            usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
+        return accepted, usage
+
+    def _meaning(self) -> Any:
+        if self.pipeline.generation.meaning is None or not self.pipeline.generation.rewrites:
+            return None
+        from airgen.retrievers import load_embedder
+
+        return load_embedder(self.pipeline.generation.meaning.model)
+
+    def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
+        """Write the dataset of the rows that stand."""
+        text = self.path.read_text(encoding="utf-8")
+        return write_dataset(
+            out, assemble(store, self.pipeline, self.corpus, self.prompts, accepted, text, without, self.combination)
+        )
+
+    def accepted(self, store: Store) -> Accepted:
+        """The accepted queries as they stand on the disk, without asking anyone."""
+        samples = store.rows(Sample, "current_sample", order="t.ordinal, t.key")
+        return accepted_so_far(store, samples, self.pipeline, self.frame)
+
+
+# What of an LLM's settings cannot change an answer (see `airgen.pipeline.stages.stage.llm_parts`).
+_SPEED = {
+    "base_url", "api_key_env", "mode", "concurrency", "budget_usd", "requests_per_minute", "tokens_per_minute",
+    "timeout_seconds", "retries", "max_failures", "prices", "threads", "latency",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _interruptible(engine: Engine) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM let the calls in flight finish; a second Ctrl-C is an ordinary one."""
+    loop = asyncio.get_running_loop()
+    known = (signal.SIGINT, signal.SIGTERM)
+    stopping = threading.Event()
+
+    def stop() -> None:
+        stopping.set()
+        for one in known:
+            loop.remove_signal_handler(one)
+        engine.stop("stopped by the user: run the same command to go on")
+
+    try:
+        for one in known:
+            loop.add_signal_handler(one, stop)
+    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+        pass
+    try:
+        yield stopping
+    finally:
+        for one in known:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(one)

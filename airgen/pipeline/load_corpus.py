@@ -1,0 +1,64 @@
+"""The corpus stage: passages into the work database, once for each state of the corpus."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from airgen.corpus import prepare
+from airgen.corpus.open_reader import source_digest
+from airgen.corpus.settings import CorpusSettings
+from airgen.errors import CorpusError
+from airgen.keys import fingerprint
+from airgen.pipeline.progress import Display
+from airgen.records import Passage
+from airgen.settings import Pipeline
+from airgen.store import Store
+
+__all__ = ["corpus_fingerprint", "load_corpus"]
+
+BATCH = 2000  # rows a transaction: large enough for DuckDB, small enough for memory and progress
+
+T = TypeVar("T")
+
+
+def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
+    """What the passages depend on: the source's text, the corpus's settings, and the task."""
+    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"})
+    return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
+
+
+def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: str, display: Display) -> int:
+    """Read, clean and store the corpus where that was not done yet; returns the number of passages.
+
+    A run that is cut off here begins the corpus anew: passages that are already stored are left as they are, and
+    the corpus counts as read only when its last row stands.
+    """
+    done = store.query("SELECT passages FROM corpus WHERE fingerprint = ?", [fp])
+    if done:
+        return int(done[0][0])
+    digest, counts = hashlib.blake2b(digest_size=16), {"passages": 0, "dropped": 0}
+    with display.stage("corpus", None) as bar:
+        place = 0
+        for batch in _batches(prepare(settings, pipeline.task), BATCH):
+            for row in batch:
+                counts["passages" if isinstance(row, Passage) else "dropped"] += 1
+                if isinstance(row, Passage):
+                    digest.update(row.key.encode())
+            store.put_members(fp, batch, place)
+            place += len(batch)
+            bar.advance(len(batch), f"{counts['passages']:,} passages, {counts['dropped']:,} dropped")
+    if not counts["passages"]:
+        raise CorpusError(
+            f"corpus {pipeline.corpus}: no passage is left of {counts['dropped']} documents: see its cleaning"
+        )
+    store.finish_corpus(fp, counts["passages"], counts["dropped"], digest.hexdigest())
+    return counts["passages"]
+
+
+def _batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(rows)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -1,0 +1,97 @@
+"""What is known of a job from outside: its status file, and its work database where no other process has it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from airgen.errors import StoreError
+from airgen.pipeline.job import Job
+from airgen.pipeline.progress import read_status
+from airgen.pipeline.saved_calls import savings
+from airgen.store import Store
+
+__all__ = ["read_report", "render_report"]
+
+_CALLS = """
+SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens), sum(cost_usd),
+       count(*) FILTER (error <> '') FROM answer GROUP BY stage ORDER BY stage
+"""
+_COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed")
+_FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2"
+_SKIPS = "SELECT stage, reason, count(*) FROM current_skip GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20"
+
+
+def read_report(job: Job) -> dict[str, Any]:
+    """Plain values for `airgen status`. Raises StoreError where the job was never run or its database is damaged."""
+    path = job.directory / "work.duckdb"
+    status = read_status(job.directory / "status.json") or {}
+    if not path.exists():
+        raise StoreError(f"{job.directory}: this pipeline was not run yet; run `airgen run {job.path}`")
+    running = _alive(status.get("pid")) and time.time() - float(status.get("updated", 0)) < 600
+    report: dict[str, Any] = {
+        "directory": str(job.directory),
+        "finished": job.finished(),
+        "running": False,
+        "stages": status.get("stages", {}),
+    }
+    try:
+        with Store.open(path, read_only=True) as store:
+            report["calls"] = [dict(zip(_COLUMNS, row, strict=True)) for row in store.query(_CALLS)]
+            report["failures"] = [list(row) for row in store.query(_FAILURES)]
+            report["skips"] = [list(row) for row in store.query(_SKIPS)]
+            saved = savings(store, job.accepted(store))
+            report["saved"] = saved.as_dict() if saved else None
+    except StoreError:
+        if not running:
+            raise
+        report["running"] = True  # its process has the database open: the status file is what can be told
+    return report
+
+
+def render_report(report: dict[str, Any]) -> str:
+    """The same as text."""
+    state = "running" if report["running"] else "finished" if report["finished"] else "not finished, not running"
+    lines = [f"{report['directory']}: {state}"]
+    for name, stage in report["stages"].items():
+        total = "" if stage.get("total") is None else f" of {stage['total']:,}"
+        rate, left = stage.get("rate") or 0, ""
+        if report["running"] and rate and stage.get("total") and stage["done"] < stage["total"]:
+            left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
+        lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{left}  {stage.get('note', '')}".rstrip())
+    lines += [_call_line(row) for row in report.get("calls", ())]
+    lines += [_saved_line(report["saved"])] if report.get("saved") else []
+    lines += [f"  failed {stage}: {count} x {error}" for stage, error, count in report.get("failures", ())]
+    lines += [f"  skipped {stage}: {count} x {reason}" for stage, reason, count in report.get("skips", ())]
+    return "\n".join(lines)
+
+
+def _call_line(row: dict[str, Any]) -> str:
+    failed = f"  {row['failed']} failed" if row["failed"] else ""
+    return (
+        f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
+        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
+    )
+
+
+def _saved_line(saved: dict[str, Any]) -> str:
+    total = sum(saved["dropped"].values())
+    where = ", ".join(f"{count} {name}" for name, count in saved["dropped"].items() if count)
+    return (
+        f"  saved: {total} queries dropped before their negatives{f' ({where})' if where else ''}, by the mean of the "
+        f"others {saved['calls']:,.0f} calls, {saved['prompt_tokens']:,.0f} tokens in, "
+        f"{saved['completion_tokens']:,.0f} out, ${saved['usd']:.4f}"
+    )
+
+
+def _alive(pid: object) -> bool:
+    if not isinstance(pid, int):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

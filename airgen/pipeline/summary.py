@@ -1,0 +1,127 @@
+"""A run as a user sees it: the job, its evaluation, and the last lines: funnel, scores, bill, paths."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from airgen.errors import UsageError
+from airgen.pipeline.job import Job, RunResult
+from airgen.pipeline.progress import Display
+from airgen.prompts import data_dir
+
+__all__ = ["print_result", "run_pipeline"]
+
+STOPS = ("corpus", "hard_negative", "judgment")
+
+
+def run_pipeline(
+    path: Path,
+    *,
+    runs: Path = Path("runs"),
+    budget_usd: float | None = None,
+    target: int | None = None,
+    until: str | None = None,
+    retry_failed: bool = False,
+    evaluate: bool = True,
+    console: Console | None = None,
+) -> RunResult:
+    """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset."""
+    if until is not None and until not in STOPS:
+        raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
+    began = time.monotonic()
+    job = Job(path, runs, target=target)
+    display = Display(job.directory / "status.json", console)
+    result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
+    if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
+        result = replace(result, scores=evaluate_systems(job, display))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return replace(result, seconds=time.monotonic() - began, memory_mb=memory)
+
+
+def evaluate_systems(job: Job, display: Display) -> list[dict[str, Any]]:
+    """Scores of the pipeline's systems on its finished dataset; runs that exist already are not made again."""
+    from airgen.evaluation import evaluate, load_systems
+
+    settings = job.pipeline.evaluate
+    assert settings.systems is not None
+    path = next(
+        (
+            place
+            for place in (job.path.parent / settings.systems, data_dir("pipelines") / settings.systems)
+            if place.is_file()
+        ),
+        Path(settings.systems),
+    )
+    systems = load_systems(path)
+    measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP"]
+    with display.stage("evaluation", len(systems)) as bar:
+        results = evaluate(
+            job.dataset, systems, job.directory / "evaluation", split=settings.split, measures=measures,
+            folder=path.parent,
+            progress=lambda name: bar.advance(note=str(name)),
+        )  # fmt: skip
+    return [{"system": one.name, **one.means} for one in results]
+
+
+def print_result(result: RunResult, *, as_json: bool = False) -> None:
+    """The last lines of a run: the funnel, the scores, the bill and the paths."""
+    if as_json:
+        value = asdict(replace(result, manifest=None))
+        value["directory"] = str(result.directory)
+        value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
+        json.dump(value, sys.stdout, indent=1, ensure_ascii=False, default=str)
+        print()
+        return
+    console = Console()
+    if result.manifest is not None:
+        _print_funnel(console, result)
+        if result.scores:
+            _print_scores(console, result)
+    if result.note:
+        console.print(result.note, markup=False)
+    calls = sum(stage["calls"] for stage in result.usage.values())
+    if result.already_done:
+        console.print("already finished: nothing was asked, nothing was paid", markup=False)
+    elif result.usage:
+        read = sum(stage["prompt_tokens"] for stage in result.usage.values())
+        cached = sum(stage["cached_tokens"] for stage in result.usage.values())
+        wrote = sum(stage["completion_tokens"] for stage in result.usage.values())
+        usd = sum(stage["usd"] for stage in result.usage.values())
+        console.print(
+            f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, ${usd:.4f}; "
+            f"{result.seconds:.0f} s, {result.memory_mb:,.0f} MB",
+            markup=False, highlight=False,
+        )  # fmt: skip
+    for name, what in (
+        ("dataset", "the benchmark (BEIR layout, card: README.md)"),
+        ("evaluation", "run files, scores, tables"),
+        ("work.duckdb", "every step of every query: airgen show"),
+    ):
+        if (result.directory / name).exists():
+            console.print(f"{result.directory / name}  {what}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_funnel(console: Console, result: RunResult) -> None:
+    assert result.manifest is not None
+    table = Table("stage", "entered", "left", "why not", title="Funnel", title_justify="left")
+    for step in result.manifest.funnel:
+        reasons = "; ".join(f"{count} {reason}" for reason, count in list(step.reasons.items())[:4])
+        table.add_row(step.stage, f"{step.entered:,}", f"{step.left:,}", reasons)
+    console.print(table, markup=False)
+
+
+def _print_scores(console: Console, result: RunResult) -> None:
+    measures = [name for name in result.scores[0] if name != "system"]
+    table = Table("system", *measures, title="Scores", title_justify="left")
+    for row in result.scores:
+        table.add_row(str(row["system"]), *(f"{row[name]:.4f}" for name in measures))
+    console.print(table, markup=False)

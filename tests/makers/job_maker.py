@@ -1,0 +1,89 @@
+"""A whole job on a small corpus of our own making, with the scripted model and real re-rankers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from airgen import models
+from airgen.keys import rng
+from airgen.pipeline import Job, RunResult
+from airgen.pipeline.progress import Display
+
+TOPICS = ("bridges", "yeast", "glaciers", "violins", "tariffs", "beetles", "harbours", "lanterns", "orchards", "tides")
+FACTS = ("are measured", "were described", "decline slowly", "need repair", "attract visitors", "differ in colour",
+         "are older than thought", "grow in winter", "carry a heavy load", "were banned by decree")  # fmt: skip
+PLACES = ("in northern valleys", "near the coast", "under dry conditions", "after long storage", "by careful hands",
+          "at high pressure", "during the spring floods", "within three seasons")  # fmt: skip
+
+
+def make_corpus(path: Path, passages: int) -> None:
+    """A JSONL corpus of sentences about a few topics; equal calls write equal bytes."""
+    with path.open("w", encoding="utf-8") as out:
+        for number in range(passages):
+            random = rng("corpus", number)
+            topic = TOPICS[number % len(TOPICS)]
+            sentences = [
+                f"Specimen {number * 7 + place} of {topic} shows that {random.choice(TOPICS)} {random.choice(FACTS)} "
+                f"{random.choice(PLACES)} whenever {random.choice(TOPICS)} {random.choice(FACTS)}."
+                for place in range(4)
+            ]
+            row = {"id": f"doc-{number:03}", "title": f"{topic.title()} {number}", "text": " ".join(sentences)}
+            out.write(json.dumps(row) + "\n")
+
+
+CORPUS = """
+name: small
+language: en
+domain: test
+licence: CC0-1.0
+source: made by the tests
+reader: {kind: jsonl, path: small.jsonl}
+clean: {min_tokens: 5, language: "off", boilerplate: "off", personal_data: "off", near_duplicates: null}
+"""
+
+PIPELINE = """
+name: job
+task: qa
+corpus: small.yaml
+target: 12
+llm: {backend: scripted, concurrency: 8}
+control:
+  recall: {model: all-minilm-l6-v2-int8, top_k: 30}
+  rerankers: [bm25, dense, all-minilm-l6-v2-int8]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a corpus, its YAML and a pipeline."""
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    make_corpus(tmp_path / "small.jsonl", 60)
+    (tmp_path / "small.yaml").write_text(CORPUS, encoding="utf-8")
+    (tmp_path / "job.yaml").write_text(PIPELINE, encoding="utf-8")
+    return tmp_path
+
+
+Run = Callable[..., RunResult]
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Run the folder's pipeline after some replacements in its text."""
+
+    def go(runs: str = "runs", changes: dict[str, str] | None = None, **options: object) -> RunResult:
+        text = PIPELINE
+        for old, new in (changes or {}).items():
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "job.yaml").write_text(text, encoding="utf-8")
+        job = Job(folder / "job.yaml", folder / runs)
+        console = Console(quiet=True)
+        return job.run(Display(job.directory / "status.json", console), **options)  # type: ignore[arg-type]
+
+    return go

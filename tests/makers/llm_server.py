@@ -1,0 +1,295 @@
+"""A loopback server that speaks chat completions, files and batches, and misbehaves as it is told.
+
+    python tests/makers/llm_server.py '{"latency": 0.05, "rate": 100, "faults": {"http_500": 0.1}}'
+
+prints its port, then serves until its standard input is closed. Settings: latency (seconds), rate and burst
+(requests a second, bucket size), retry_after (say so in 429s), slots (calls served at once; others queue silently),
+faults (name -> share, drawn from the request and its attempt), fault_attempts (attempts that faults can strike),
+always (one fault for everything), scripted (answer as airgen's scripted model does), die_after (exit hard after so
+many answers), batch_seconds, batch_expire (share).
+GET /stats tells what was asked; POST /settings changes settings while it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from aiohttp import web
+
+Json = dict[str, Any]
+
+
+class Server:
+    def __init__(self, settings: Json) -> None:
+        self.settings: Json = {}
+        self.seen: Counter[str] = Counter()
+        self.answered: Counter[str] = Counter()
+        self.statuses: Counter[str] = Counter()
+        self.order: list[str] = []
+        self.in_flight = self.most_in_flight = 0
+        self.files: dict[str, bytes] = {}
+        self.batches: dict[str, Json] = {}
+        self.batch_lines = 0
+        self.set(settings)
+
+    def set(self, settings: Json) -> None:
+        self.settings |= settings
+        self.level = float(self.settings.get("burst", self.settings.get("rate", 0)))
+        self.filled = time.monotonic()
+        self.slots = asyncio.Semaphore(int(self.settings.get("slots", 1_000_000)))
+
+    def __getattr__(self, name: str) -> Any:
+        return self.settings.get(name)
+
+    # -- chat ------------------------------------------------------------------------------------------------
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        key = hashlib.blake2b(json.dumps(body["messages"]).encode(), digest_size=8).hexdigest()
+        self.seen[key] += 1
+        self.order.append(body["messages"][-1]["content"] if body["messages"] else "")
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            response = await self.serve(request, body, key)
+            self.statuses[str(response.status)] += 1
+            return response
+        finally:
+            self.in_flight -= 1
+
+    async def serve(self, request: web.Request, body: Json, key: str) -> web.StreamResponse:
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            said = request.headers.get("Authorization")
+            return problem(401, f"Incorrect API key provided: {said}", "invalid_api_key")
+        if self.model and body["model"] != self.model:
+            return problem(404, f"The model `{body['model']}` does not exist", "model_not_found")
+        if self.refuse_schema and body.get("response_format", {}).get("type") in self.refuse_schema:
+            return problem(400, f"response_format {body['response_format']['type']} is not supported")
+        if self.refuse_max_tokens and "max_tokens" in body:
+            return problem(400, "Unsupported parameter: use 'max_completion_tokens' instead.", "unsupported_parameter")
+        if self.rate and not self.take():
+            headers = {"Retry-After": str(self.retry_after)} if self.retry_after else {}
+            return problem(429, "slow down", "rate_limit_exceeded", headers)
+        fault = self.always or self.fault(key)
+        if fault in EARLY:
+            return EARLY[fault]()
+        async with self.slots:
+            await asyncio.sleep(self.latency or 0)
+        if fault == "drop":
+            request.transport.close()  # type: ignore[union-attr]
+            return web.Response()
+        if fault == "hang":
+            await asyncio.sleep(30)
+        if self.die_after and sum(self.answered.values()) >= self.die_after:
+            os._exit(9)
+        payload = await self.answer(body, key)
+        if fault == "refusal":
+            payload["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": "I cannot do that."}
+        elif fault == "content_filter":
+            payload["choices"][0]["finish_reason"] = "content_filter"
+        elif fault == "no_usage":
+            del payload["usage"]
+        elif fault == "no_choices":
+            payload["choices"] = []
+        text = json.dumps(payload).encode()
+        if fault == "slow_body":
+            return await self.dribble(request, text)
+        if fault == "drop_middle":
+            response = web.StreamResponse(headers={"Content-Length": str(len(text))})
+            await response.prepare(request)
+            await response.write(text[:40])
+            request.transport.close()  # type: ignore[union-attr]
+            return response
+        if fault == "truncated":
+            return web.Response(body=text[: len(text) // 2], content_type="application/json")
+        if fault == "html":
+            return web.Response(text="<html><h1>Gateway</h1></html>", content_type="text/html")
+        self.answered[key] += 1
+        kind = "text/plain" if fault == "wrong_type" else "application/json"
+        return web.Response(body=text, content_type=kind, headers=self.headers or {})
+
+    async def dribble(self, request: web.Request, text: bytes) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for start in range(0, len(text), 64):
+            await response.write(text[start : start + 64])
+            await asyncio.sleep(0.005)
+        self.answered["slow"] += 1
+        return response
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self.level = min(float(self.burst or self.rate), self.level + (now - self.filled) * self.rate)
+        self.filled = now
+        if self.level < 1:
+            return False
+        self.level -= 1
+        return True
+
+    def fault(self, key: str) -> str:
+        attempt = self.seen[key]
+        if attempt > (self.fault_attempts or 1):
+            return ""
+        draw = int(hashlib.blake2b(f"{key}{attempt}".encode(), digest_size=4).hexdigest(), 16) / 2**32
+        for name, share in (self.faults or {}).items():
+            if draw < share:
+                return str(name)
+            draw -= share
+        return ""
+
+    # -- batches ---------------------------------------------------------------------------------------------
+
+    async def upload(self, request: web.Request) -> web.Response:
+        fields = await request.post()
+        file = fields["file"]
+        name = f"file-{len(self.files)}"
+        self.files[name] = file.file.read()  # type: ignore[union-attr]
+        return web.json_response({"id": name, "object": "file", "filename": file.filename})  # type: ignore[union-attr]
+
+    async def content(self, request: web.Request) -> web.Response:
+        return web.Response(body=self.files[request.match_info["id"]])
+
+    async def create(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        name = f"batch-{len(self.batches)}"
+        lines = self.files[body["input_file_id"]].decode().splitlines()
+        self.batch_lines += len(lines)
+        self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic() + self.batch_seconds}
+        if self.die_on_create:
+            os._exit(9)
+        return web.json_response(await self.shown(name))
+
+    async def shown(self, name: str) -> Json:
+        batch = self.batches[name]
+        if batch["status"] == "in_progress" and time.monotonic() >= batch["due"]:
+            await self.finish(batch)
+        return {key: value for key, value in batch.items() if key != "due"}
+
+    async def finish(self, batch: Json) -> None:
+        good, bad = [], []
+        for number, line in enumerate(self.files[batch["input_file_id"]].decode().splitlines()):
+            item = json.loads(line)
+            key = hashlib.blake2b(json.dumps(item["body"]["messages"]).encode(), digest_size=8).hexdigest()
+            self.seen[key] += 1
+            if self.batch_expire and self.seen[key] == 1 and number % self.batch_expire == 0:
+                error = {"code": "batch_expired", "message": "This request could not be executed in time."}
+                bad.append({"custom_id": item["custom_id"], "response": None, "error": error})
+                continue
+            self.answered[key] += 1
+            response = {"status_code": 200, "body": await self.answer(item["body"], key)}
+            good.append({"custom_id": item["custom_id"], "response": response, "error": None})
+        for field, rows in (("output_file_id", good), ("error_file_id", bad)):
+            if rows:
+                name = f"file-{len(self.files)}"
+                self.files[name] = "\n".join(json.dumps(row) for row in rows).encode()
+                batch[field] = name
+        batch["status"] = "expired" if bad else "completed"
+
+    async def batch(self, request: web.Request) -> web.Response:
+        name = request.match_info["id"]
+        if name not in self.batches:
+            return problem(404, "no such batch")
+        return web.json_response(await self.shown(name))
+
+    async def listed(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {"data": [await self.shown(name) for name in reversed(self.batches)], "has_more": False}
+        )
+
+    async def answer(self, body: Json, key: str) -> Json:
+        """A deterministic answer; of the scripted model's rules where that is set, else always the same form."""
+        if not self.scripted:
+            return answer(body, key, self.text or "")
+        from airgen.llms.base import Message, Request
+        from airgen.llms.scripted import ScriptedBackend
+
+        form = body.get("response_format", {}).get("json_schema", {})
+        messages = tuple(Message(message["role"], message["content"]) for message in body["messages"])
+        request = Request(body["model"], messages, {}, form.get("schema"), stage=form.get("name", "judgment"))
+        return answer(body, key, (await ScriptedBackend().send(request)).text)
+
+    # -- about itself ----------------------------------------------------------------------------------------
+
+    async def stats(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "requests": sum(self.seen.values()),
+                "distinct": len(self.seen),
+                "answered": sum(self.answered.values()),
+                "answered_twice": sum(1 for count in self.answered.values() if count > 1),
+                "statuses": self.statuses,
+                "most_in_flight": self.most_in_flight,
+                "order": self.order,
+                "batches": len(self.batches),
+                "batch_lines": self.batch_lines,
+            }
+        )
+
+    async def change(self, request: web.Request) -> web.Response:
+        self.set(await request.json())
+        return web.json_response({})
+
+
+def answer(body: Json, key: str, text: str) -> Json:
+    """A deterministic answer, usage included: four characters a token."""
+    asked = sum(len(message["content"]) for message in body["messages"]) // 4
+    message = {"role": "assistant", "content": text or json.dumps({"query": f"what is {key}?"})}
+    choice: Json = {"index": 0, "message": message, "finish_reason": "stop"}
+    if body.get("logprobs"):
+        yes, no = {"token": "Yes", "logprob": -0.1}, {"token": "No", "logprob": -2.4}
+        choice["logprobs"] = {"content": [{**yes, "top_logprobs": [yes, no]}]}
+    usage: Json = {"prompt_tokens": asked, "completion_tokens": 10, "total_tokens": asked + 10}
+    usage["prompt_tokens_details"] = {"cached_tokens": asked // 2}
+    return {"id": "x", "object": "chat.completion", "model": body["model"], "choices": [choice], "usage": usage}
+
+
+def problem(status: int, words: str, code: str = "", headers: dict[str, str] | None = None) -> web.Response:
+    return web.json_response({"error": {"message": words, "code": code}}, status=status, headers=headers)
+
+
+EARLY = {
+    "http_500": lambda: problem(500, "internal"),
+    "http_503": lambda: problem(503, "overloaded", headers={"Retry-After": "0.05"}),
+    "rate_limit": lambda: problem(429, "slow down", "rate_limit_exceeded"),
+    "rate_limit_after": lambda: problem(429, "slow down", "rate_limit_exceeded", {"retry-after-ms": "50"}),
+    "quota": lambda: problem(429, "You exceeded your current quota", "insufficient_quota"),
+    "bad_request": lambda: problem(
+        400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"
+    ),
+    "redirect": lambda: web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
+}
+
+
+async def main() -> None:
+    server = Server({"batch_seconds": 0.1, **json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")})
+    app = web.Application(client_max_size=1 << 28)
+    app.add_routes(
+        [
+            web.post("/v1/chat/completions", server.chat),
+            web.post("/v1/files", server.upload),
+            web.get("/v1/files/{id}/content", server.content),
+            web.post("/v1/batches", server.create),
+            web.get("/v1/batches", server.listed),
+            web.get("/v1/batches/{id}", server.batch),
+            web.get("/stats", server.stats),
+            web.post("/settings", server.change),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=False)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
+    await site.start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    os._exit(0)  # whoever started it is gone, and calls that hang must not keep it
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

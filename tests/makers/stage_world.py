@@ -1,0 +1,98 @@
+"""Stages run as the runner runs them, against the scripted model with rules of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from airgen.llms.base import Refused, Request
+from airgen.llms.scripted import Rule, ScriptedBackend
+from airgen.pipeline.stages import STAGES, Lineage, Stage, Tools
+from airgen.prompts import PromptSet
+from airgen.records import Answer, Character, Passage, Query, Row, Sample, Scenario
+from airgen.settings import Pipeline
+
+DOCUMENT = (
+    "Honey bees collect nectar from flowers and carry it to the hive in a stomach of its own. There, workers pass it "
+    "from mouth to mouth until most of the water is gone, and fan it with their wings before they seal the cell."
+)
+
+
+class Direct:
+    """The scripted backend as an `Llm`, without the engine's disk; it keeps what it was asked."""
+
+    def __init__(self, rules: Mapping[str, Rule], faults: Mapping[str, float]) -> None:
+        self.backend, self.requests = ScriptedBackend(rules=rules, faults=faults), list[Request]()
+
+    async def ask(self, request: Request) -> Answer:
+        """One answer, or the refusal as the engine would keep it."""
+        self.requests.append(request)
+        try:
+            reply = await self.backend.send(request)
+        except Refused as refused:
+            return Answer(request.key, request.stage, request.model, request.endpoint, "", error=str(refused))
+        return Answer(
+            request.key, request.stage, request.model, request.endpoint, reply.text, finish_reason=reply.finish_reason
+        )
+
+
+class World:
+    """One document, one pipeline, and a model that answers as the test says."""
+
+    def __init__(self) -> None:
+        self.llm = Direct({}, {})
+        self.meaning: Any = None
+
+    def answers(self, **rules: Callable[[Request], str] | object) -> World:
+        """Set the model's answers by stage: a function of the request, or a value that is sent as JSON."""
+        self.llm = Direct(
+            {
+                stage: rule if callable(rule) else (lambda _, rule=rule: json.dumps(rule, ensure_ascii=False))
+                for stage, rule in rules.items()
+            },
+            {},
+        )  # type: ignore[arg-type]
+        return self
+
+    def fails(self, fault: str) -> World:
+        """Let every call end in a fault of `airgen.llms.scripted`."""
+        self.llm = Direct({}, {fault: 1.0})
+        return self
+
+    def pipeline(self, language: str = "en", **generation: Any) -> Pipeline:
+        """A pipeline with these settings of generation; queries of fewer than ten words unless they say otherwise."""
+        return Pipeline.model_validate(
+            {
+                "name": "p", "task": "qa", "corpus": "c", "target": 1, "language": language,
+                "llm": {"backend": "scripted"},
+                "generation": {"lengths": {"lt10": 1}, "types": {"question": 1}, "rewrites": 1, **generation},
+            }
+        )  # fmt: skip
+
+    def lineage(self, query: str = "how do bees make honey", document: str = DOCUMENT, key: str = "k") -> Lineage:
+        """A lineage that has everything up to the original query."""
+        passage = Passage("p" + key, "id" + key, 0, document, "Honey")
+        return Lineage(
+            passage,
+            Sample("s" + key, passage.key, "f", 0),
+            Character("c" + key, "s" + key, "f", 0, "a beekeeper", ["a beekeeper"]),
+            Scenario("z" + key, "c" + key, "f", 0, "Preparing for winter.", ["Preparing for winter."]),
+            Query("q" + key, "z" + key, "f", 0, query, "lt10", "question", "overall"),
+        )
+
+    def run(self, stage: Stage, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
+        """The rows that the stage makes of the lineage."""
+        pipeline, prompts = pipeline or self.pipeline(), PromptSet()
+        fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in STAGES}
+        tools = Tools(pipeline, prompts, fingerprints, self.llm, self.llm, self.meaning)
+        return asyncio.run(stage.work(lineage or self.lineage(), tools))
+
+
+@pytest.fixture
+def world() -> World:
+    """A new one for each test."""
+    return World()

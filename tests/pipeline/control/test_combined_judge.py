@@ -1,0 +1,121 @@
+"""The combined judge: its features by hand, its file, and whom it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from airgen.errors import SettingsError
+from airgen.pipeline.control.combined_judge import Combination, features, load_combination, shipped
+from airgen.pipeline.control.judge import judge_identity
+from airgen.prompts import PromptSet
+from airgen.quality.judge.calibrate import default_pipeline
+from airgen.records import Judgment, Prelabel, Recall
+
+
+def recalled(scores: dict[str, float]) -> Recall:
+    return Recall("r", "q", "f", 0, "m", list(scores), list(scores.values()))
+
+
+def prelabelled(scores: dict[str, float], place: int = 0) -> Prelabel:
+    return Prelabel(f"p{place}", "q", "f", place, f"m{place}", list(scores), list(scores.values()))
+
+
+RECALL = recalled({"a": 3.0, "b": 2.0, "c": 1.0})
+PRELABEL = prelabelled({"a": 0.0, "b": 4.0, "c": 2.0})
+
+
+def test_features_by_hand() -> None:
+    found = features("b", RECALL, [PRELABEL], 0.8)
+    # Means 2 and 2, deviations sqrt(2/3) and sqrt(8/3): z is 0 and 2 / 1.63299.
+    assert found["scores"] == pytest.approx((0 + 2 / math.sqrt(8 / 3)) / 2)
+    assert found["votes"] == 1.0
+    assert found["llm"] == pytest.approx(math.log(4))
+    assert features("b", RECALL, [PRELABEL], 1.0)["llm"] == pytest.approx(math.log(9999))
+    assert set(features("elsewhere", RECALL, [PRELABEL], 0.5)) == {"llm"}
+    assert set(features("a", RECALL, [], None)) == {"scores", "votes"}
+    # All scores equal: nothing stands out, and nobody is ranked above.
+    assert features("x", recalled({"x": 1.0, "y": 1.0}), [], None) == {"scores": 0.0, "votes": 1.0}
+
+
+def test_votes_are_of_the_first_ten() -> None:
+    scores = {f"d{place:02}": float(-place) for place in range(30)}
+    upside = dict(zip(scores, reversed(scores.values()), strict=True))
+    votes = {id_: features(id_, recalled(scores), [prelabelled(upside)], None)["votes"] for id_ in scores}
+    assert (votes["d09"], votes["d10"], votes["d19"], votes["d20"]) == (0.5, 0.0, 0.0, 0.5)
+
+
+def test_only_the_first_hundred_are_the_measure() -> None:
+    """A longer recall list does not change what a score means."""
+    short = {f"d{place:04}": float(-place) for place in range(100)}
+    long = {f"d{place:04}": float(-place) for place in range(1000)}
+    assert features("d0007", recalled(short), [], None) == features("d0007", recalled(long), [], None)
+
+
+def test_probability_and_judgment() -> None:
+    one = Combination("t", {"llm": 1.0, "votes": 2.0}, -1.0, 0.6)
+    # log(4) + 2 - 1 = 2.386: 1 / (1 + e^-2.386)
+    assert one.probability("b", RECALL, [PRELABEL], 0.8) == pytest.approx(1 / (1 + math.exp(-(math.log(4) + 1))))
+    judged = Judgment("k", "q", "f", 0, "b", 0, 0.8, "judge", "")
+    assert one.judged(judged, RECALL, [PRELABEL]).level == 3  # .916 is past half way from .6 to 1
+    assert one.judged(judged, RECALL, [PRELABEL]).probability == pytest.approx(0.915777, abs=1e-6)
+    # Nothing to weigh: the LLM's word stands.
+    assert one.judged(judged, None, []) is judged
+    assert one.judged(Judgment("k", "q", "f", 0, "z", 2, 0.8), RECALL, [PRELABEL]).level == 2
+    assert one.probability("b", RECALL, [PRELABEL], None) is None
+
+
+def test_the_fingerprint_is_of_what_decides() -> None:
+    one = Combination("a", {"llm": 1.0}, 0.0, 0.5, {"model": "m"}, {"on": "x"})
+    assert one.fingerprint == Combination("b", {"llm": 1.0}, 0.0, 0.5, {"model": "m"}).fingerprint
+    for other in (
+        Combination("a", {"llm": 1.1}, 0.0, 0.5, {"model": "m"}),
+        Combination("a", {"llm": 1.0}, 0.1, 0.5, {"model": "m"}),
+        Combination("a", {"llm": 1.0}, 0.0, 0.6, {"model": "m"}),
+        Combination("a", {"llm": 1.0}, 0.0, 0.5, {"model": "n"}),
+    ):
+        assert other.fingerprint != one.fingerprint
+
+
+def test_another_judge_is_refused() -> None:
+    one = Combination("mine", {"llm": 1.0}, 0.0, 0.5, {"model": "m", "prompt": "p", "fingerprint": "f"})
+    one.check({"model": "m", "prompt": "p", "fingerprint": "f"})
+    with pytest.raises(SettingsError, match=r"mine was fitted for the judge of model m, .*not of model other"):
+        one.check({"model": "other", "prompt": "p", "fingerprint": "f"})
+    with pytest.raises(SettingsError, match="not of another kind"):
+        one.check({})
+    Combination("free", {"votes": 1.0}, 0.0, 0.5).check({})
+
+
+def test_files_are_read_back_and_bad_ones_say_why(tmp_path: Path) -> None:
+    one = Combination("own.json", {"llm": 1.0, "scores": 0.5}, -0.25, 0.4, {"model": "m"}, {"fitted on": "x"})
+    (tmp_path / "own.json").write_text(json.dumps(one.as_dict()), encoding="utf-8")
+    assert load_combination("own.json", tmp_path) == one
+    for change, words in [
+        ({"format": 2}, "format 2"), ({"weights": {"luck": 1}}, "unknown feature 'luck'"),
+        ({"threshold": 1}, "threshold between 0 and 1"), ({"intercept": float("inf")}, "finite"),
+        ({"weights": {"llm": "much"}}, "not a calibration"), ({"judge": 3}, "not a calibration"),
+    ]:  # fmt: skip
+        (tmp_path / "bad.json").write_text(json.dumps({**one.as_dict(), **change}), encoding="utf-8")
+        with pytest.raises(SettingsError, match=words):
+            load_combination("bad.json", tmp_path)
+    (tmp_path / "bad.json").write_text("{", encoding="utf-8")
+    with pytest.raises(SettingsError, match="not a calibration"):
+        load_combination("bad.json", tmp_path)
+    with pytest.raises(SettingsError, match="No such file"):
+        load_combination("none.json", tmp_path)
+
+
+def test_what_is_shipped_fits_the_prompts_that_are_shipped() -> None:
+    """A changed prompt needs a new fit: this fails until there is one."""
+    for name in shipped():
+        found = load_combination(name)
+        if found.judge:
+            values = {"kind": "yes-no", "prompt": found.judge["prompt"]}
+            base = default_pipeline()
+            judge = base.control.judge.model_validate(values)
+            pipeline = base.model_copy(update={"control": base.control.model_copy(update={"judge": judge})})
+            found.check(judge_identity(pipeline, PromptSet()))

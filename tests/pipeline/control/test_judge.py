@@ -1,0 +1,165 @@
+"""Judges: what is asked, how answers are read, and how a panel votes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from airgen.llms.base import Request
+from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
+from airgen.pipeline.stages.stage import Refusal, Tools
+from airgen.prompts import PromptSet
+from airgen.quality.judge.calibrate import default_pipeline
+from airgen.records import Answer
+from airgen.settings import JudgeSettings, Pipeline
+
+PROMPTS = PromptSet()
+
+
+def pipeline(**judge: object) -> Pipeline:
+    base = default_pipeline()
+    settings = JudgeSettings.model_validate(judge)
+    return base.model_copy(update={"control": base.control.model_copy(update={"judge": settings})})
+
+
+class Oracle:
+    """An LLM that answers by a function of the request, and remembers what it was asked."""
+
+    def __init__(self, answer: Callable[[Request], str | Answer]) -> None:
+        self._answer = answer
+        self.asked: list[Request] = []
+
+    async def ask(self, request: Request) -> Answer:
+        self.asked.append(request)
+        found = self._answer(request)
+        return found if isinstance(found, Answer) else Answer(request.key, "judgment", request.model, "e", found)
+
+
+def judged(said: Callable[[Request], str | Answer], **judge: object) -> tuple[Verdict | Refusal, list[Request]]:
+    oracle = Oracle(said)
+    tools = Tools(pipeline(**judge), PROMPTS, {}, oracle, oracle)
+    return asyncio.run(judge_pair(tools, "why is the sky blue", "Air scatters blue light.")), oracle.asked
+
+
+def test_a_rubric_judge_gives_its_reason() -> None:
+    answer = json.dumps({"reason": "It names  scattering,\nwhich is why.", "level": 3})
+    found, asked = judged(lambda request: answer, kind="rubric")
+    assert found == Verdict(3, None, "It names scattering, which is why.")
+    (request,) = asked
+    assert request.schema is not None and list(request.schema["properties"]) == ["reason", "level"]  # the reason first
+    small, asked = judged(lambda request: answer, kind="rubric", prompt="small/judge_rubric")
+    assert isinstance(small, Verdict)
+    assert "why is the sky blue" in asked[0].messages[-1].content
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "level"),
+    [("I think it is relevant.", '{"reason": "yes", "level": 2}', 2),
+     ('{"reason": "yes"}', '{"reason": "y", "level": 1}', 1),
+     ('{"reason": "so", "level": 7}', '{"reason": "so", "level": 0}', 0), ('{"level": 2, "reason": ""}', "no", None)],
+)  # fmt: skip
+def test_a_rubric_that_cannot_be_read_is_asked_once_more(first: str, second: str, level: int | None) -> None:
+    answers = itertools.cycle([first, second])
+    found, asked = judged(lambda request: next(answers), kind="rubric")
+    assert len(asked) == 2
+    assert first in asked[1].messages[-2].content and "cannot be used" in asked[1].messages[-1].content
+    if level is None:
+        assert isinstance(found, Refusal) and found.reason.startswith("malformed") and found.detail == second
+    else:
+        assert isinstance(found, Verdict) and found.level == level
+
+
+@pytest.mark.parametrize(("said", "level"), [("2.", 2), ("Relevance: 3", 3), ("The answer is 0", 0)])
+def test_levels_in_other_words_need_no_second_call(said: str, level: int) -> None:
+    found, asked = judged(lambda request: said)
+    assert found == Verdict(level) and len(asked) == 1
+
+
+@pytest.mark.parametrize("kind", ["levels", "yes-no", "rubric"])
+def test_a_judge_that_refuses_is_a_refusal_with_its_words(kind: str) -> None:
+    found, asked = judged(lambda request: "I'm sorry, but I can't help with that.", kind=kind)
+    assert isinstance(found, Refusal) and found.reason.startswith("malformed")
+    assert "can't help" in found.detail and len(asked) == 2
+    failed = lambda request: Answer(request.key, "judgment", "m", "e", "", error="content_filter: flagged")  # noqa: E731
+    found, asked = judged(failed, kind=kind)
+    assert found == Refusal("llm: content_filter", "content_filter: flagged") and len(asked) == 1
+
+
+def test_every_judge_of_a_panel_is_asked_and_the_lower_median_counts() -> None:
+    panel = [{"kind": "levels"}, {"kind": "rubric"}, {"kind": "yes-no"}]
+
+    def said(request: Request) -> str:
+        if request.schema:
+            return '{"reason": "half of it", "level": 2}'
+        return "Yes" if request.params.get("logprobs") else "0"
+
+    found, asked = judged(said, panel=panel)
+    assert found == Verdict(2, 1.0, "votes 0, 2, 3; half of it")
+    assert len(asked) == 3
+    assert judge_name(pipeline(panel=panel)) == "judge + judge_rubric + small/judge_yes_no"
+
+
+LEVELS = st.lists(st.integers(0, 3), min_size=1, max_size=7)
+
+
+@given(LEVELS, st.integers(1, 3))
+def test_a_vote_is_a_strict_majority_at_every_cut(levels: list[int], cut: int) -> None:
+    found = vote([Verdict(level) for level in levels])
+    assert isinstance(found, Verdict)
+    assert (found.level >= cut) == (sum(level >= cut for level in levels) * 2 > len(levels))
+
+
+@given(LEVELS)
+def test_the_order_of_the_panel_does_not_matter(levels: list[int]) -> None:
+    forward, backward = (vote([Verdict(level, level / 3) for level in some]) for some in (levels, levels[::-1]))
+    assert isinstance(forward, Verdict) and isinstance(backward, Verdict)
+    assert (forward.level, forward.probability) == (backward.level, backward.probability)
+
+
+def test_a_tie_is_not_relevant() -> None:
+    assert vote([Verdict(3), Verdict(1)]) == Verdict(1, None, "votes 3, 1")
+    assert vote([Verdict(2), Verdict(3)]) == Verdict(2, None, "votes 2, 3")
+
+
+def test_probabilities_are_averaged_over_those_that_give_one() -> None:
+    found = vote([Verdict(1, 0.3), Verdict(3, 0.8), Verdict(2)])
+    assert isinstance(found, Verdict) and found.probability == pytest.approx(0.55)
+
+
+def test_judges_that_refuse_are_left_out_and_named() -> None:
+    refused = Refusal("llm: content_filter", "flagged")
+    found = vote([Verdict(3), refused, Verdict(2)])
+    assert found == Verdict(2, None, "votes 3, refused (llm: content_filter), 2")
+    # Half of them is too many; the reason still says that a failed call is behind it, so --retry-failed finds it.
+    assert vote([Verdict(3), refused]) == Refusal("llm: content_filter (1 of 2 judges)", "flagged")
+
+
+def test_what_a_judgment_depends_on() -> None:
+    def parts(**judge: object) -> object:
+        return judge_parts(pipeline(**judge), PROMPTS)
+
+    assert parts() != parts(kind="rubric") != parts(kind="yes-no")
+    assert parts(relevant_from=1) == parts(relevant_from=3)  # the raw level is kept
+    assert parts(kind="yes-no", threshold=0.4) != parts(kind="yes-no")
+    assert parts(calibration="x.json", kind="yes-no") == parts(kind="yes-no")  # nobody is asked again for other weights
+    one, other = {"kind": "levels"}, {"kind": "rubric"}
+    assert parts(panel=[one, other]) != parts(panel=[one]) != parts()
+    fast = {"llm": {"backend": "openai", "model": "m", "base_url": "http://a", "concurrency": 1}}
+    slow = {"llm": {"backend": "openai", "model": "m", "base_url": "http://b", "concurrency": 9}}
+    assert parts(panel=[fast]) == parts(panel=[slow])
+
+
+def test_a_panel_says_everything_in_its_judges() -> None:
+    for own in ({"kind": "rubric"}, {"prompt": "judge"}, {"llm": {"model": "m"}}, {"calibration": "small"}):
+        with pytest.raises(ValidationError, match="with a panel, this stands in each of its judges"):
+            JudgeSettings.model_validate({"panel": [{"kind": "levels"}], **own})
+    found = JudgeSettings.model_validate({"panel": [{"kind": "yes-no"}, {"llm": {"model": "m"}}], "relevant_from": 3})
+    assert [one.prompt for one in found.members] == ["small/judge_yes_no", "judge"]
+    assert [llm.model for llm in found.llms] == ["m"]

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from airgen.errors import ModelError
+from airgen.pipeline.control.judge import level_of_probability, read_level, read_yes_probability
+from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, prelabel_rows, votes
+from airgen.records import Answer, Judgment, Prelabel, Recall
+from airgen.settings import Thresholds
+
+
+def prelabel(scores: dict[str, float], place: int = 0) -> Prelabel:
+    return Prelabel(f"k{place}", "q", "f", place, f"m{place}", list(scores), list(scores.values()))
+
+
+def judged(**levels: int) -> dict[str, Judgment]:
+    return {id_: Judgment(id_, "q", "f", 0, id_, level) for id_, level in levels.items()}
+
+
+def ranking(ids: list[str], place: int = 0) -> Prelabel:
+    """A re-ranker that ranks in the order given."""
+    return prelabel({id_: float(-rank) for rank, id_ in enumerate(ids)}, place)
+
+
+IDS = [f"d{number:02}" for number in range(40)]
+
+
+def test_thresholds_are_ranks_and_inclusive() -> None:
+    counts = votes([ranking(IDS)], Thresholds(), set())
+    assert set(counts) == set(IDS[:10])
+    counts = votes([ranking(IDS)], Thresholds(), {"d15", "d19", "d20"})
+    assert set(counts) == {*IDS[:10], "d15", "d19"}  # rank 20 is in, rank 21 is out (A.3)
+
+
+def test_ties_stand_in_the_order_of_the_recall() -> None:
+    equal = prelabel(dict.fromkeys(IDS, 1.0))
+    assert set(votes([equal], Thresholds(), set())) == set(IDS[:10])
+
+
+@pytest.mark.parametrize(("rerankers", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
+def test_more_than_half_must_agree(rerankers: int, needed: int) -> None:
+    for agreeing in range(rerankers + 1):
+        prelabels = [ranking(["x", *IDS] if place < agreeing else [*IDS, "x"], place) for place in range(rerankers)]
+        chosen = {pair.id for pair in pairs_to_judge("q", "none", [], prelabels, Thresholds())}
+        assert ("x" in chosen) == (agreeing >= needed)
+
+
+def test_the_positive_is_not_asked_twice_and_negatives_are_told_apart() -> None:
+    pairs = pairs_to_judge("q", "d00", ["d01", "d15"], [ranking(IDS)], Thresholds())
+    assert Pair("q", "d01", "negative") in pairs
+    assert Pair("q", "d15", "negative") in pairs  # within 20
+    assert Pair("q", "d02", "other") in pairs
+    assert all(pair.id != "d00" for pair in pairs)
+    assert all(pair.id != "d12" for pair in pairs)  # an ordinary document beyond 10
+
+
+def actions(**arguments: object) -> dict[str, str]:
+    given: dict[str, object] = {"query": "q", "positive": "pos", "negatives": [], "judgments": {}, "dropped": set(),
+                                "relevant_from": 2, "fingerprint": "f"}  # fmt: skip
+    rows = decide(**{**given, **arguments})  # type: ignore[arg-type]
+    assert len({row.key for row in rows}) == len(rows)
+    assert [row.ordinal for row in rows] == list(range(len(rows)))
+    return {row.id: row.action for row in rows}
+
+
+# Table 2, every case: (level of the positive, kind of document, its level or None) -> action.
+@pytest.mark.parametrize(("own", "level"), list(product([0, 1], [None, 0, 1, 2, 3])))
+def test_table_2_an_irrelevant_own_document_drops_the_query_with_all_its_labels(own: int, level: int | None) -> None:
+    others = {} if level is None else {"neg": level, "doc": level}
+    assert actions(negatives=["neg"], judgments=judged(pos=own, **others)) == {"pos": "drop_query"}
+
+
+def test_table_2_an_unjudged_own_document_drops_the_query() -> None:
+    assert actions() == {"pos": "drop_query"}
+
+
+@pytest.mark.parametrize(
+    ("level", "action"),
+    [(None, "keep_negative"), *((level, "drop_negative" if level >= 2 else "keep_negative") for level in range(4))],
+)
+def test_table_2_generated_negatives(level: int | None, action: str) -> None:
+    others = {} if level is None else {"neg": level}
+    dropped = {"neg"} if level is not None and level >= 2 else set()
+    found = actions(negatives=["neg"], judgments=judged(pos=3, **others), dropped=dropped)
+    assert found == {"pos": "keep_query", "neg": action}
+
+
+@pytest.mark.parametrize(("level", "action"), [(0, "ignore"), (1, "ignore"), (2, "add_positive"), (3, "add_positive")])
+def test_table_2_other_documents(level: int, action: str) -> None:
+    assert actions(judgments=judged(pos=3, doc=level)) == {"pos": "keep_query", "doc": action}
+
+
+def test_a_negative_dropped_for_one_query_is_dropped_for_all_and_never_added() -> None:
+    assert actions(negatives=["neg"], judgments=judged(pos=2), dropped={"neg"})["neg"] == "drop_negative"
+    assert actions(judgments=judged(pos=2, neg=3), dropped={"neg"})["neg"] == "ignore"
+
+
+def test_the_cut_between_levels_is_a_setting() -> None:
+    assert actions(judgments=judged(pos=2, doc=2), relevant_from=3) == {"pos": "drop_query"}
+    assert actions(judgments=judged(pos=1, doc=1), relevant_from=1) == {"pos": "keep_query", "doc": "add_positive"}
+
+
+class Scorer:
+    name = "scorer"
+
+    def __init__(self, scores: list[float]) -> None:
+        self.scores = scores
+
+    def score(self, pairs: object) -> np.ndarray:
+        return np.asarray(self.scores, np.float32)
+
+    def describe(self) -> dict[str, object]:
+        return {}
+
+
+def test_scores_go_to_their_own_query() -> None:
+    recalls = [Recall("r1", "q1", "f", 0, "m", ["a", "b"], [1, 0]), Recall("r2", "q2", "f", 0, "m", ["c"], [1])]
+    rows = prelabel_rows(Scorer([0.5, 0.25, 2.0]), recalls, {"q1": "x", "q2": "y"}, str, 0, "fp")
+    assert [(row.parent, row.ids, row.scores) for row in rows] == [
+        ("q1", ["a", "b"], [0.5, 0.25]),
+        ("q2", ["c"], [2.0]),
+    ]
+
+
+class Counting:
+    """Scores a pair by its lengths, and notes what it was asked."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+        self.asked += pairs
+        return np.asarray([len(query) + len(text) / 100 for query, text in pairs], np.float32)
+
+    def describe(self) -> dict[str, object]:
+        return {}
+
+
+def test_scores_are_taken_over_for_pairs_that_stayed_as_they_were() -> None:
+    texts = {"a": "one", "b": "two two", "c": "three"}
+    queries = {"q1": "x", "q2": "yy"}
+    before = [Recall("r1", "q1", "f", 0, "m", ["a", "b"], [1, 0]), Recall("r2", "q2", "f", 0, "m", ["a"], [1])]
+    first = prelabel_rows(Counting(), before, queries, texts.__getitem__, 0, "f1", "s")
+    # The corpus grew by c, and b was edited: only what is new is asked, under the new row's own order.
+    texts["b"] = "two, edited"
+    after = [Recall("r3", "q1", "g", 0, "m", ["c", "b", "a"], [2, 1, 0]), Recall("r4", "q2", "g", 0, "m", ["a"], [1])]
+    counting = Counting()
+    second = prelabel_rows(counting, after, queries, texts.__getitem__, 0, "f2", "s", first)
+    assert counting.asked == [("x", "three"), ("x", "two, edited")]
+    whole = prelabel_rows(Counting(), after, queries, texts.__getitem__, 0, "f2", "s")
+    assert second == whole
+    # Another scorer's rows say nothing.
+    other = Counting()
+    prelabel_rows(other, after, queries, texts.__getitem__, 0, "f2", "another", first)
+    assert len(other.asked) == 4
+
+
+@pytest.mark.parametrize("scores", [[1.0], [1.0, float("nan")], [1.0, float("inf")], [1.0, 2.0, 3.0]])
+def test_broken_rerankers_are_refused(scores: list[float]) -> None:
+    recall = Recall("r", "q", "f", 0, "m", ["a", "b"], [1, 0])
+    with pytest.raises(ModelError, match="re-ranker scorer"):
+        prelabel_rows(Scorer(scores), [recall], {"q": "x"}, str, 0, "fp")
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [("2", 2), ("2.", 2), (" 3\n", 3), ("Relevance: 3", 3), ("- 0", 0), ("**1**", 1), ("2 (somewhat)", 2),
+     ("3 out of 3", 3),
+     ("4", None), ("", None), ("I cannot judge this", None), ("between 1 and 2", None),
+     ("2.5", None), ("10", None)],
+)  # fmt: skip
+def test_levels_are_read_from_what_judges_write(text: str, level: int | None) -> None:
+    assert read_level(text) == level
+
+
+def answer(text: str, logprobs: str = "") -> Answer:
+    return Answer("k", "judgment", "m", "e", text, logprobs=logprobs)
+
+
+def test_yes_and_no_are_summed_over_their_spellings() -> None:
+    # e^-1 + e^-2 = .5032 for yes, e^-1.5 = .2231 for no: .5032 / .7263 = .6928
+    spelled = '[[["Yes", -1.0], [" yes", -2.0], ["NO", -1.5], ["Maybe", -0.1]]]'
+    assert read_yes_probability(answer("Maybe", spelled)) == pytest.approx(0.69283, abs=1e-4)
+    assert read_yes_probability(answer("Yes, it does")) == 1.0
+    assert read_yes_probability(answer("no.")) == 0.0
+    assert read_yes_probability(answer("Perhaps")) is None
+
+
+def test_levels_of_a_probability() -> None:
+    cuts = [0.0, 0.19, 0.2, 0.39, 0.4, 0.69, 0.7, 1.0]
+    assert [level_of_probability(value, 0.4) for value in cuts] == [0, 0, 1, 1, 2, 2, 3, 3]

@@ -1,0 +1,189 @@
+"""Models that answer in prose, refuse, repeat the prompt, use another language, or give one item for three."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airgen import models
+from airgen.llms.base import Request
+from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE, STAGES, Stage
+from airgen.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
+
+CHARACTER, SCENARIO, QUERY, REWRITE, ACCEPT = CANDIDATES
+ASKING = [CHARACTER, SCENARIO, QUERY, REWRITE, HARD_NEGATIVE]
+
+
+def skipped(rows: list[Any]) -> Skip:
+    (row,) = rows
+    assert isinstance(row, Skip)
+    return row
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_prose_is_asked_again_and_then_given_up_with_the_words_kept(world: Any, stage: Stage) -> None:
+    row = skipped(world.fails("prose").run(stage))
+    assert row.reason.startswith("malformed: ")
+    assert "as a language model" in row.detail
+    assert len(world.llm.requests) == (2 if stage is ACCEPT else 3)
+    again = world.llm.requests[1].messages
+    assert "as a language model" in again[-2].content and "cannot be used" in again[-1].content
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_a_refusal_is_not_asked_again(world: Any, stage: Stage) -> None:
+    assert skipped(world.fails("refuse").run(stage)).reason == "llm: content_filter"
+    assert len(world.llm.requests) == 1
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_nothing_at_all(world: Any, stage: Stage) -> None:
+    assert skipped(world.fails("empty").run(stage)).reason.startswith("malformed: ")
+
+
+def repeated(request: Request) -> str:
+    """The prompt's own last words, in the form that was asked for."""
+    words = " ".join(request.messages[-1].content.split("Answer as")[0].split()[-60:])
+    inner = {"character": ["characters"], "scenario": ["scenarios"]}.get(request.stage)
+    if inner:
+        return json.dumps({inner[0]: [words[:190]] * 3})
+    if request.stage == "hard_negative":
+        return json.dumps({"documents": [{"title": "a", "text": words}] * 3})
+    return json.dumps({"query": " ".join(words.split()[-8:])})
+
+
+@pytest.mark.parametrize("stage", ASKING, ids=lambda stage: stage.name)
+def test_the_prompt_repeated_is_no_answer(world: Any, stage: Stage) -> None:
+    row = skipped(world.answers(**{stage.name: repeated}).run(stage))
+    assert row.reason.startswith("repeats the instructions")
+
+
+@pytest.mark.parametrize(
+    ("language", "answer"),
+    [("en", "蜜蜂怎样酿造蜂蜜呢"), ("de", "蜜蜂怎样酿造蜂蜜呢"), ("zh", "how do bees make honey")],
+)
+@pytest.mark.parametrize("stage", [QUERY, REWRITE], ids=lambda stage: stage.name)
+def test_another_script_is_another_language(world: Any, stage: Stage, language: str, answer: str) -> None:
+    world.answers(**{stage.name: {"query": answer}})
+    assert skipped(world.run(stage, pipeline=world.pipeline(language))).reason.startswith("wrong language")
+
+
+def test_negatives_in_another_language_do_not_count(world: Any) -> None:
+    german = "Die Bienen sind im Winter in dem Stock und werden von der Königin nicht mehr gebraucht, Nummer "
+    world.answers(hard_negative={"documents": [{"title": "", "text": german + str(n)} for n in range(7)]})
+    assert "0 usable documents" in skipped(world.run(HARD_NEGATIVE)).reason
+
+
+def test_one_character_for_three_is_taken_and_one_negative_for_three_is_not(world: Any) -> None:
+    (row,) = world.answers(character={"characters": ["a cook"]}).run(CHARACTER)
+    assert isinstance(row, Character) and (row.text, row.options) == ("a cook", ["a cook"])
+    one = {"documents": [{"title": "Wasps", "text": "Wasps make paper of wood, and no honey at all."}]}
+    row = skipped(world.answers(hard_negative=one).run(HARD_NEGATIVE))
+    assert "1 usable documents, wanted are" in row.reason
+    assert len(world.llm.requests) == 3
+
+
+def test_negatives_are_neither_the_positive_nor_each_other(world: Any) -> None:
+    document = world.lineage().passage.text
+    texts = [
+        document, document.upper(), "Wasps make paper of chewed wood and hang their nests in trees.",
+        "Wasps make paper of chewed wood, and hang their nests in trees!", "Ants farm aphids for the dew they give.",
+        "Spiders spin silk that is stronger than steel of the same weight.",
+    ]  # fmt: skip
+    world.answers(hard_negative={"documents": [{"title": str(n), "text": text} for n, text in enumerate(texts)]})
+    rows = world.run(HARD_NEGATIVE, pipeline=world.pipeline(hard_negatives=[3, 3]))
+    assert [row.title for row in rows if isinstance(row, HardNegative)] == ["2", "4", "5"]
+    assert [row.ordinal for row in rows] == [1, 2, 3]
+    # Four are wanted and three are there: not worth another call, as three is the least.
+    world.run(HARD_NEGATIVE, pipeline=world.pipeline(hard_negatives=[3, 4]))
+    assert len(world.llm.requests) == 2
+
+
+def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
+    def learns(request: Request) -> str:
+        told = request.messages[-1].content
+        return json.dumps({"query": "who seals the cells" if "wrong length" in told else "bees " * 12})
+
+    (row,) = world.answers(query=learns).run(QUERY)
+    assert isinstance(row, Query) and (row.text, row.attempts) == ("who seals the cells", 2)
+    first, second = world.llm.requests
+    assert second.messages[: len(first.messages)] == first.messages  # a prefix cache serves it
+    assert (first.sample, second.sample) == (0, 1)
+    assert "it has 12 words, wanted is fewer than 10 words" in second.messages[-1].content
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("what does the passage say of bees", "refers to the document"),
+        ("do workers pass it from mouth to mouth until", "copies the document: 8 words in a row"),
+        ("honey", "malformed"),
+    ],
+)
+def test_queries_that_fail_their_checks_are_dropped_with_the_reason(world: Any, answer: str, reason: str) -> None:
+    value = {"query": answer} if reason != "malformed" else {"question": answer}
+    assert skipped(world.answers(query=value).run(QUERY)).reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("How do bees make honey", "says the same words again"),
+        ("how do honey bees collect nectar", "shares more words with the document than before"),
+    ],
+)
+def test_a_rewrite_must_lose_words_of_the_document(world: Any, answer: str, reason: str) -> None:
+    lineage = world.lineage("how do bees brew their sweet stuff" if "nectar" in answer else "how do bees make honey")
+    assert skipped(world.answers(rewrite={"query": answer}).run(REWRITE, lineage)).reason.startswith(reason)
+
+
+def test_a_rewrite_that_loses_words_is_taken(world: Any) -> None:
+    (row,) = world.answers(rewrite={"query": "how does that sweet stuff come about"}).run(REWRITE)
+    assert isinstance(row, Rewrite) and row.ordinal == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"), [("what do insects brew sweet syrup out of", True), ("who pays rent", False)]
+)
+def test_a_rewrite_keeps_the_meaning_of_the_original_by_a_real_model(world: Any, answer: str, kept: bool) -> None:
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    from airgen.retrievers import load_embedder
+
+    world.meaning = load_embedder("all-minilm-l6-v2-int8")
+    pipeline = world.pipeline(meaning={"model": "all-minilm-l6-v2-int8", "min_cosine": 0.35})
+    rows = world.answers(rewrite={"query": answer}).run(REWRITE, pipeline=pipeline)
+    if kept:
+        assert isinstance(rows[0], Rewrite)
+    else:
+        assert skipped(rows).reason.startswith("changed its meaning: similarity 0.")
+
+
+def test_a_round_that_fails_leaves_the_round_before(world: Any) -> None:
+    def second_fails(request: Request) -> str:
+        good = "how do bees make honey" in request.messages[-1].content
+        return json.dumps({"query": "how does that sweet stuff come about" if good else "honey bees collect nectar"})
+
+    rows = world.answers(rewrite=second_fails).run(REWRITE, pipeline=world.pipeline(rewrites=2))
+    assert [(row.text, row.ordinal) for row in rows if isinstance(row, Rewrite)] == [
+        ("how does that sweet stuff come about", 1)
+    ]
+
+
+def test_a_level_in_prose_is_asked_for_once_more(world: Any) -> None:
+    def learns(request: Request) -> str:
+        return "3" if "one number" in request.messages[-1].content else "It is fairly relevant."
+
+    (row,) = world.answers(judgment=learns).run(ACCEPT)
+    assert isinstance(row, Judgment) and row.level == 3
+    assert len(world.llm.requests) == 2
+
+
+def test_a_small_model_is_told_what_was_wrong_and_not_shown_it(world: Any) -> None:
+    world.fails("prose").run(QUERY, pipeline=world.pipeline(prompts="small"))
+    first, second, _ = world.llm.requests
+    assert len(second.messages) == len(first.messages)
+    assert "could not be used: malformed" in second.messages[-1].content
+    assert "as a language model" not in second.messages[-1].content

@@ -1,0 +1,137 @@
+"""How near a query may be to its document, and asking from the need alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.keys import content_key
+from airgen.llms.base import Request
+from airgen.pipeline.stages import STAGES
+from airgen.pipeline.stages import answer_checks as checks
+from airgen.pipeline.stages.stage import Lineage, Tools
+from airgen.prompts import PromptSet
+from airgen.records import Answer, Character, Passage, Sample, Scenario
+from airgen.settings import GenerationSettings, Pipeline
+from airgen.text.overlap import borrowed
+
+TITLE, TEXT = "Wing flutter", "Thin wings vibrate at high speed, and the flutter can tear them off."
+PASSAGE = Passage("p", "d1", 0, TEXT, TITLE)
+
+
+def test_borrowed_by_hand() -> None:
+    # Stems: wing, vibrat, bird; the first two are in the text.
+    share, named = borrowed("vibrating wing of a bird", TEXT, "en")
+    assert share == pytest.approx(2 / 3)
+    assert named == ["vibrating", "wing"]
+    assert borrowed("the of and", TEXT, "en") == (0.0, [])
+
+
+@given(st.text("abcde fghi 12", max_size=60))
+def test_a_text_borrows_all_of_itself(text: str) -> None:
+    share, named = borrowed(text, text, "en")
+    assert share in (0.0, 1.0)  # 0 where it has no word that counts
+    assert bool(named) == (share == 1.0)
+
+
+def test_bounds_say_which_words_to_change() -> None:
+    bounds = GenerationSettings(max_overlap=0.5)
+    said = checks.too_near("vibrating wing of a bird", TITLE, f"{TITLE}\n\n{TEXT}", "en", bounds)
+    assert said is not None
+    assert "67%, at most 50%" in said
+    assert said.endswith("vibrating, wing")
+    assert checks.too_near("vibrating wing of a bird", TITLE, TEXT, "en", GenerationSettings(max_overlap=0.7)) is None
+    assert checks.too_near("wing flutter", TITLE, TEXT, "en", GenerationSettings()) is None
+
+
+def test_the_title_has_a_bound_of_its_own() -> None:
+    bounds = GenerationSettings(max_title_overlap=0.5)
+    said = checks.too_near("what is wing flutter", TITLE, TEXT, "en", bounds)
+    assert "repeats the document's title (100%" in str(said)
+    assert checks.too_near("why do wings shake", TITLE, TEXT, "en", bounds) is None  # one of its two words
+    assert checks.too_near("wing flutter", "", TEXT, "en", bounds) is None
+
+
+def pipeline(**generation: Any) -> Pipeline:
+    return Pipeline.model_validate(
+        {"name": "t", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"},
+         "generation": {"lengths": {"lt10": 1}, "types": {"question": 1}, **generation}}
+    )  # fmt: skip
+
+
+class Says:
+    """A model that gives its answers in turn, and remembers what it was asked."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.asked = list(answers), list[Request]()
+
+    async def ask(self, request: Request) -> Answer:
+        self.asked.append(request)
+        text = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        return Answer(content_key(len(self.asked)), request.stage, request.model, "", text)
+
+
+def work(name: str, lineage: Lineage, model: Says, settings: Pipeline) -> list[Any]:
+    prompts = PromptSet()
+    stage = next(one for one in STAGES if one.name == name)
+    fingerprints = {one.name: one.fingerprint(settings, prompts) for one in STAGES}
+    tools = Tools(settings, prompts, fingerprints, model, model)  # type: ignore[arg-type]
+    return list(asyncio.run(stage.work(lineage, tools)))
+
+
+def lineage() -> Lineage:
+    return Lineage(
+        PASSAGE, Sample("s", "p", "f", 0), Character("c", "s", "f", 0, "a pilot"),
+        Scenario("n", "c", "f", 0, "Checking why an aeroplane shakes in a dive."),
+    )  # fmt: skip
+
+
+def query(text: str) -> str:
+    return json.dumps({"query": text})
+
+
+def test_without_rewriting_the_bound_is_for_the_query() -> None:
+    model = Says(query("why do thin wings vibrate"), query("why does an aircraft shake"))
+    (row,) = work("query", lineage(), model, pipeline(rewrites=0, max_overlap=0.5))
+    assert (row.text, row.attempts) == ("why does an aircraft shake", 2)
+    assert "thin, wings, vibrate" in model.asked[1].messages[-1].content
+
+
+def test_with_rewriting_it_is_for_the_last_rewrite_and_nothing_is_paid_for_what_stays_too_near() -> None:
+    settings = pipeline(rewrites=1, max_overlap=0.5)
+    near = "why do thin wings vibrate"
+    (row,) = work("query", lineage(), Says(query(near)), settings)
+    assert row.text == near
+    (skipped,) = work("rewrite", replace(lineage(), query=row), Says(query("do thin wings vibrate")), settings)
+    assert skipped.stage == "rewrite"
+    judge = Says("Yes")
+    (refused,) = work("judgment", replace(lineage(), query=row), judge, settings)
+    assert refused.stage == "judgment"
+    assert refused.reason == "uses too many of the document's words"
+    assert judge.asked == []
+
+
+def test_asked_from_the_need_the_document_is_not_shown() -> None:
+    model = Says(query("why does my aircraft shake"))
+    work("query", lineage(), model, pipeline(query_from="need"))
+    shown = "\n".join(message.content for message in model.asked[0].messages)
+    assert "shakes in a dive" in shown
+    assert "flutter" not in shown and "Thin" not in shown
+
+
+def test_bounds_that_are_not_set_leave_every_fingerprint_as_it_was() -> None:
+    prompts = PromptSet()
+
+    def of(settings: Pipeline) -> dict[str, str]:
+        return {one.name: one.fingerprint(settings, prompts) for one in STAGES}
+
+    plain, bounded, need = of(pipeline()), of(pipeline(max_overlap=0.5)), of(pipeline(query_from="need"))
+    assert of(pipeline(max_overlap=None)) == plain
+    assert {name for name in plain if plain[name] != bounded[name]} == {"query", "rewrite"}
+    assert {name for name in plain if plain[name] != need[name]} == {"query"}

@@ -1,0 +1,46 @@
+"""What a job lacks is said before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airgen.pipeline.job import Job
+from airgen.pipeline.preflight import preflight
+from airgen.settings import ControlSettings, Pipeline
+
+
+def job(folder: Path, control: dict[str, object]) -> Job:
+    found = Job(folder / "job.yaml", folder / "runs")
+    values = {**found.pipeline.model_dump(), "control": ControlSettings.model_validate(control).model_dump()}
+    found.pipeline = Pipeline.model_validate(values)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("control", "missing"),
+    [
+        ({"pools": ["rm3", {"kind": "lsa", "dim": 20}]}, []),
+        ({"pools": [{"kind": "dense", "embedder": "all-minilm-l6-v2-int8"}]}, ["all-minilm-l6-v2-int8"]),
+        ({"pools": [{"kind": "late", "model": "all-minilm-l6-v2-int8"}, "rm3"]}, ["all-minilm-l6-v2-int8"]),
+        ({"rerankers": [{"kind": "splade", "model": "splade-bert-tiny"}]}, ["splade-bert-tiny"]),
+        ({"rerankers": [{"kind": "http", "url": "http://localhost:1/v1/rerank", "model": "theirs"}]}, []),
+        ({"rerankers": [{"kind": "dense", "embedder": {"kind": "onnx", "model": "all-minilm-l6-v2-int8"}}]},
+         ["all-minilm-l6-v2-int8"]),
+    ],
+)  # fmt: skip
+def test_models_of_pools_and_rerankers(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: dict[str, object], missing: list[str]
+) -> None:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
+    base: dict[str, object] = {"recall": {"model": {"kind": "http", "url": "http://localhost:1/v1", "model": "m"}}}
+    control = {"rerankers": ["bm25"], **base, **control}
+    assert preflight(job(folder, control)) == [
+        f"the model {one} is not here: airgen models fetch {one}" for one in missing
+    ]
+
+
+def test_a_pool_of_no_known_kind(folder: Path) -> None:
+    found = preflight(job(folder, {"pools": ["rm4"], "rerankers": ["bm25"]}))
+    assert any("rm4" in line and "rm3" in line for line in found)

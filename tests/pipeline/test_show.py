@@ -1,0 +1,38 @@
+"""`airgen show` on a real job: the list, one life, an id alone, and ids that are nobody's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airgen.cli import main
+from airgen.pipeline import RunResult
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["show", *words])
+    said = capsys.readouterr()
+    return int(stop.value.code or 0), said.out, said.err
+
+
+def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run()
+    pipeline, runs = str(folder / "job.yaml"), ("--runs", str(folder / "runs"))
+    code, listed, _ = shown(capsys, pipeline, *runs)
+    ids = [line.split()[0] for line in listed.splitlines()]
+    assert code == 0 and len(ids) >= 12
+    code, by_pipeline, _ = shown(capsys, pipeline, ids[0], *runs)
+    assert code == 0
+    for part in ("document", "character", "scenario", "query", "votes", "level"):
+        assert part in by_pipeline
+    assert shown(capsys, ids[0], *runs)[:2] == (0, by_pipeline)  # an id is enough where only one job has it
+    life = json.loads(shown(capsys, ids[0], "--json", *runs)[1])
+    assert life["id"] == ids[0] and life["outcome"] == "accepted"
+    code, _, said = shown(capsys, "qnobody", *runs)
+    assert code == 2 and "no job has a query 'qnobody'" in said and "(job)" in said
+    code, _, said = shown(capsys, "q", *runs)  # every query begins so
+    assert code == 2 and "queries begin with 'q'" in said

@@ -1,0 +1,234 @@
+"""`airgen agree` on a made collection: the whole way with the scripted model, bad input, and going on after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_maker import FACTS, PLACES, TOPICS
+from rich.console import Console
+from typer.testing import CliRunner
+
+from airgen.commands.agree import app
+from airgen.errors import BudgetSpent, DatasetError, UsageError
+from airgen.evaluation.systems import load_systems
+from airgen.pipeline.progress import Display
+from airgen.quality.agreement.report import AgreementReport
+from airgen.quality.agreement.study import agreement_report, control_without
+from airgen.quality.agreement.two_sides import agree_job
+from airgen.settings import ControlSettings
+
+SYSTEMS = """
+systems:
+  - {name: bm25, kind: bm25, family: lexical}
+  - {name: bm25-raw, kind: bm25, family: lexical, analyser: {stem: false, stopwords: false}}
+  - {name: dirichlet, kind: query-likelihood, family: lexical}
+  - {name: rm3, kind: rm3, family: feedback}
+  - {name: grams, kind: bm25, family: characters, weakened: true, analyser: {ngram: 2}}
+"""
+
+PIPELINE = """
+name: try
+task: qa
+corpus: python-reference
+target: 8
+llm: {backend: scripted, concurrency: 8}
+generation: {hard_negatives: [0, 0], rewrites: 0}
+control:
+  recall: {model: all-minilm-l6-v2-int8, top_k: 20}
+  pools: [rm3]
+  rerankers: [bm25, all-minilm-l6-v2-int8, {kind: bm25, k1: 2.0}]
+  thresholds: {hard_negative: 5, other: 3}
+  judge: {kind: yes-no, prompt: small/judge_yes_no}
+export: {splits: {dev: 1, test: 1}}
+"""
+
+FULL = {"hard_negatives: [0, 0], rewrites: 0": "hard_negatives: [1, 2], rewrites: 1"}
+Go = Callable[..., AgreementReport]
+
+
+@pytest.fixture
+def collection(folder: Path) -> Path:
+    """The folder's corpus as a BEIR directory: a human query of each topic but the last, two positives each."""
+    path = folder / "Made Up"
+    (path / "qrels").mkdir(parents=True)
+    rows = [json.loads(line) for line in (folder / "small.jsonl").read_text().splitlines()]
+    corpus = [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in rows]
+    queries = [
+        {"_id": f"h{place}", "text": f"{topic} that {FACTS[place]} {PLACES[place % len(PLACES)]}"}
+        for place, topic in enumerate(TOPICS[:-1])
+    ]
+    for name, content in (("corpus", corpus), ("queries", queries)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    labels = [
+        f"h{place}\t{rows[place + 10 * turn]['id']}\t1\n" for place in range(len(queries)) for turn in range(2)
+    ]  # fmt: skip
+    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(labels))
+    (folder / "agree.yaml").write_text(PIPELINE)
+    (folder / "systems.yaml").write_text(SYSTEMS)
+    return path
+
+
+@pytest.fixture
+def go(collection: Path, folder: Path) -> Go:
+    """Compare on the made collection, after some replacements in the pipeline's or the systems' text."""
+
+    def run(runs: str = "runs", changes: dict[str, str] | None = None, systems: str = SYSTEMS, **options: Any) -> Any:
+        text = PIPELINE
+        for old, new in (changes or {}).items():
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "agree.yaml").write_text(text)
+        (folder / "systems.yaml").write_text(systems)
+        job = agree_job(
+            collection, folder / "agree.yaml", folder / runs, sources=options.pop("sources", "positives")
+        )  # fmt: skip
+        display = Display(job.directory / "status.json", Console(quiet=True))
+        report = agreement_report(job, collection, load_systems(folder / "systems.yaml"), folder, display, **options)
+        report.write(job.directory / "agreement")
+        return report
+
+    return run
+
+
+def positives(collection: Path) -> set[str]:
+    lines = (collection / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    return {line.split("\t")[1] for line in lines}
+
+
+def sources_of(work: Path) -> dict[str, str]:
+    """{source document: query} of a finished job."""
+    rows = [json.loads(line) for line in (work / "dataset" / "private" / "lineage.jsonl").read_text().splitlines()]
+    return {row["source"]: row["original"] for row in rows}
+
+
+def test_the_whole_way(go: Go, collection: Path, folder: Path) -> None:
+    report = go(changes=FULL)
+    work = folder / "runs" / "try-made-up"
+    assert set(sources_of(work)) <= positives(collection)
+    names = ["complete", "graded labels", "soft gains", "no quality control", "no hard negatives", "no rewriting"]
+    assert [one.name for one in report.variants] == names
+    assert all(one.agreement.queries == 8 for one in report.variants)
+    bare = next(one for one in report.variants if one.name == "no quality control")
+    assert bare.positives == 1.0
+    assert report.variants[0].positives >= 1.0
+    assert report.human.queries == 9
+    assert len(report.resamplings.values) == 30
+    assert report.circularity.involved == {
+        "bm25": ("bm25",), "bm25-raw": ("bm25",), "rm3": ("rm3",), "grams": ("bm25",)
+    }  # fmt: skip
+    assert any("are among the systems under test" in note for note in report.notes)
+    assert any("9 human queries" in note for note in report.notes)
+    found = json.loads((work / "agreement" / "agreement.json").read_text())
+    assert found["queries"] == {"human": 9, "generated": 8}
+    assert found["variants"][0]["agreement"]["strong"]["systems"] == 4
+    assert set(found["saturation"]) == set(found["lexical_overlap"]) == {"human", "generated"}
+    for name in ("ranks.svg", "scores.svg", "resamplings.svg"):
+        assert (work / "agreement" / name).read_text().startswith("<svg")
+    assert "| grams (weakened) |" in (work / "agreement" / "agreement.md").read_text()
+
+
+def test_again_costs_nothing_and_says_the_same(go: Go, folder: Path) -> None:
+    first = go(changes=FULL)
+    work = folder / "runs" / "try-made-up"
+    runs = sorted((folder / "runs").rglob("*.run.gz"))
+    before = {path: path.stat().st_mtime_ns for path in runs}
+    written = (work / "agreement" / "agreement.json").read_bytes()
+    assert len(runs) == 5 * 5  # human, complete, and three ablations that change the corpus or the queries
+    again = go(changes=FULL)
+    assert {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*.run.gz"))} == before
+    assert (work / "agreement" / "agreement.json").read_bytes() == written
+    assert again.as_dict() == first.as_dict()
+
+
+def test_a_stopped_run_goes_on_to_the_same_report(go: Go, folder: Path) -> None:
+    paid = {"concurrency: 8": "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"}
+    whole = go("whole", paid, budget_usd=1000.0).as_dict()
+    with pytest.raises(BudgetSpent):
+        go("cut", paid, budget_usd=1.0)
+    assert not (folder / "cut" / "try-made-up" / "agreement" / "agreement.json").exists()
+    assert go("cut", paid, budget_usd=1000.0).as_dict() == whole
+
+
+def test_another_sampling_frame_keeps_what_both_have(go: Go, collection: Path, folder: Path) -> None:
+    work = folder / "runs" / "try-made-up"
+    go()
+    narrow = sources_of(work)
+    go(sources="any")
+    wide = sources_of(work)
+    assert not set(wide) <= positives(collection)
+    shared = set(narrow) & set(wide)
+    assert shared
+    assert {name: narrow[name] for name in shared} == {name: wide[name] for name in shared}
+    go()
+    assert sources_of(work) == narrow
+
+
+def test_the_trivial_competitor_is_another_collections_ranking(go: Go, collection: Path) -> None:
+    report = go(beside=[collection])  # its own ranking, which agrees with itself
+    (competitor,) = report.competitors
+    assert competitor.correlation.spearman.value == pytest.approx(1.0)
+    assert "another collection's human ranking: Made Up" in report.markdown()
+
+
+def test_leave_one_out_labels_without_the_systems_own_model(go: Go, folder: Path) -> None:
+    report = go(leave_one_out=True)
+    # Without bm25 the other re-ranker votes alone; without rm3 its pool is gone.
+    assert [(one.system, one.without) for one in report.leave_one_out] == [
+        ("bm25", ("bm25",)), ("bm25-raw", ("bm25",)), ("rm3", ("rm3",)), ("grams", ("bm25",))
+    ]  # fmt: skip
+    assert all(1 <= one.alone <= 5 for one in report.leave_one_out)
+    assert go().as_dict()["scores"] == report.as_dict()["scores"]  # the job itself is as it was
+
+
+def test_control_without_a_model() -> None:
+    control = ControlSettings.model_validate(
+        {"recall": {"model": "m"}, "pools": ["bm25", "rm3"], "rerankers": ["m", "bm25"]}
+    )
+    left = control_without(control, frozenset({"m"}))
+    assert left is not None
+    assert (left.recall.pools_only, left.pools, left.rerankers) == (True, ["bm25", "rm3"], ["bm25"])
+    other = control_without(control, frozenset({"bm25"}))
+    assert other is not None
+    assert (other.recall.pools_only, other.pools, other.rerankers) == (False, ["rm3"], ["m"])
+    assert control_without(control, frozenset({"m", "bm25"})) is None  # nobody is left to vote
+
+
+def test_constant_scores_are_said_not_correlated(go: Go) -> None:
+    same = "systems:\n" + "".join(f"  - {{name: s{place}, kind: bm25}}\n" for place in range(4))
+    report = go(systems=same)
+    assert report.as_dict()["variants"][0]["agreement"]["all"]["spearman"]["value"] is None
+    assert any("All systems score alike on the human queries" in note for note in report.notes)
+    assert "undefined" in report.markdown()
+
+
+def test_too_few_systems_are_refused_before_anything_is_asked(go: Go, folder: Path) -> None:
+    with pytest.raises(UsageError, match="1 system"):
+        go(systems="systems:\n  - {name: only, kind: bm25}\n")
+    assert not (folder / "runs" / "try-made-up" / "work.duckdb").exists()
+
+
+def test_a_collection_without_positives(go: Go, collection: Path) -> None:
+    path = collection / "qrels" / "test.tsv"
+    path.write_text(path.read_text().replace("\t1\n", "\t0\n"))
+    with pytest.raises(DatasetError, match=r"no label of the split 'test' is above 0"):
+        go()
+
+
+def test_a_long_doc_pipeline_is_refused(go: Go) -> None:
+    with pytest.raises(UsageError, match="must be qa"):
+        go(changes={"task: qa": "task: long-doc"})
+
+
+def test_the_command_prints_the_report(go: Go, collection: Path, folder: Path) -> None:
+    go()
+    common = [str(collection), "--pipeline", str(folder / "agree.yaml"), "--systems", str(folder / "systems.yaml")]
+    runner = CliRunner()
+    text = runner.invoke(app, [*common, "--runs", str(folder / "runs")], catch_exceptions=False)
+    assert text.exit_code == 0
+    assert "does try-made-up rank systems as people do?" in text.stdout
+    as_json = runner.invoke(app, [*common, "--runs", str(folder / "runs"), "--json"], catch_exceptions=False)
+    assert json.loads(as_json.stdout)["collection"] == "Made Up"
