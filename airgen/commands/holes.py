@@ -133,7 +133,7 @@ def _ask_llm(
     from airgen.errors import UsageError
     from airgen.pipeline.control.judge import judge_pair
     from airgen.pipeline.engines import make_engine
-    from airgen.pipeline.stages.stage import Refusal, Tools
+    from airgen.pipeline.stage import Refusal, Tools
     from airgen.prompts import PromptSet
     from airgen.settings import load_pipeline
     from airgen.store import Store

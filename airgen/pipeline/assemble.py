@@ -16,7 +16,7 @@ from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted
-from airgen.pipeline.stages.stage import Lineage, prompt_name
+from airgen.pipeline.stage import Lineage, prompt_name
 from airgen.prompts import PromptSet
 from airgen.records import Decision, HardNegative, Passage
 from airgen.settings import Pipeline

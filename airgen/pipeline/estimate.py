@@ -17,8 +17,8 @@ from airgen.errors import CorpusError
 from airgen.llms.prices import price, unknown_price
 from airgen.llms.tokens import count_messages
 from airgen.pipeline.job import Job
+from airgen.pipeline.stage import prompt_name
 from airgen.pipeline.stages.attributes import INFORMATION_TEXT, LENGTH_TEXT, STYLE_TEXT, TYPE_TEXT
-from airgen.pipeline.stages.stage import prompt_name
 from airgen.prompts import Prompt
 from airgen.records import Passage
 from airgen.settings import LlmSettings

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from airgen.dataset.content import FunnelStep
 from airgen.pipeline.generate import Accepted
+from airgen.pipeline.stage import Lineage
 from airgen.pipeline.stages import CANDIDATES
-from airgen.pipeline.stages.stage import Lineage
 from airgen.records import Decision
 from airgen.store import Store
 

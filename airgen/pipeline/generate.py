@@ -18,8 +18,8 @@ from typing import TypeVar
 from airgen.keys import row_key
 from airgen.pipeline.load_lineages import load_lineages
 from airgen.pipeline.progress import Display
+from airgen.pipeline.stage import Lineage, Stage, Tools
 from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE
-from airgen.pipeline.stages.stage import Lineage, Stage, Tools
 from airgen.records import Row, Sample
 from airgen.settings import Pipeline
 from airgen.store import Store

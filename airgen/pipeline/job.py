@@ -35,8 +35,8 @@ from airgen.pipeline.engines import make_engine, workers_of
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline.stage import Tools
 from airgen.pipeline.stages import STAGES
-from airgen.pipeline.stages.stage import Tools
 from airgen.prompts import PromptSet
 from airgen.records import Sample
 from airgen.settings import Pipeline, load_pipeline
@@ -204,7 +204,7 @@ class Job:
         return accepted_so_far(store, samples, self.pipeline, self.frame)
 
 
-# What of an LLM's settings cannot change an answer (see `airgen.pipeline.stages.stage.llm_parts`).
+# What of an LLM's settings cannot change an answer (see `airgen.pipeline.stage.llm_parts`).
 _SPEED = {
     "base_url", "api_key_env", "mode", "concurrency", "budget_usd", "requests_per_minute", "tokens_per_minute",
     "timeout_seconds", "retries", "max_failures", "prices", "threads", "latency",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from airgen.pipeline.stages.stage import Lineage
+from airgen.pipeline.stage import Lineage
 from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Scenario, Skip
 from airgen.store import Store
 

@@ -13,7 +13,7 @@ from airgen.pipeline.control.table2 import votes
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
-from airgen.pipeline.stages.stage import Lineage
+from airgen.pipeline.stage import Lineage
 from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import Pipeline
 from airgen.store import Store

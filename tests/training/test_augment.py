@@ -242,7 +242,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from airgen.training import augment
+from airgen.training.kinds import augment
 from test_augment import request
 
 loss, calls = augment.AugmentTask.loss, []

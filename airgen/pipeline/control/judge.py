@@ -22,7 +22,7 @@ from typing import Any
 
 from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Request, parse_logprobs
-from airgen.pipeline.stages.stage import Refusal, Tools, llm_parts
+from airgen.pipeline.stage import Refusal, Tools, llm_parts
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer
 from airgen.settings import OneJudge, Pipeline

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from airgen.keys import fingerprint, rng, row_key
 from airgen.pipeline.control.mined_negative import mine
 from airgen.pipeline.generate import Accepted
-from airgen.pipeline.stages.stage import Lineage, Tools
+from airgen.pipeline.stage import Lineage, Tools
 from airgen.records import Decision, HardNegative, Prelabel, Recall, Skip
 from airgen.store import Store
 

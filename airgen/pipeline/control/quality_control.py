@@ -17,7 +17,7 @@ from airgen.pipeline.control.judge import judge_name, judge_pair
 from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, prelabel_rows, recall_rows
 from airgen.pipeline.generate import Accepted, drive
 from airgen.pipeline.progress import Display
-from airgen.pipeline.stages.stage import Refusal, Tools, skip
+from airgen.pipeline.stage import Refusal, Tools, skip
 from airgen.records import Decision, Judgment, Passage, Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, Retriever

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.pipeline.stages.stage import Lineage, Refusal, Tools, ask, llm_parts, prompt_name, skip
+from airgen.pipeline.stage import Lineage, Refusal, Tools, ask, llm_parts, prompt_name, skip
 from airgen.prompts import PromptSet
 from airgen.records import Character, Row, Scenario
 from airgen.settings import Pipeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from airgen.keys import rng, row_key, text_key
+from airgen.pipeline.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.pipeline.stages import answer_checks as checks
-from airgen.pipeline.stages.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Row
 from airgen.settings import Pipeline

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from airgen.keys import row_key
 from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts
+from airgen.pipeline.stage import Lineage, Refusal, Stage, Tools, skip
 from airgen.pipeline.stages import answer_checks as checks
-from airgen.pipeline.stages.stage import Lineage, Refusal, Stage, Tools, skip
 from airgen.records import Judgment, Row
 
 __all__ = ["STAGE"]

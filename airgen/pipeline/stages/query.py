@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airgen.keys import row_key
+from airgen.pipeline.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
@@ -15,7 +16,6 @@ from airgen.pipeline.stages.attributes import (
     run_together,
     wrong_type,
 )
-from airgen.pipeline.stages.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.prompts import PromptSet
 from airgen.records import Query, Row
 from airgen.settings import Pipeline

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from airgen.keys import row_key
+from airgen.pipeline.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
-from airgen.pipeline.stages.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
 from airgen.prompts import PromptSet
 from airgen.records import Rewrite, Row
 from airgen.settings import Pipeline

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airgen.pipeline.stage import Lineage, Stage, Tools
 from airgen.pipeline.stages.draw_one import option_parts, options_of
-from airgen.pipeline.stages.stage import Lineage, Stage, Tools
 from airgen.prompts import PromptSet
 from airgen.records import Row, Scenario
 from airgen.settings import Pipeline

@@ -23,7 +23,7 @@ from airgen.pipeline.control.judge import Verdict, judge_identity, judge_name, j
 from airgen.pipeline.engines import make_engine, workers_of
 from airgen.pipeline.generate import drive
 from airgen.pipeline.progress import Display
-from airgen.pipeline.stages.stage import Refusal, Tools
+from airgen.pipeline.stage import Refusal, Tools
 from airgen.prompts import PromptSet
 from airgen.quality.judge.assess import Assessment, Opinion, as_dict, assess, assessments_markdown
 from airgen.quality.judge.evidence import Evidence, Selection, gather

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from airgen.llms.base import Request
 from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
-from airgen.pipeline.stages.stage import Refusal, Tools
+from airgen.pipeline.stage import Refusal, Tools
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline
 from airgen.records import Answer

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from airgen.keys import content_key
 from airgen.llms.base import Request
+from airgen.pipeline.stage import Lineage, Tools
 from airgen.pipeline.stages import STAGES
 from airgen.pipeline.stages import answer_checks as checks
-from airgen.pipeline.stages.stage import Lineage, Tools
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Passage, Sample, Scenario
 from airgen.settings import GenerationSettings, Pipeline
