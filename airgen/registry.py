@@ -1,7 +1,8 @@
 """Names to classes, without importing them: `resolve("reader", "jsonl")`.
 
-Adding a reader, a backend or a retriever family is one module and one line here. An unknown name gets the
-closest match; a missing package gets the extra to install.
+Adding a reader, a backend or a retriever family is one module and one line here; a kind from outside the package
+is named `module:Class` and needs no line. An unknown name gets the closest match; a missing package gets the extra
+to install.
 """
 
 from __future__ import annotations
@@ -107,12 +108,18 @@ def names(kind: str) -> list[str]:
 
 
 def resolve(kind: str, name: str) -> Any:
-    """The class registered as `name`. Raises UsageError for an unknown name, MissingExtra for a missing package."""
+    """The class registered as `name`, or that stands at `module:Class` in any installed package.
+
+    Raises UsageError for an unknown name, MissingExtra for a missing package.
+    """
     table = REGISTRY[kind]
-    if name not in table:
+    if name not in table and ":" not in name:
         raise UsageError(f"unknown {kind} {name!r}{closest(name, list(table))}")
-    module, _, attribute = table[name].partition(":")
-    return getattr(load_extra(module, f"{kind} {name!r}"), attribute)
+    module, _, attribute = table.get(name, name).partition(":")
+    try:
+        return getattr(load_extra(module, f"{kind} {name!r}"), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise UsageError(f"{kind} {name!r} cannot be imported: {error}") from error
 
 
 def load_extra(module: str, what: str) -> Any:

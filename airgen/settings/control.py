@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from airgen.settings.base import Model, Settings
+from airgen.settings.base import Settings, Spec
 from airgen.settings.llm import LlmSettings
 
 __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
@@ -15,7 +15,7 @@ __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Th
 class RecallSettings(Settings):
     """Recall with an embedding model (paper 2.4, step 1)."""
 
-    model: Model = "BAAI/bge-m3"
+    model: Spec = "BAAI/bge-m3"
     top_k: int = Field(default=1000, ge=1)
     pools_only: bool = False  # leave the model out and recall with `control.pools` alone: to test the model itself
 
@@ -94,8 +94,8 @@ class ControlSettings(Settings):
     """Quality control (paper 2.4)."""
 
     recall: RecallSettings = RecallSettings()
-    pools: list[Model] = []  # retrievers whose top `recall.top_k` join the recall's: bm25, rm3, lsa, ...
-    rerankers: list[Model] = [
+    pools: list[Spec] = []  # retrievers whose top `recall.top_k` join the recall's: bm25, rm3, lsa, ...
+    rerankers: list[Spec] = [
         "BAAI/bge-reranker-large",
         "maidalun1020/bce-reranker-base_v1",
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
@@ -111,7 +111,7 @@ class ControlSettings(Settings):
 
     @field_validator("rerankers")
     @classmethod
-    def _some(cls, value: list[Model]) -> list[Model]:
+    def _some(cls, value: list[Spec]) -> list[Spec]:
         if not value:
             raise ValueError("at least one re-ranker is needed for a majority")
         return value
