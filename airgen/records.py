@@ -7,10 +7,14 @@ One type per arrow of the pipeline, one table per type (the table's name is `TAB
 
 Rows of the pipeline begin with the same four fields: `key` (see `airgen.keys.row_key`), `parent` (the key of
 the row that it was made from), `fingerprint` (of the stage that made it) and `ordinal` (which of several).
+
+A row type that is not in `TABLES` belongs to a stage from outside airgen: its table is called after its class and is
+made from its fields.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "Sample",
     "Scenario",
     "Skip",
+    "table_of",
 ]
 
 
@@ -202,11 +207,16 @@ class Decision(Row):
 
 @dataclass(frozen=True, slots=True)
 class Skip(Row):
-    """Work that ended without a row, with its reason: nothing is silently dropped."""
+    """Work that ended without a row: nothing is silently dropped.
+
+    `reason` is the same for all such cases and is counted, `detail` belongs to this one. `cause` says what ended it:
+    llm (a failed call), malformed (an unreadable answer), check, settings (none was asked for), control.
+    """
 
     stage: str
     reason: str
     detail: str = ""
+    cause: str = "check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +259,8 @@ TABLES: dict[type, str] = {
     Skip: "skip",
     Answer: "answer",
 }
+
+
+def table_of(kind: type) -> str:
+    """The table of a row type: `KeyTerm` -> `key_term`."""
+    return TABLES.get(kind) or re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

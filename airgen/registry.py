@@ -68,6 +68,12 @@ REGISTRY: dict[str, dict[str, str]] = {
         "sparse": "airgen.retrievers.sparse.retriever:Sparse",
         "sparta": "airgen.retrievers.sparse.sparta:Sparta",
     },
+    "judge": {
+        "levels": "airgen.pipeline.control.judge_kinds:Levels",
+        "rubric": "airgen.pipeline.control.judge_kinds:Rubric",
+        "yes-no": "airgen.pipeline.control.judge_kinds:YesNo",
+    },
+    "stage": {},  # airgen's own stand in airgen.pipeline.stages; a pipeline names others as module:STAGE
 }
 
 # Top-level package of an import -> (distribution, extra).

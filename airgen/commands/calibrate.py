@@ -53,7 +53,7 @@ def calibrate(
     from airgen.errors import UsageError
     from airgen.pipeline.progress import Display
     from airgen.prompts import PromptSet
-    from airgen.quality.judge.calibrate import FITTED, default_pipeline
+    from airgen.quality.judge.calibrate import FITTED, Trial, default_pipeline
     from airgen.quality.judge.calibrate import calibrate as run
     from airgen.quality.judge.evidence import Selection
     from airgen.settings import load_pipeline
@@ -71,8 +71,8 @@ def calibrate(
     own = load_pipeline(pipeline) if pipeline else default_pipeline()
     beside = pipeline.parent if pipeline else Path()
     prompts = PromptSet.beside(beside) if pipeline else PromptSet()
-    display = Display(out / "status.json")
-    result = run(judge, chosen, own, prompts, out, display, words=words, budget_usd=budget, beside=beside)
+    trial = Trial(own, prompts, out, words, budget, beside)
+    result = run(judge, chosen, trial, Display(out / "status.json"))
     if save is not None and result.combination is not None:
         write_text(save, json.dumps(result.combination.as_dict(), ensure_ascii=False, indent=1) + "\n")
     typer.echo(json.dumps(result.as_dict(), ensure_ascii=False) if as_json else result.as_markdown())

@@ -45,7 +45,7 @@ def holes(
     from airgen.errors import DatasetError, UsageError
     from airgen.evaluation import read_run
     from airgen.evaluation.terminal import columns
-    from airgen.quality.holes import Ledger, before_and_after, fill, find_holes
+    from airgen.quality.holes import Ledger, before_and_after, fill, find_holes, judge_with
 
     if judge and pipeline:
         raise UsageError("--judge or --pipeline, not both")
@@ -70,7 +70,7 @@ def holes(
         ask = _function(judge)
         ledger.judge(open_pairs, lambda query, passage: float(ask(queries[query], texts[passage])))
     elif pipeline:
-        _ask_llm(pipeline, out, open_pairs, queries, texts, ledger, budget)
+        judge_with(pipeline, out, open_pairs, queries, texts, ledger, budget_usd=budget)
     changes = before_and_after(
         found, labels, fill(labels, {p: ledger.judged[p] for p in pairs if p in ledger.judged}), metric, depth
     )
@@ -116,44 +116,3 @@ def _function(target: str) -> Callable[[str, str], Any]:
     if not callable(found):
         raise UsageError(f"--judge {target}: is not a function")
     return found  # type: ignore[no-any-return]
-
-
-def _ask_llm(
-    path: Path,
-    out: Path,
-    pairs: list[tuple[str, str]],
-    queries: dict[str, str],
-    texts: dict[str, str],
-    ledger: Any,
-    budget: float | None,
-) -> None:
-    """Ask the pipeline's judge; refusals stay holes. Its answers are kept in OUT/answers.duckdb."""
-    import asyncio
-
-    from airgen.errors import UsageError
-    from airgen.pipeline.control.judge import judge_pair
-    from airgen.pipeline.engines import make_engine
-    from airgen.pipeline.stage import Refusal, Tools
-    from airgen.prompts import PromptSet
-    from airgen.settings import load_pipeline
-    from airgen.store import Store
-
-    pipeline = load_pipeline(path)
-    if not pipeline.control.judge.members:
-        raise UsageError(f"{path}: its judge is the re-rankers, which rank what was recalled: holes need an LLM's word")
-    cut = pipeline.control.judge.relevant_from
-
-    async def all_pairs(store: Store) -> None:
-        async with make_engine(pipeline, store, budget_usd=budget, retry_failed=False) as engine:
-            tools = Tools(pipeline, PromptSet(), {}, engine, engine)
-
-            asked = (judge_pair(tools, queries[query], texts[passage]) for query, passage in pairs)
-            for pair, found in zip(pairs, await asyncio.gather(*asked), strict=True):
-                if not isinstance(found, Refusal):
-                    ledger.add(pair, float(found.level >= cut))
-
-    store = Store.open(out / "answers.duckdb")
-    try:
-        asyncio.run(all_pairs(store))
-    finally:
-        store.close()

@@ -40,9 +40,9 @@ def show(
         if query is None:
             rows = [{"id": query_id(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
             rows += [
-                {"id": query_id(one), "query": one.final.text, "outcome": reason}
-                for one, reason in accepted.rejected
-                if one.query is not None
+                {"id": query_id(one.lineage), "query": one.lineage.final.text, "outcome": one.words}
+                for one in accepted.rejected
+                if one.lineage.query is not None
             ]
             if as_json:
                 typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
@@ -51,5 +51,7 @@ def show(
                     outcome = "" if row["outcome"] == "accepted" else f"  ({row['outcome']})"
                     typer.echo(f"{row['id']}  {row['query']}{outcome}")
             return
-        value = life(store, job.pipeline, *find_lineage(accepted, query))
+        value = life(store, job, *find_lineage(accepted, query))
+    if as_json:
+        value.pop("lines")
     typer.echo(json.dumps(value, ensure_ascii=False, indent=1) if as_json else render_life(value))

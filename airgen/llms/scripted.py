@@ -23,7 +23,17 @@ from airgen.keys import rng
 from airgen.llms.base import Refused, Reply, Request
 from airgen.registry import closest
 
-__all__ = ["FAULTS", "RULES", "ScriptedBackend", "document", "last_block"]
+__all__ = [
+    "FAULTS",
+    "Rule",
+    "ScriptedBackend",
+    "asked_length",
+    "document",
+    "keywords",
+    "last_block",
+    "overlap",
+    "padded",
+]
 
 Rule = Callable[[Request], str]
 
@@ -41,14 +51,10 @@ _FILLER = (
     *("what", "is", "meant", "here", "and", "how", "one", "would", "go", "about", "it", "in", "practice"),
     *("when", "nobody", "else", "has", "an", "answer", "yet", "today"),
 )
-_COUNT = re.compile(r"\b(one|two|three|four|five|six|seven|\d{1,2})\b[^.\n]{0,40}\bdocuments?\b", re.IGNORECASE)
-_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
-_ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
-_PLACES = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
 
 
 class ScriptedBackend:
-    """Answers from `rules`: stage -> function of the request. A stage without a rule gets the stage's default.
+    """Answers from `rules`: stage -> function of the request; a stage without a rule gets words of the prompt.
 
     faults: name (see `FAULTS`) -> share of the requests, chosen by `seed` and the request's key. latency: seconds
     that each call takes. Raises SettingsError for an unknown fault.
@@ -62,7 +68,7 @@ class ScriptedBackend:
         seed: int = 0,
         latency: float = 0.0,
     ) -> None:
-        self._rules: dict[str, Rule] = {**RULES, **(rules or {})}
+        self._rules: dict[str, Rule] = dict(rules or {})
         self._faults, self._seed, self._latency = dict(faults or {}), seed, latency
         self.calls = 0
         for name in self._faults:
@@ -128,7 +134,7 @@ def last_block(request: Request) -> str:
     return text.rstrip().split("\n\n")[-1]
 
 
-def _keywords(text: str, n: int, random: Random) -> list[str]:
+def keywords(text: str, n: int, random: Random) -> list[str]:
     """n words of the text in its order, rare and long ones preferred; those of one sentence stay together."""
     words = [word.lower() for word in _WORD.findall(text)]
     if not words:
@@ -140,110 +146,27 @@ def _keywords(text: str, n: int, random: Random) -> list[str]:
     return [word for word in dict.fromkeys(window) if word in best]
 
 
-# -- one rule a stage ------------------------------------------------------------------------------------------
-
-
-def _characters(request: Request) -> str:
-    random = rng("character", request.key)
-    topic = " ".join(_keywords(document(request), 2, random))
-    roles = random.sample(_ROLES, 3)
-    return json.dumps({"characters": [f"a {role} interested in {topic}" for role in roles]}, ensure_ascii=False)
-
-
-def _scenarios(request: Request) -> str:
-    random = rng("scenario", request.key)
-    topic = " ".join(_keywords(document(request), 2, random))
-    places = random.sample(_PLACES, 3)
-    return json.dumps({"scenarios": [f"{place} about {topic}" for place in places]}, ensure_ascii=False)
-
-
-def _asked_length(request: Request) -> int:
+def asked_length(request: Request) -> int:
     """How many words the prompt asks for; 8 where it does not say."""
     text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
     return next((count for words, count in _LENGTHS if words in text), 8)
 
 
-def _fitted(words: Sequence[str], count: int) -> str:
+def padded(words: Sequence[str], count: int) -> str:
     """Exactly `count` words: the given ones, filled up with words that mean nothing."""
     filler = [_FILLER[place % len(_FILLER)] for place in range(max(0, count - len(words)))]
     return " ".join([*words[:count], *filler])
 
 
-def _query(request: Request) -> str:
-    count = _asked_length(request)
-    words = _keywords(document(request), min(6, count), rng("query", request.key))
-    return json.dumps({"query": _fitted(words, count)}, ensure_ascii=False)
-
-
-def _rewrite(request: Request) -> str:
-    words = last_block(request).split()
-    kept = words[: max(2, len(words) - 2)]
-    rng("rewrite", request.key).shuffle(kept)
-    return json.dumps({"query": _fitted(kept, _asked_length(request))}, ensure_ascii=False)
-
-
-def _hard_negatives(request: Request) -> str:
-    random = rng("hard_negative", request.key)
-    said = _COUNT.search("\n".join(message.content for message in request.messages))
-    n = _NUMBERS.get(said[1].lower(), 0) or int(said[1]) if said else 3
-    query, there = _keywords(last_block(request), 3, random), _keywords(document(request), 40, random)
-    documents = []
-    for number in range(n):
-        own = there[number::n] or [f"case{number}"]
-        text = f"Unlike {' '.join(query)}, here {' '.join(own)} is another matter, and number {number} of its kind."
-        documents.append({"title": " ".join([*query[:1], *own[:1]]), "text": text})
-    return json.dumps({"documents": documents}, ensure_ascii=False)
-
-
-def _overlap(request: Request) -> float:
+def overlap(request: Request) -> float:
     """Share of the query's words that stand in the document, 0 to 1."""
     query = {word.lower() for word in _WORD.findall(last_block(request))}
     there = {word.lower() for word in _WORD.findall(document(request))}
     return len(query & there) / max(1, len(query))
 
 
-def _judge(request: Request) -> str:
-    if request.params.get("logprobs"):
-        return _judge_yes_no(request)
-    return str(min(3, int(_overlap(request) * 4)))
-
-
-def _judge_yes_no(request: Request) -> str:
-    return "Yes" if _overlap(request) >= 0.5 else "No"
-
-
-def _label(request: Request) -> str:
-    """Type and style of a query by its first word and its length."""
-    words = last_block(request).casefold().split()
-    asked = next((name for name in ("what", "how", "why", "who", "when", "where", "which") if name in words), "")
-    style = "concise" if len(words) < 5 else "complicated" if len(words) >= 20 else "informal"
-    return json.dumps({"type": asked or ("claim" if len(words) >= 10 else "others"), "style": style})
-
-
-def _expand(request: Request) -> str:
-    """Two queries of the document's own words."""
-    random = rng("expand", request.key)
-    queries = [" ".join(_keywords(document(request), 4, random)) for _ in range(2)]
-    return json.dumps({"queries": queries}, ensure_ascii=False)
-
-
 def _echo(request: Request) -> str:
-    return " ".join(_keywords(last_block(request), 8, rng("echo", request.key)))
-
-
-RULES: dict[str, Rule] = {
-    "character": _characters,
-    "scenario": _scenarios,
-    "query": _query,
-    "rewrite": _rewrite,
-    "hard_negative": _hard_negatives,
-    "label": _label,
-    "expand": _expand,
-    "judge": _judge,
-    "judgment": _judge,
-    "judge_yes_no": _judge_yes_no,
-}
-"""The default rule of every stage that asks an LLM."""
+    return " ".join(keywords(last_block(request), 8, rng("echo", request.key)))
 
 
 def _yes_no(text: str) -> Sequence[Sequence[tuple[str, float]]]:

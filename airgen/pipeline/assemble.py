@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airgen.corpus.settings import CorpusSettings
@@ -12,49 +12,57 @@ from airgen.dataset.split import split_of
 from airgen.errors import DatasetError
 from airgen.keys import text_key
 from airgen.pipeline.control.combined_judge import Combination
+from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted
-from airgen.pipeline.stage import Lineage, prompt_name
-from airgen.prompts import PromptSet
-from airgen.records import Decision, HardNegative, Passage
+from airgen.pipeline.stage import Lineage, Plan, prompt_name
+from airgen.pipeline.stages import Flow
+from airgen.prompts import Prompt, PromptSet
+from airgen.records import Character, Decision, HardNegative, Scenario
 from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["ABLATIONS", "assemble", "document_ids", "query_id"]
+__all__ = ["ABLATIONS", "Source", "assemble", "document_ids", "query_id"]
 
 ABLATIONS = ("control", "negatives", "rewrite")
 
 
-def assemble(
-    store: Store,
-    pipeline: Pipeline,
-    corpus: CorpusSettings,
-    prompts: PromptSet,
-    accepted: Accepted,
-    pipeline_yaml: str,
-    without: Collection[str] = (),
-    combination: Combination | None = None,
-) -> DatasetContent:
-    """The content of the dataset. `without` leaves out quality control or the hard negatives, for the paper's
-    Table 5 ablations: the same queries, at no further cost. Without `rewrite`, queries have their original text and
-    the labels of the rewritten one. `combination` is the combined judge that decided. Raises DatasetError where no
-    query is left.
+@dataclass(frozen=True)
+class Source:
+    """What a dataset is assembled from: the settings of a job, its stages, and the plan of its rows."""
+
+    pipeline: Pipeline
+    corpus: CorpusSettings
+    prompts: PromptSet
+    flow: Flow
+    plan: Plan
+    pipeline_yaml: str
+    combination: Combination | None = None
+
+
+def assemble(store: Store, source: Source, accepted: Accepted, without: Collection[str] = ()) -> DatasetContent:
+    """The content of the dataset.
+
+    `without` leaves out quality control or the hard negatives, for the ablations of the paper's Table 5: the same
+    queries, at no further cost. Without `rewrite`, queries have their original text and the labels of the rewritten
+    one. Raises DatasetError where no query is left.
     """
+    pipeline, plan, combination = source.pipeline, source.plan, source.combination
     decisions: dict[str, list[Decision]] = {}
-    for row in store.rows(Decision, "current_decision", order="t.parent, t.ordinal"):
+    for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
         decisions.setdefault(row.parent, []).append(row)
     if "control" in without:
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
-    name_of, tokenizer = document_ids(pipeline), load_tokenizer(corpus.tokenizer, pipeline.language)
+    name_of, tokenizer = document_ids(pipeline), load_tokenizer(source.corpus.tokenizer, pipeline.language)
     every, steps = accepted, []
     # A combined judge hears re-rankers too, and may drop what the LLM alone had accepted.
     fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
     accepted = replace(every, lineages=[one for one in every.lineages if one.final.key not in fallen])
     if pipeline.export.drop_saturated is not None:
-        dropped = saturated_queries(store, decisions, pipeline.export.drop_saturated)
+        dropped = saturated_queries(store, plan, decisions, pipeline.export.drop_saturated)
         accepted = replace(accepted, lineages=[one for one in accepted.lineages if one.final.key not in dropped])
         if dropped and not accepted.lineages:
             raise DatasetError(
@@ -68,19 +76,19 @@ def assemble(
     removed = {row.id for rows in decisions.values() for row in rows if row.action == "drop_negative"}
     left = [lineage for lineage in every.lineages if lineage.final.key in fallen]
     kept |= {one.id for lineage in left for one in lineage.hard_negatives} - removed  # they stay, unlabelled
-    mined = {} if without else mined_by_query(store)  # they stand on quality control's word
+    mined = {} if without else mined_by_query(store, plan, accepted.keys)  # quality control chose them
     if "negatives" in without:
         # A negative that was generated for one query may have become another's positive: it goes, too.
         kept = set()
         decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
     return DatasetContent(
-        info=_info(pipeline, corpus, combination),
-        corpus=_corpus(store, every, kept, name_of),  # a dropped query's negatives stay, unlabelled
+        info=_info(pipeline, source.corpus, combination),
+        corpus=_corpus(store, plan, every, kept, name_of),  # a dropped query's negatives stay, unlabelled
         queries=queries,
         qrels=list(_qrels(accepted, decisions, kept, mined, name_of)),
-        provenance=_provenance(pipeline, prompts, combination),
-        funnel=[*funnel(store, every, [row for rows in decisions.values() for row in rows]), *steps],
-        pipeline_yaml=pipeline_yaml,
+        provenance=_provenance(source),
+        funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
+        pipeline_yaml=source.pipeline_yaml,
         calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
         lineage=list(_lineage(accepted, mined, name_of)),
         count_tokens=lambda text: tokenizer.count([text])[0],
@@ -112,22 +120,22 @@ def _info(pipeline: Pipeline, corpus: CorpusSettings, combination: Combination |
 def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, str]:
     """What a level means where it is not Table 8's wording: a probability, cut in four."""
     judge = pipeline.control.judge
-    if combination is None and (judge.panel or judge.kind != "yes-no"):
+    if combination is None and (judge.panel or judge_kind(judge).GRADED):
         return {}
-    of, threshold = ("Yes", judge.threshold) if combination is None else ("relevance", combination.threshold)
+    what, threshold = ("Yes", judge.threshold) if combination is None else ("relevance", combination.threshold)
     middle = (1 + threshold) / 2
     return {
-        0: f"probability of {of} below {threshold / 2:.2f}",
-        1: f"probability of {of} from {threshold / 2:.2f} to {threshold:.2f}",
-        2: f"probability of {of} from {threshold:.2f} to {middle:.2f}",
-        3: f"probability of {of} from {middle:.2f}",
+        0: f"probability of {what} below {threshold / 2:.2f}",
+        1: f"probability of {what} from {threshold / 2:.2f} to {threshold:.2f}",
+        2: f"probability of {what} from {threshold:.2f} to {middle:.2f}",
+        3: f"probability of {what} from {middle:.2f}",
     }
 
 
 def _corpus(
-    store: Store, accepted: Accepted, kept: Collection[str], name_of: Callable[[str], str]
+    store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], name_of: Callable[[str], str]
 ) -> Iterator[CorpusRow]:
-    for passage in store.rows(Passage, "current_passage", order="t.ordinal"):
+    for passage in store.passages(plan["corpus"]):
         yield CorpusRow(name_of(passage.id), passage.title, passage.text)
     negatives = {one.id: one for lineage in accepted.lineages for one in lineage.hard_negatives if one.id in kept}
     for id_, negative in sorted(negatives.items()):
@@ -179,38 +187,31 @@ def _qrels(
                 yield QrelRow(query_id(lineage), name_of(row.id), 0, row.level, row.probability)
 
 
-def _provenance(pipeline: Pipeline, prompts: PromptSet, combination: Combination | None) -> list[ModelUse]:
+def _provenance(source: Source) -> list[ModelUse]:
+    pipeline, prompts = source.pipeline, source.prompts
     uses = []
-    stages = ["character", "scenario", "query"]
-    stages += ["rewrite"] if pipeline.generation.rewrites else []
-    stages += ["hard_negative"] if pipeline.generation.generated_negatives[1] else []
-    for stage in stages:
-        prompt = prompts.get(prompt_name(pipeline, stage))
-        uses.append(
-            ModelUse(
-                stage.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt.version, prompt.fingerprint)
-            )
-        )
+    for stage in source.flow.every:
+        if stage.prompt is not None and stage.asks(pipeline):
+            prompt = prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
+            uses.append(ModelUse(stage.name.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt)))
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
     recall = [pipeline.control.recall.model, *pipeline.control.pools]
     uses += [ModelUse("recall", _model_name(model)) for model in recall]
     uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
     for judge in pipeline.control.judge.members:
-        prompt = prompts.get(judge.prompt)
-        how = {"levels": "four levels", "rubric": "a reason and four levels"}.get(
-            judge.kind, f"probability of Yes, relevant from {judge.threshold}"
-        )
+        prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         model = (judge.llm or pipeline.llm).model
-        uses.append(ModelUse(f"judge ({how})", model, prompt.name, _version(prompt.version, prompt.fingerprint)))
-    if combination is not None:
+        uses.append(ModelUse(f"judge ({about})", model, prompt.name, _version(prompt)))
+    if source.combination is not None:
         what = "combined judge (its decisions weigh the judge, recall and re-rankers)"
-        uses.append(ModelUse(what, f"calibration {combination.name}", "", combination.fingerprint[:8]))
+        name, fingerprint = source.combination.name, source.combination.fingerprint
+        uses.append(ModelUse(what, f"calibration {name}", "", fingerprint[:8]))
     return uses
 
 
-def _version(version: int, fingerprint: str) -> str:
-    return f"{version} ({fingerprint[:8]})"
+def _version(prompt: Prompt) -> str:
+    return f"{prompt.version} ({prompt.fingerprint[:8]})"
 
 
 def _model_name(model: str | dict[str, Any]) -> str:
@@ -221,13 +222,13 @@ def _lineage(
     accepted: Accepted, mined: Mapping[str, Sequence[HardNegative]], name_of: Callable[[str], str]
 ) -> Iterator[dict[str, Any]]:
     for lineage in accepted.lineages:
-        assert lineage.query is not None and lineage.character is not None and lineage.scenario is not None
+        assert lineage.query is not None
         yield {
             "query": query_id(lineage),
             "positive": name_of(lineage.passage.id),
             "source": lineage.passage.id,
-            "character": lineage.character.text,
-            "scenario": lineage.scenario.text,
+            "character": lineage.one(Character).text,
+            "scenario": lineage.one(Scenario).text,
             "original": lineage.query.text,
             "rewrites": [row.text for row in lineage.rewrites],
             "negatives": [name_of(row.id) for row in lineage.hard_negatives],

@@ -9,6 +9,7 @@ from airgen.llms.base import Backend, Reply, Request
 from airgen.llms.batch import DAY
 from airgen.llms.engine import Engine
 from airgen.llms.prices import Price, price
+from airgen.llms.scripted import Rule
 from airgen.registry import resolve
 from airgen.settings import LlmSettings, Pipeline
 from airgen.store import Store
@@ -34,11 +35,11 @@ class Router:
             await backend.close()
 
 
-def make_backend(llm: LlmSettings, folder: Path) -> Backend:
+def make_backend(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Backend:
     """The backend of one LLM; batches keep their state in `folder`. Raises SettingsError where its key is not set."""
     made: Backend
     if llm.backend == "scripted":
-        made = resolve("llm", "scripted")(faults=llm.faults, latency=llm.latency)
+        made = resolve("llm", "scripted")(rules=rules, faults=llm.faults, latency=llm.latency)
     elif llm.backend == "embedded":
         made = resolve("llm", "embedded")(llm.model, slots=llm.concurrency, threads=llm.threads)
     else:
@@ -57,11 +58,20 @@ def workers_of(llm: LlmSettings) -> int:
     return BATCH_WORKERS if llm.mode == "batch" else llm.concurrency
 
 
-def make_engine(pipeline: Pipeline, store: Store, *, budget_usd: float | None, retry_failed: bool) -> Engine:
+def make_engine(
+    pipeline: Pipeline,
+    store: Store,
+    *,
+    budget_usd: float | None = None,
+    retry_failed: bool = False,
+    rules: Mapping[str, Rule] | None = None,
+) -> Engine:
     """One engine, one budget, for the generator and the judge."""
     llms = [pipeline.llm, *pipeline.control.judge.llms]
     by_model = {(llm.endpoint, llm.model): llm for llm in llms}
-    backend = Router({where: make_backend(llm, store.path.parent / "batches") for where, llm in by_model.items()})
+    backend = Router(
+        {where: make_backend(llm, store.path.parent / "batches", rules or {}) for where, llm in by_model.items()}
+    )
     first = pipeline.llm
     (spent,) = store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer")[0]
 

@@ -1,78 +1,39 @@
 """What a job will cost, before the first paid token: calls, tokens and money by stage.
 
 Prompts are rendered on real passages of the corpus and counted. How long answers are, how many tries a stage takes
-and how many samples are accepted is taken from the job's own answers where there are some, else from `PRIORS`.
+and how many samples are accepted is taken from the job's own answers where there are enough, otherwise from what each
+stage declares.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import CorpusError
 from airgen.llms.prices import price, unknown_price
 from airgen.llms.tokens import count_messages
+from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.job import Job
-from airgen.pipeline.stage import prompt_name
-from airgen.pipeline.stages.attributes import INFORMATION_TEXT, LENGTH_TEXT, STYLE_TEXT, TYPE_TEXT
+from airgen.pipeline.stage import Expected, prompt_name
+from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt
-from airgen.records import Passage
+from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings
-from airgen.text.words import LANGUAGES
 
 __all__ = ["Estimate", "StageEstimate", "estimate"]
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
-RUBRIC = 60  # answer tokens of a judge that gives a reason
+PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
 
-
-@dataclass(frozen=True)
-class Prior:
-    """What is expected before the job has answers of its own.
-
-    answers: stage -> (answer tokens, answers a piece of work; for hard negatives the tokens of one document).
-    passed, accepted: shares of the samples whose query passes the checks, and whose document is judged to answer it.
-    pairs: judgments a query beyond its own document, what a majority of three ranks within 10 or 20.
-    """
-
-    answers: Mapping[str, tuple[float, float]]
-    passed: float
-    accepted: float
-    pairs: float = 8.0
-
-
-# By the prompts of the pipeline: large models do as they are told, small ones are asked again. Measured on the
-# quickstart with the scripted model (default), there and on three collections with the embedded one (small).
-PRIORS = {
-    "default": Prior(
-        {
-            "character": (45, 1.0),
-            "scenario": (60, 1.0),
-            "query": (25, 1.2),
-            "rewrite": (25, 1.6),
-            "hard_negative": (100, 1.0),
-            "judgment": (1, 1.0),
-        },
-        passed=1.0,
-        accepted=0.75,
-    ),
-    "small": Prior(
-        {
-            "character": (22, 1.0),
-            "scenario": (37, 1.0),
-            "query": (24, 1.7),
-            "rewrite": (18, 2.0),
-            "hard_negative": (53, 1.5),
-            "judgment": (1, 1.0),
-        },
-        passed=0.75,
-        accepted=0.6,
-    ),
-}
+# Shares of the samples whose query passes its checks, and whose document is judged to answer it, by family of prompts.
+# Large models do what they are told, small ones are asked again. Measured on the quickstart with the scripted model
+# (default), there and on three collections with the embedded one (small); so were the stages' costs.
+PASSED = {"default": 1.0, "small": 0.75}
+ACCEPTED = {"default": 0.75, "small": 0.6}
 
 
 @dataclass(frozen=True)
@@ -88,11 +49,10 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The whole job. `samples` is how many documents will be tried; `passages` how many the corpus sample had."""
+    """The whole job. `samples` is how many documents will be tried."""
 
     stages: list[StageEstimate]
     samples: int
-    mean_passage_tokens: float
     warnings: list[str]
 
     @property
@@ -102,49 +62,61 @@ class Estimate:
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """One stage's work: pieces, answer tokens of one and tries at it, and which model answers which prompt."""
+
+    name: str
+    pieces: float
+    tokens: float
+    tries: float
+    prompt: Prompt
+    llm: LlmSettings
+
+
 def estimate(job: Job) -> Estimate:
     """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read."""
     pipeline = job.pipeline
-    rows = islice((row for row in prepare(job.corpus, pipeline.task) if isinstance(row, Passage)), PASSAGES)
-    documents = [f"{row.title}\n\n{row.text}" if row.title else row.text for row in rows]
-    if not documents:
+    passages = list(islice((row for row in prepare(job.corpus, pipeline.task) if isinstance(row, Passage)), PASSAGES))
+    if not passages:
         raise CorpusError(f"corpus {pipeline.corpus}: no passage is left after cleaning")
-    seen = _observed(job)
-    generation, prior = pipeline.generation, PRIORS[pipeline.generation.prompts]
-    accepted = seen.get("accepted", prior.accepted if pipeline.control.judge.members else prior.passed)
+    inputs = [stand_ins(job, passage) for passage in passages]
+    seen, family = _observed(job), pipeline.generation.prompts
+    passed = PASSED[family]
+    accepted = seen.get("accepted", ACCEPTED[family] if pipeline.control.judge.members else passed)
     samples = round(pipeline.target / accepted)
-    queries = samples * max(prior.passed, accepted)  # a rewrite and a judgment follow each that passed its checks
-    negatives = sum(generation.generated_negatives) / 2
-    judge = pipeline.control.judge
-    prompt = {name: job.prompts.get(prompt_name(pipeline, name)) for name in prior.answers if name != "judgment"}
-    work: dict[str, tuple[float, Prompt, LlmSettings]] = {
-        "character": (samples, prompt["character"], pipeline.llm),
-        "scenario": (samples, prompt["scenario"], pipeline.llm),
-        "query": (samples, prompt["query"], pipeline.llm),
-        "rewrite": (queries * generation.rewrites, prompt["rewrite"], pipeline.llm),
-        "hard_negative": (pipeline.target if negatives else 0, prompt["hard_negative"], pipeline.llm),
-    }
-    for place, one in enumerate(judge.members):
-        pairs = queries + pipeline.target * seen.get("pairs", prior.pairs)
-        name = "judgment" if place == 0 else f"judgment {place + 1}"
-        work[name] = (pairs, job.prompts.get(one.prompt), one.llm or pipeline.llm)
+    # A rewrite and a judgment follow each query that passed its checks.
+    expected = Expected(pipeline, samples, samples * max(passed, accepted))
     stages, warnings = [], []
-    for name, (count, template, llm) in work.items():
-        words: float
-        words, tries = prior.answers[name.partition(" ")[0]]
-        words = RUBRIC if template.schema and name.startswith("judgment") else words
-        words *= max(negatives, 1) if name == "hard_negative" else 1
-        words, tries = seen.get(f"{name} tokens", words), seen.get(f"{name} tries", tries)
-        calls = round(count * tries)
-        mean = statistics.fmean(_prompt_tokens(template, document, pipeline.language) for document in documents)
+    for work in _work(job, expected, seen):
+        calls = round(work.pieces * work.tries)
+        mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
         # A second try carries the first answer and what was wrong with it.
-        prompt_tokens = round(count * (mean * tries + max(0.0, tries - 1) * (words + 30)))
-        completion = round(calls * words)
-        cost = _cost(llm, prompt_tokens, completion)
-        if cost is None and (warning := unknown_price(llm.model)) not in warnings:
+        again = max(0.0, work.tries - 1) * (work.tokens + 30)
+        prompt_tokens, completion = round(work.pieces * (mean * work.tries + again)), round(calls * work.tokens)
+        cost = _cost(work.llm, prompt_tokens, completion)
+        if cost is None and (warning := unknown_price(work.llm.model)) not in warnings:
             warnings.append(warning)
-        stages.append(StageEstimate(name, calls, prompt_tokens, completion, cost))
-    return Estimate(stages, samples, statistics.fmean(len(document) / 4 for document in documents), warnings)
+        stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost))
+    return Estimate(stages, samples, warnings)
+
+
+def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_Work]:
+    """Every stage with a prompt of its own, then every judge."""
+    pipeline = job.pipeline
+    for stage in job.flow.every:
+        if stage.prompt is not None and stage.cost is not None:
+            cost = stage.cost
+            tokens, tries = cost.small if pipeline.generation.prompts == "small" else cost.default
+            tokens = seen.get(f"{stage.name} tokens", tokens * cost.items(pipeline))
+            tries = seen.get(f"{stage.name} tries", tries)
+            prompt = job.prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
+            yield _Work(stage.name, cost.pieces(expected), tokens, tries, prompt, pipeline.llm)
+    for place, judge in enumerate(pipeline.control.judge.members):
+        name = "judgment" if place == 0 else f"judgment {place + 1}"
+        pairs = expected.queries + pipeline.target * PAIRS
+        tokens = seen.get(f"{name} tokens", judge_kind(judge).TOKENS)
+        yield _Work(name, pairs, tokens, 1.0, job.prompts.get(judge.prompt), judge.llm or pipeline.llm)
 
 
 def _cost(llm: LlmSettings, prompt_tokens: int, completion_tokens: int) -> float | None:
@@ -156,29 +128,8 @@ def _cost(llm: LlmSettings, prompt_tokens: int, completion_tokens: int) -> float
     return found.usd(prompt_tokens, completion_tokens) * (0.5 if llm.mode == "batch" else 1.0)
 
 
-def _prompt_tokens(prompt: Prompt, document: str, language: str) -> int:
-    values: dict[str, Any] = {
-        "language_name": LANGUAGES[language],
-        "document": document,
-        "title": "a title of five words",
-        "character": "a student of the subject",
-        "scenario": "Preparing for an examination and looking for one fact that was missed in class.",
-        "query": "a query of some eight words or so",
-        "count": 3,
-        "length": LENGTH_TEXT["lt10"],
-        "length_class": "lt10",
-        "type": TYPE_TEXT["question"],
-        "type_class": "question",
-        "information": INFORMATION_TEXT["overall"],
-        "information_class": "overall",
-        "style": STYLE_TEXT["casual"],
-        "style_class": "casual",
-    }
-    return count_messages(prompt.render(**values))
-
-
 def _observed(job: Job) -> dict[str, float]:
-    """What the job's own answers say: answer tokens and tries by stage, share accepted, pairs a query."""
+    """What the job's own answers say: answer tokens and tries by stage, share accepted."""
     if not (job.directory / "work.duckdb").exists():
         return {}
     with job.open_store(read_only=True) as store:
@@ -188,11 +139,11 @@ def _observed(job: Job) -> dict[str, float]:
         ):
             if calls >= 5:
                 found[f"{stage} tokens"] = float(tokens)
-        tries = (("query", "query"), ("rewrite", "rewrite"))
-        for stage, table in tries:
-            rows = store.query(f"SELECT count(*), avg(attempts) FROM current_{table}")
-            if rows[0][0] >= 5:
-                found[f"{stage} tries"] = float(rows[0][1])
+        kinds: tuple[type[Query] | type[Rewrite], ...] = (Query, Rewrite)
+        for kind in kinds:
+            attempts = [row.attempts for row in store.made(kind, job.fingerprints[table_of(kind)])]
+            if len(attempts) >= 5:
+                found[f"{table_of(kind)} tries"] = statistics.fmean(attempts)
         accepted = job.accepted(store)
         done = len(accepted.lineages) + accepted.surplus + len(accepted.rejected)
         if done >= 5 and accepted.lineages:

@@ -5,7 +5,6 @@ Answers are kept in `OUT.answers.duckdb`, as those of a job are: a second run as
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset, BeirPassage
-from airgen.llms.answers import corrective, parse_answer
+from airgen.keys import rng
 from airgen.llms.base import Llm, Request
-from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.generate import drive
-from airgen.prompts import Prompt, PromptSet
-from airgen.settings import LlmSettings, load_pipeline
-from airgen.store import Store
+from airgen.llms.scripted import document, keywords
+from airgen.pipeline.ask import ask_until, parsed, show_and_correct
+from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.stage import Refusal
+from airgen.prompts import PromptSet
+from airgen.settings import load_pipeline
 from airgen.text.words import language_name
 
 __all__ = ["expand_with_llm"]
@@ -36,57 +36,37 @@ def expand_with_llm(
 ) -> tuple[int, dict[str, int]]:
     """Write `count` queries for each passage to OUT, by the pipeline's LLM and the prompt `expand`.
 
-    Returns how many passages got queries, and how many got none by reason. Raises BudgetSpent and Stopped, after which
-    the same call goes on.
+    Returns how many passages got queries, and how many got none, by reason. Raises BudgetSpent and Stopped; the same
+    call then goes on.
     """
     settings = load_pipeline(pipeline)
-    beside = pipeline.parent / "prompts"
-    prompt = PromptSet([beside] if beside.is_dir() else []).get("expand")
-    language = language_name(str(dataset.info.get("language") or settings.language))
-    passages = list(dataset.passages())
-    found: dict[str, list[str]] = {}
-    failed: Counter[str] = Counter()
+    prompt = PromptSet.beside(pipeline.parent).get("expand")
+    language, llm = language_name(str(dataset.info.get("language") or settings.language)), settings.llm
+    params: dict[str, Any] = {"temperature": 0.7, "max_tokens": 40 * count + 40}
+    schema, passages = prompt.schema or {}, list(dataset.passages())
 
-    async def main(store: Store) -> None:
-        async with make_engine(settings, store, budget_usd=budget_usd, retry_failed=False) as engine:
-
-            async def one(passage: BeirPassage) -> None:
-                queries = await _queries(engine, settings.llm, prompt, passage, language, count)
-                if isinstance(queries, str):
-                    failed[queries] += 1
-                else:
-                    found[passage.id] = queries
-                if progress:
-                    progress(len(found) + failed.total())
-
-            await drive(passages, one, workers_of(settings.llm))
+    async def one(engine: Llm, passage: BeirPassage) -> list[str] | str:
+        text = f"{passage.title}\n\n{passage.text}" if passage.title else passage.text
+        messages = prompt.render(document=text, language_name=language, count=count)
+        request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "expand")
+        found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
+        if isinstance(found, Refusal):
+            return found.reason
+        queries = list(dict.fromkeys(" ".join(query.split()) for query in found[0]["queries"]))[:count]
+        return [query for query in queries if query] or "no query in the answer"
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    with Store.open(out.with_name(f"{out.name}.answers.duckdb")) as store:
-        asyncio.run(main(store))
-    rows = [{"_id": one.id, "queries": found[one.id]} for one in passages if one.id in found]
+    database, rules = out.with_name(f"{out.name}.answers.duckdb"), {"expand": _scripted}
+    answers = ask_about(passages, one, settings, database, budget_usd=budget_usd, progress=progress, rules=rules)
+    found = {passage.id: queries for passage, queries in zip(passages, answers, strict=True)}
+    rows = [{"_id": id_, "queries": queries} for id_, queries in found.items() if not isinstance(queries, str)]
     out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return len(found), dict(sorted(failed.items()))
+    failed = Counter(reason for reason in answers if isinstance(reason, str))
+    return len(rows), dict(sorted(failed.items()))
 
 
-async def _queries(
-    engine: Llm, llm: LlmSettings, prompt: Prompt, passage: BeirPassage, language: str, count: int
-) -> list[str] | str:
-    """The queries of one passage, each once, or why there are none."""
-    schema = prompt.schema or {}
-    text = f"{passage.title}\n\n{passage.text}" if passage.title else passage.text
-    messages = prompt.render(document=text, language_name=language, count=count)
-    params: dict[str, Any] = {"temperature": 0.7, "max_tokens": 40 * count + 40}
-    request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "expand")
-    for _ in range(2):
-        answer = await engine.ask(request)
-        if answer.error:
-            return f"llm: {answer.error.partition(':')[0]}"
-        try:
-            asked = parse_answer(answer, schema)["queries"]
-        except ValueError as error:
-            request = corrective(request, answer.text, str(error))
-            continue
-        queries = list(dict.fromkeys(" ".join(query.split()) for query in asked))[:count]
-        return [query for query in queries if query] or "no query in the answer"
-    return "malformed answer"
+def _scripted(request: Request) -> str:
+    """Two queries of the document's own words."""
+    random = rng("expand", request.key)
+    queries = [" ".join(keywords(document(request), 4, random)) for _ in range(2)]
+    return json.dumps({"queries": queries}, ensure_ascii=False)

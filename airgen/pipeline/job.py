@@ -26,20 +26,21 @@ from airgen.dataset.manifest import Manifest
 from airgen.dataset.write import write_dataset
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
-from airgen.pipeline.assemble import assemble
+from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.control.combined_judge import Combination, load_combination
 from airgen.pipeline.control.judge import judge_identity
-from airgen.pipeline.control.mining import mine_negatives
-from airgen.pipeline.control.quality_control import control
+from airgen.pipeline.control.quality_control import control_quality
+from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
-from airgen.pipeline.stage import Tools
-from airgen.pipeline.stages import STAGES
+from airgen.pipeline.stage import Plan, Tools
+from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
-from airgen.records import Sample
+from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline
+from airgen.settings.base import answer_settings
 from airgen.store import Store
 
 __all__ = ["Job", "RunResult"]
@@ -84,6 +85,7 @@ class Job:
             beside = path.parent / self.pipeline.corpus
             corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
         self.corpus, self.frame = corpus, frame
+        self.flow = Flow.of(self.pipeline)
         self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
         self.combination = self._combination()
@@ -105,7 +107,7 @@ class Job:
             "corpus": corpus_fingerprint(self.corpus, pipeline),
             "sample": fingerprint(stage="sample", version=1, seed=pipeline.seed),
         }
-        found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in STAGES})
+        found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         if self.combination is not None:
             found["calibration"] = self.combination.fingerprint
         return found
@@ -118,9 +120,23 @@ class Job:
     @property
     def identity(self) -> str:
         """Changes with anything that could change the dataset; a finished job of the same identity is not run again."""
-        settings = self.pipeline.model_dump(mode="json", exclude={"llm": _SPEED, "evaluate": True})
+        settings = answer_settings(self.pipeline)
+        settings.pop("evaluate")
         frame = {} if self.frame is None else {"frame": sorted(self.frame)}
         return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, **frame)
+
+    def plan(self, store: Store) -> Plan:
+        """The fingerprints of all stages: of generation from the settings, of quality control as it was last run."""
+        settings, target = self._kept()
+        keys = (self.fingerprints | settings | target, self.fingerprints | settings, self.fingerprints)
+        return next((found for known in keys if (found := store.find_plan(known))), self.fingerprints)
+
+    def _kept(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What tells this job's kept plan from those of others in the same work database."""
+        frame = None if self.frame is None else sorted(self.frame)
+        control, negatives = answer_settings(self.pipeline.control), self.pipeline.generation.negatives
+        settings = fingerprint(stage="control settings", control=control, negatives=negatives, frame=frame)
+        return {"control settings": settings}, {"target": str(self.pipeline.target)}
 
     def finished(self) -> bool:
         """True where the dataset of exactly this job stands."""
@@ -128,12 +144,12 @@ class Job:
         return status.get("finished") == self.identity and (self.dataset / "manifest.json").is_file()
 
     def open_store(self, *, read_only: bool = False) -> Store:
-        """The work database, with this job's plan registered."""
+        """The work database."""
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
-            plan = dict(store.query("SELECT stage, fingerprint FROM current_plan"))
-            if {stage: plan.get(stage) for stage in self.fingerprints} != self.fingerprints:
-                store.register(self.fingerprints)
+            for stage in self.flow.every:
+                if stage.writes not in TABLES:
+                    store.ensure_table(stage.writes)
         return store
 
     def run(
@@ -171,16 +187,23 @@ class Job:
     async def _ask(
         self, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
     ) -> tuple[Accepted, dict[str, Any]]:
-        engine = make_engine(self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed)
+        engine = make_engine(
+            self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=self.flow.scripted
+        )
         workers = workers_of(self.pipeline.llm)
         async with engine:
             with _interruptible(engine) as stopping:
-                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, engine, self._meaning())
-                accepted = await generate(store, tools, display, workers, self.frame)
+                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, self._meaning())
+                accepted = await generate(store, tools, self.flow, display, workers, self.frame)
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
-                    await control(store, tools, accepted, display, embeddings, workers, stopping, self.combination)
-                    await asyncio.to_thread(mine_negatives, store, tools, accepted)
+                    control = Control.of(
+                        store, tools, accepted, display, embeddings,
+                        workers=workers, stopping=stopping, combination=self.combination,
+                    )  # fmt: skip
+                    plan = await control_quality(control)
+                    settings, target = self._kept()
+                    await asyncio.to_thread(store.save_plan, {**plan, **settings, **target})
             usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
         return accepted, usage
 
@@ -192,23 +215,14 @@ class Job:
         return load_embedder(self.pipeline.generation.meaning.model)
 
     def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
-        """Write the dataset of the rows that stand."""
+        """Write the dataset of the rows that are in the work database."""
         text = self.path.read_text(encoding="utf-8")
-        return write_dataset(
-            out, assemble(store, self.pipeline, self.corpus, self.prompts, accepted, text, without, self.combination)
-        )
+        source = Source(self.pipeline, self.corpus, self.prompts, self.flow, self.plan(store), text, self.combination)
+        return write_dataset(out, assemble(store, source, accepted, without))
 
     def accepted(self, store: Store) -> Accepted:
-        """The accepted queries as they stand on the disk, without asking anyone."""
-        samples = store.rows(Sample, "current_sample", order="t.ordinal, t.key")
-        return accepted_so_far(store, samples, self.pipeline, self.frame)
-
-
-# What of an LLM's settings cannot change an answer (see `airgen.pipeline.stage.llm_parts`).
-_SPEED = {
-    "base_url", "api_key_env", "mode", "concurrency", "budget_usd", "requests_per_minute", "tokens_per_minute",
-    "timeout_seconds", "retries", "max_failures", "prices", "threads", "latency",
-}  # fmt: skip
+        """The accepted queries of the work database; no LLM is asked."""
+        return accepted_so_far(store, self.flow, self.fingerprints, self.pipeline, self.frame)
 
 
 @contextlib.contextmanager

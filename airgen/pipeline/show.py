@@ -1,8 +1,10 @@
-"""The whole life of a query, from its document to its labels, as `airgen show` prints it."""
+"""The whole life of a query, from its document to its labels, as `airgen show` prints it.
+
+Each stage says itself how its rows are shown; quality control is shown here.
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,7 @@ from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.stage import Lineage
-from airgen.records import Decision, Judgment, Prelabel
-from airgen.settings import Pipeline
+from airgen.records import Decision, Judgment, Prelabel, Skip
 from airgen.store import Store
 
 __all__ = ["find_lineage", "job_with", "life", "render_life"]
@@ -26,12 +27,11 @@ def find_lineage(accepted: Accepted, name: str) -> tuple[Lineage, str]:
 
     Raises UsageError where none or several match.
     """
-    every = [(lineage, "") for lineage in accepted.lineages] + accepted.rejected
-    named = [(lineage, reason) for lineage, reason in every if lineage.query is not None or reason]
-    found = [(one, reason) for one, reason in named if _name(one).startswith(name)]
+    every = [(lineage, "") for lineage in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
+    found = [(one, reason) for one, reason in every if _name(one).startswith(name)]
     if len(found) == 1:
         return found[0]
-    ids = ", ".join(_name(one) for one, _ in (found or named)[:8])
+    ids = ", ".join(_name(one) for one, _ in (found or every)[:8])
     many = f"{len(found)} queries begin with {name!r}: {ids}" if found else f"no query {name!r}; some are: {ids}"
     raise UsageError(many)
 
@@ -47,7 +47,7 @@ def job_with(name: str, runs: Path) -> Job:
         job = Job(path, runs)
         with job.open_store(read_only=True) as store:
             accepted = job.accepted(store)
-        every = [*accepted.lineages, *(lineage for lineage, _ in accepted.rejected)]
+        every = [*accepted.lineages, *(one.lineage for one in accepted.rejected)]
         (found if any(_name(one).startswith(name) for one in every) else others).append(job)
     if len(found) == 1:
         return found[0]
@@ -60,57 +60,61 @@ def _name(lineage: Lineage) -> str:
     return query_id(lineage) if lineage.query is not None else "s" + lineage.sample.key[:15]
 
 
-def life(store: Store, pipeline: Pipeline, lineage: Lineage, rejected: str) -> dict[str, Any]:
-    """Everything that is known of one query, as plain values."""
+def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
+    """Everything that is known of one query, as plain values; `lines` are the stages' own, for the terminal."""
+    passage = lineage.passage
     value: dict[str, Any] = {
         "id": _name(lineage),
         "outcome": f"rejected: {rejected}" if rejected else "accepted",
-        "document": {"id": lineage.passage.id, "title": lineage.passage.title, "text": lineage.passage.text},
-        "skips": {
-            stage: row.reason + (f": {row.detail}" if row.detail else "") for stage, row in lineage.skips.items()
-        },
+        "document": {"id": passage.id, "title": passage.title, "text": passage.text},
+        "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
+        "lines": [],
     }
-    if lineage.character:
-        value["character"] = {"chosen": lineage.character.text, "options": lineage.character.options}
-    if lineage.scenario:
-        value["scenario"] = {"chosen": lineage.scenario.text, "options": lineage.scenario.options}
-    if lineage.query is None:
-        return value
-    query = lineage.query
-    value["query"] = {
-        "original": query.text, "length": query.length, "type": query.type, "information": query.information,
-        "attempts": query.attempts,
-    }  # fmt: skip
-    value["rewrites"] = [{"text": row.text, "style": row.style, "attempts": row.attempts} for row in lineage.rewrites]
-    key = lineage.final.key
+    for stage in job.flow.every:
+        values, lines = stage.show(lineage)
+        value.update(values)
+        value["lines"] += lines
+    if lineage.query is not None:
+        value.update(_labels(store, job, lineage))
+    return value
+
+
+def _why(row: Skip) -> str:
+    return row.reason + (f": {row.detail}" if row.detail else "")
+
+
+def _labels(store: Store, job: Job, lineage: Lineage) -> dict[str, Any]:
+    """Hard negatives with the mined ones, and for each document of the query votes, judgment and decision."""
+    plan, key = job.plan(store), lineage.final.key
     negatives = {row.id for row in lineage.hard_negatives}
-    mined = {row.id: row for row in mined_by_query(store, key).get(key, ())}
-    value["hard_negatives"] = [
-        {"id": row.id, "title": row.title, "text": row.text, "origin": row.origin}
-        for row in [*lineage.hard_negatives, *mined.values()]
-    ]
-    prelabels = store.rows(Prelabel, "current_prelabel", "t.parent = ?", [key], "t.ordinal")
-    counts = votes(prelabels, pipeline.control.thresholds, negatives)
-    judgments = {row.id: row for row in store.rows(Judgment, "current_judgment", "t.parent = ?", [key])}
-    decisions = {row.id: row for row in store.rows(Decision, "current_decision", "t.parent = ?", [key])}
+    mined = {row.id: row for row in mined_by_query(store, plan, [key]).get(key, ())}
+    stages = sorted(stage for stage in plan if stage.startswith("prelabel:"))
+    prelabels = [row for stage in stages for row in store.made(Prelabel, plan[stage], [key])]
+    counts = votes(prelabels, job.pipeline.control.thresholds, negatives)
+    judgments = {row.id: row for row in store.made(Judgment, plan["judgment"], [key])}
+    decisions = {row.id: row for row in store.made(Decision, plan.get("decision", ""), [key])}
     kinds = {**dict.fromkeys(mined, "mined"), **dict.fromkeys(sorted(negatives), "negative")}
     kinds = {lineage.passage.id: "own document", **kinds}
     ids = list(dict.fromkeys([*kinds, *decisions, *judgments]))
-    titles = dict(store.query("SELECT id, title FROM current_passage WHERE id IN (SELECT unnest(?))", [ids]))
-    value["labels"] = [
-        {
-            "id": id_,
-            "kind": kinds.get(id_, "other"),
-            "title": titles.get(id_, ""),
-            "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
-            "level": judgments[id_].level if id_ in judgments else None,
-            "probability": judgments[id_].probability if id_ in judgments else None,
-            "decision": decisions[id_].action if id_ in decisions else None,
-            "reason": decisions[id_].reason if id_ in decisions else None,
-        }
-        for id_ in ids
-    ]
-    return value
+    titles = dict(store.query("SELECT id, title FROM passage WHERE id IN (SELECT unnest(?))", [ids]))
+    found = []
+    for id_ in ids:
+        judgment, decision = judgments.get(id_), decisions.get(id_)
+        found.append(
+            {
+                "id": id_,
+                "kind": kinds.get(id_, "other"),
+                "title": titles.get(id_, ""),
+                "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
+                "level": judgment.level if judgment else None,
+                "probability": judgment.probability if judgment else None,
+                "decision": decision.action if decision else None,
+                "reason": decision.reason if decision else None,
+            }
+        )
+    rows = [*lineage.hard_negatives, *mined.values()]
+    shown = [{"id": row.id, "title": row.title, "text": row.text, "origin": row.origin} for row in rows]
+    return {"hard_negatives": shown, "labels": found}
 
 
 def render_life(value: dict[str, Any]) -> str:
@@ -118,15 +122,7 @@ def render_life(value: dict[str, Any]) -> str:
     lines = [f"{value['id']}  {value['outcome']}", "", f"document   {value['document']['id']}"]
     lines += [f"           {value['document']['title']}"] if value["document"]["title"] else []
     lines += ["           | " + line for line in value["document"]["text"].splitlines()]
-    for name in ("character", "scenario"):
-        if name in value:
-            others = [text for text in value[name]["options"] if text != value[name]["chosen"]]
-            lines += [f"{name:<10} {value[name]['chosen']}", *(f"           ({text})" for text in others)]
-    if "query" in value:
-        asked = value["query"]
-        lines.append(f"asked for  {asked['type']}, {asked['length']}, {asked['information']}")
-        lines.append(f"query      {asked['original']}" + _tries(asked["attempts"]))
-        lines += [f"rewrite    {row['text']}  [{row['style']}]" + _tries(row["attempts"]) for row in value["rewrites"]]
+    lines += value["lines"]
     lines += [f"skipped    {stage}: {why}" for stage, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):
         lines.append(f"{'mined' if row['origin'] == 'mined' else 'negative':<10} {row['id']}  {row['title']}")
@@ -141,12 +137,3 @@ def render_life(value: dict[str, Any]) -> str:
         )
     text = "\n".join(lines)
     return "".join(char for char in text if char == "\n" or char == "\t" or char.isprintable())
-
-
-def _tries(attempts: int) -> str:
-    return f"  (attempt {attempts})" if attempts > 1 else ""
-
-
-def as_json(value: dict[str, Any]) -> str:
-    """The same as JSON."""
-    return json.dumps(value, ensure_ascii=False, indent=1)

@@ -1,43 +1,49 @@
-"""What a stage is: data plus one function.
+"""What a stage is: data plus one function. Everything that the rest of airgen asks about a stage stands in its `Stage`.
 
-    Stage(name="scenario", writes=Scenario, version=1, work=work, parts=parts)
+    STAGE = Stage("scenario", reads=(Character,), writes=Scenario, version=1, work=_work, parts=_parts, ...)
 
-`work(lineage, tools)` is pure apart from its tools: the same lineage and the same answers of the model give the
-same rows. It never imports another stage, the store or the runner. `parts(pipeline, prompts)` names all that the
-stage's output depends on besides its input; their hash is the stage's fingerprint.
+`work(lineage, tools)` is pure apart from its tools: the same lineage and the same answers of the model give the same
+rows. It never imports another stage, the store or the job. `parts(pipeline, prompts)` names all that the rows depend
+on besides their parent; the hash of it is the stage's fingerprint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.keys import fingerprint, row_key
-from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.prompts import Prompt, PromptSet
-from airgen.records import (
-    Character,
-    HardNegative,
-    Judgment,
-    Passage,
-    Query,
-    Rewrite,
-    Row,
-    Sample,
-    Scenario,
-    Skip,
-)
-from airgen.settings import LlmSettings, Pipeline
+from airgen.prompts import PromptSet
+from airgen.records import HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip
+from airgen.settings import Pipeline
 
-__all__ = ["Lineage", "Refusal", "Stage", "Tools", "ask", "llm_parts", "prompt_name", "skip"]
+__all__ = [
+    "Cause",
+    "Cost",
+    "Expected",
+    "Lineage",
+    "Plan",
+    "Problem",
+    "Refusal",
+    "Stage",
+    "Tools",
+    "prompt_name",
+    "skip",
+]
 
+R = TypeVar("R", bound=Row)
 
-ECHO_WORDS = 5  # so many words in a row of the prompt's own are no accident
+Plan = Mapping[str, str]
+"""The fingerprint of every stage: rows of other fingerprints belong to other settings and are not read."""
+
+Cause = Literal["llm", "malformed", "check", "settings", "control"]
+"""Why work ended without a row: a failed call, an answer that could not be read, an answer that failed a check, a
+setting that asks for none, or quality control."""
 
 
 class Meaning(Protocol):
@@ -50,68 +56,108 @@ class Meaning(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. `llm` generates, `judge` labels (often the same); `meaning` may be absent."""
+    """What a stage may use. `meaning` may be absent."""
 
     pipeline: Pipeline
     prompts: PromptSet
-    fingerprints: Mapping[str, str]
+    plan: Plan
     llm: Llm
-    judge: Llm
     meaning: Meaning | None = None
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """One sample and everything made from it so far; each field is filled by the stage of its name."""
+    """One sample and all rows that were made from it so far, in the order of the stages; skips by stage."""
 
     passage: Passage
     sample: Sample
-    character: Character | None = None
-    scenario: Scenario | None = None
-    query: Query | None = None
-    rewrites: tuple[Rewrite, ...] = ()
-    judgment: Judgment | None = None
-    hard_negatives: tuple[HardNegative, ...] = ()
+    rows: tuple[Row, ...] = ()
     skips: Mapping[str, Skip] = field(default_factory=dict)
+
+    def every(self, kind: type[R]) -> tuple[R, ...]:
+        """All rows of a type."""
+        return tuple(row for row in (self.sample, *self.rows) if isinstance(row, kind))
+
+    def one(self, kind: type[R]) -> R:
+        """The newest row of a type. Raises LookupError where there is none."""
+        found = self.every(kind)
+        if not found:
+            raise LookupError(f"sample {self.sample.key} has no row of type {kind.__name__}")
+        return found[-1]
+
+    def parent(self, reads: Sequence[type[Row]]) -> Row | None:
+        """The newest row of the first of these types that the lineage has: what a stage that reads them starts from."""
+        return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
+
+    def extended(self, rows: Sequence[Row]) -> Lineage:
+        """This lineage with the rows of one more stage."""
+        skips = {row.stage: row for row in rows if isinstance(row, Skip)}
+        made = tuple(row for row in rows if not isinstance(row, Skip))
+        return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})
 
     @property
     def document(self) -> str:
         """Title and text of the positive, as prompts show it."""
         return f"{self.passage.title}\n\n{self.passage.text}" if self.passage.title else self.passage.text
 
-    def has(self, kind: type[Row]) -> bool:
-        """Whether the stage that writes rows of this type has made some."""
-        made = (self.character, self.scenario, self.query, *self.rewrites, self.judgment, *self.hard_negatives)
-        return any(isinstance(row, kind) for row in made)
+    @property
+    def query(self) -> Query | None:
+        """The original query, where there is one."""
+        return next(iter(self.every(Query)), None)
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """The rounds of rewriting that gave a query."""
+        return self.every(Rewrite)
+
+    @property
+    def judgment(self) -> Judgment | None:
+        """The judgment of the query's own document."""
+        return next(iter(self.every(Judgment)), None)
+
+    @property
+    def hard_negatives(self) -> tuple[HardNegative, ...]:
+        """The generated hard negatives."""
+        return self.every(HardNegative)
 
     @property
     def final(self) -> Query | Rewrite:
         """The last rewrite, or the original query where no rewrite passed: what the dataset will hold."""
-        if self.rewrites:
-            return self.rewrites[-1]
-        assert self.query is not None
-        return self.query
+        return self.rewrites[-1] if self.rewrites else self.one(Query)
 
-    def extended(self, rows: Sequence[Row]) -> Lineage:
-        """This lineage with the rows of one more stage."""
-        found = self
-        for row in rows:
-            match row:
-                case Character():
-                    found = replace(found, character=row)
-                case Scenario():
-                    found = replace(found, scenario=row)
-                case Query():
-                    found = replace(found, query=row)
-                case Rewrite():
-                    found = replace(found, rewrites=(*found.rewrites, row))
-                case Judgment():
-                    found = replace(found, judgment=row)
-                case HardNegative():
-                    found = replace(found, hard_negatives=(*found.hard_negatives, row))
-                case Skip():
-                    found = replace(found, skips={**found.skips, row.stage: row})
-        return found
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with an answer. `reason` is the same for all such answers and is counted; `detail` is this one's.
+
+    `told` is what the model is told, where that is not reason and detail.
+    """
+
+    reason: str
+    detail: str = ""
+    cause: Cause = "check"
+    told: str = ""
+
+    @property
+    def text(self) -> str:
+        """What the model is told for its next attempt."""
+        if self.told:
+            return self.told
+        separator = " " if self.detail.startswith("(") else ": "
+        return f"{self.reason}{separator}{self.detail}" if self.detail else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A prompt that got no usable answer: what was wrong with the last one, and what the model wrote."""
+
+    problem: Problem
+    answer: str = ""
+
+    @property
+    def reason(self) -> str:
+        """What is counted."""
+        return self.problem.reason
 
 
 Work = Callable[[Lineage, Tools], Awaitable[list[Row]]]
@@ -119,126 +165,83 @@ Parts = Callable[[Pipeline, PromptSet], dict[str, Any]]
 
 
 @dataclass(frozen=True)
+class Expected:
+    """How many things a job is expected to work on: what `Cost.pieces` computes a stage's share from."""
+
+    pipeline: Pipeline
+    samples: float
+    queries: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage is expected to cost before the job has answers of its own, by family of prompts.
+
+    default, small: (answer tokens, answers) of one piece of work. pieces: how many pieces of work there are.
+    items: how many items one answer holds, each of which takes so many tokens.
+    """
+
+    default: tuple[float, float]
+    small: tuple[float, float]
+    pieces: Callable[[Expected], float]
+    items: Callable[[Pipeline], float] = lambda pipeline: 1.0
+
+
+@dataclass(frozen=True)
 class Stage:
-    """One arrow of the design. `ends` says that a skip here ends the lineage."""
+    """One arrow of the design.
+
+    reads: types of the parent row: the newest row of the first type that the lineage has.
+    writes: the type of its rows; a type that airgen does not know gets a table made from its fields.
+    ends: a skip here ends the lineage.
+    belongs: whether a row of this parent is the lineage's (a judgment belongs to the pair that it judges).
+    prompt: the name of its prompt, without the family `small/`; None for a stage that asks no prompt of its own.
+    cost, stand_in, scripted: see `estimate`, `airgen prompts try` and the scripted backend. `stand_in` gives, for a
+    passage, what the prompts of this stage and of later ones take besides the document.
+    show: what `airgen show` prints of a lineage: JSON values, and lines for the terminal.
+    label: its name in the funnel. after: for a stage from outside airgen, the stage that it follows.
+    """
 
     name: str
+    reads: tuple[type[Row], ...]
     writes: type[Row]
     version: int
     work: Work
     parts: Parts
     ends: bool = True
+    belongs: Callable[[Any, Lineage], bool] = lambda row, lineage: True
+    prompt: Callable[[Pipeline], str] | None = None
+    cost: Cost | None = None
+    stand_in: Callable[[Pipeline, Passage], dict[str, Any]] = lambda pipeline, passage: {}
+    scripted: Callable[[Request], str] | None = None
+    show: Callable[[Lineage], tuple[dict[str, Any], list[str]]] = lambda lineage: ({}, [])
+    label: str = ""
+    after: str = ""
 
     def fingerprint(self, pipeline: Pipeline, prompts: PromptSet) -> str:
         """The hash of all that this stage's rows depend on besides their parents."""
         return fingerprint(stage=self.name, version=self.version, **self.parts(pipeline, prompts))
 
+    def done(self, lineage: Lineage) -> bool:
+        """Whether the stage was through with a lineage: it made rows, or said why not."""
+        return self.name in lineage.skips or bool(lineage.every(self.writes))
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A prompt that got no usable answer: the reason, and what the model last said."""
+    def stopped(self, lineage: Lineage) -> bool:
+        """Whether a lineage ended here."""
+        return self.ends and self.name in lineage.skips
 
-    reason: str
-    detail: str
-
-
-def llm_parts(llm: LlmSettings) -> dict[str, Any]:
-    """What of an LLM's settings can change an answer; never time-outs, concurrency, prices or base URLs."""
-    return {
-        "backend": llm.backend if llm.backend == "scripted" else "",
-        "model": llm.model,
-        "endpoint": llm.endpoint,
-        "temperature": llm.temperature,
-        "top_p": llm.top_p,
-        "max_tokens": llm.max_tokens,
-        "faults": llm.faults,
-    }
+    def asks(self, pipeline: Pipeline) -> bool:
+        """Whether the pipeline's settings let this stage ask its prompt at all."""
+        return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
 def prompt_name(pipeline: Pipeline, name: str) -> str:
-    """The prompt of a stage in the variant that the pipeline chose."""
-    if name == "query" and pipeline.generation.query_from == "need":
-        name = "query_from_need"
+    """A prompt in the family that the pipeline chose."""
     return f"small/{name}" if pipeline.generation.prompts == "small" else name
 
 
-def skip(stage: str, parent: str, tools: Tools, reason: str, detail: str = "") -> Skip:
-    """The row that says why a piece of work ended without one."""
-    fp = tools.fingerprints[stage]
-    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, reason, detail[:2000])
-
-
-# What varies from item to item, and may rightly come back in an answer.
-_MATERIAL = ("document", "character", "scenario", "query", "title")
-
-
-def instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
-    """A prompt's own words: rendered without the material."""
-    empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
-    return "\n".join(message.content for message in prompt.render(**empty))
-
-
-def _echo(value: Any, told: str) -> str | None:
-    """Whether an answer repeats the prompt (its examples, as small models do), in words for the next attempt."""
-    for text in _strings(value):
-        words = text.casefold().split()
-        for start in range(len(words) - ECHO_WORDS + 1):
-            if " ".join(words[start : start + ECHO_WORDS]) in told:
-                return f"repeats the instructions: {' '.join(words[start : start + ECHO_WORDS])!r}"
-    return None
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
-
-
-async def ask(
-    tools: Tools,
-    stage: str,
-    values: Mapping[str, Any],
-    check: Callable[[Any], str | None],
-    pattern: str | None = None,
-) -> tuple[Any, int] | Refusal:
-    """Ask a stage's prompt until the answer fits its schema and passes `check`.
-
-    `check` returns what is wrong, in words that the model is then told, or None. `pattern` bounds the property that
-    the prompt names in `constrain`. Returns the value and the number
-    of attempts, or a Refusal after the last.
-    """
-    pipeline = tools.pipeline
-    prompt = tools.prompts.get(prompt_name(pipeline, stage))
-    llm = pipeline.llm
-    params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
-    if llm.top_p is not None:
-        params["top_p"] = llm.top_p
-    schema = prompt.constrained(pattern)
-    first = Request(llm.model, prompt.render(**values), params, schema, 0, llm.endpoint, stage)
-    told = " ".join(instructions(prompt, values).casefold().split())
-    request, complaint = first, ""
-    problem, said = "", ""
-    for attempt in range(1, pipeline.generation.attempts + 1):
-        answer = await tools.llm.ask(request)
-        if answer.error:
-            return Refusal(f"llm: {answer.error.partition(':')[0]}", answer.error)
-        try:
-            value = parse_answer(answer, schema or {})
-            problem = _echo(value, f"{told} {complaint}") or check(value) or ""
-        except ValueError as error:
-            problem = f"malformed: {error}"
-        if not problem:
-            return value, attempt
-        said = answer.text
-        # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
-        small = pipeline.generation.prompts == "small"
-        request = afresh(first, problem) if small else corrective(first, answer.text, problem)
-        request = replace(request, sample=attempt)
-        added = request.messages[-1].content.removeprefix(first.messages[-1].content)
-        complaint = " ".join(added.casefold().split())
-    return Refusal(problem, said)
+def skip(stage: str, parent: str, tools: Tools, problem: Problem, answer: str = "") -> Skip:
+    """The row that says why a piece of work ended without one; `answer` is what the model wrote, if it did."""
+    fp = tools.plan[stage]
+    detail = "\n".join(part for part in (problem.detail, answer) if part)[:2000]
+    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, problem.reason, detail, problem.cause)

@@ -9,7 +9,7 @@ from typing import Any
 from airgen.errors import StoreError
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
-from airgen.pipeline.saved_calls import savings
+from airgen.pipeline.saved_calls import saved_calls
 from airgen.store import Store
 
 __all__ = ["read_report", "render_report"]
@@ -20,7 +20,10 @@ SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(com
 """
 _COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed")
 _FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2"
-_SKIPS = "SELECT stage, reason, count(*) FROM current_skip GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20"
+_SKIPS = """
+SELECT stage, reason, count(*) FROM skip WHERE fingerprint IN (SELECT unnest(?))
+GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20
+"""
 
 
 def read_report(job: Job) -> dict[str, Any]:
@@ -40,8 +43,8 @@ def read_report(job: Job) -> dict[str, Any]:
         with Store.open(path, read_only=True) as store:
             report["calls"] = [dict(zip(_COLUMNS, row, strict=True)) for row in store.query(_CALLS)]
             report["failures"] = [list(row) for row in store.query(_FAILURES)]
-            report["skips"] = [list(row) for row in store.query(_SKIPS)]
-            saved = savings(store, job.accepted(store))
+            report["skips"] = [list(row) for row in store.query(_SKIPS, [list(job.plan(store).values())])]
+            saved = saved_calls(store, job.accepted(store))
             report["saved"] = saved.as_dict() if saved else None
     except StoreError:
         if not running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from itertools import islice
@@ -13,27 +12,18 @@ from airgen.corpus import prepare
 from airgen.errors import UsageError
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.generate import drive
+from airgen.pipeline.ask import sampling
+from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.job import Job
+from airgen.pipeline.stage import Problem
 from airgen.pipeline.stages import answer_checks as checks
-from airgen.pipeline.stages.attributes import (
-    INFORMATION_TEXT,
-    LENGTH_TEXT,
-    STYLE_TEXT,
-    TYPE_TEXT,
-    draw,
-    form_pattern,
-    query_attributes,
-    wrong_type,
-)
+from airgen.pipeline.stages.attributes import form_pattern, wrong_type
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage
-from airgen.store import Store
 from airgen.text.overlap import borrowed
 from airgen.text.words import LANGUAGES
 
-__all__ = ["Trial", "Tried", "trial_inputs", "trial_values", "try_on_documents"]
+__all__ = ["Trial", "Tried", "stand_ins", "trial_inputs", "try_on_documents"]
 
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
@@ -42,31 +32,16 @@ def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any],
     passage = next(islice(_passages(job), place, None), None)
     if passage is None:
         raise UsageError(f"--document {place}: the corpus has fewer passages")
-    return job.prompts, trial_values(job, passage), passage
+    return job.prompts, stand_ins(job, passage), passage
 
 
-def trial_values(job: Job, passage: Passage) -> dict[str, Any]:
-    """Inputs for every prompt: the real document, attributes drawn by its key, and stand-ins for earlier stages."""
-    generation = job.pipeline.generation
-    length, kind, information = query_attributes(generation, passage.key)
-    style = draw(generation.styles, passage.key, "style", 1)
-    return {
-        "language_name": LANGUAGES[job.pipeline.language],
-        "document": f"{passage.title}\n\n{passage.text}" if passage.title else passage.text,
-        "title": passage.title,
-        "count": generation.characters,
-        "character": "somebody who works with this every day",
-        "scenario": "Something does not work as expected, and the reason must be found today.",
-        "query": passage.title or " ".join(passage.text.split()[:8]),
-        "length": LENGTH_TEXT[length],
-        "length_class": length,
-        "type": TYPE_TEXT[kind],
-        "type_class": kind,
-        "information": INFORMATION_TEXT[information],
-        "information_class": information,
-        "style": STYLE_TEXT[style],
-        "style_class": style,
-    }
+def stand_ins(job: Job, passage: Passage) -> dict[str, Any]:
+    """Inputs for every prompt: the real document, and what the stages give in place of earlier answers."""
+    document = f"{passage.title}\n\n{passage.text}" if passage.title else passage.text
+    values: dict[str, Any] = {"language_name": LANGUAGES[job.pipeline.language], "document": document}
+    for stage in job.flow.every:
+        values |= stage.stand_in(job.pipeline, passage)
+    return values
 
 
 @dataclass(frozen=True)
@@ -114,22 +89,16 @@ def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = 
     job = Job(pipeline, runs)
     prompts = {name: _prompt(job, name) for name in names}
     passages = list(islice(_passages(job), count))
-    rows: list[dict[str, Any]] = [{"document": one.id, "title": one.title, "tried": {}} for one in passages]
 
-    async def main() -> None:
-        with Store.open(job.directory / "trials.duckdb") as store:
-            async with make_engine(job.pipeline, store, budget_usd=None, retry_failed=True) as engine:
+    async def one(engine: Llm, item: tuple[Passage, str]) -> Tried:
+        return await _try(engine, job, prompts[item[1]], item[0])
 
-                async def one(item: tuple[int, str]) -> None:
-                    place, name = item
-                    rows[place]["tried"][name] = await _try(engine, job, prompts[name], passages[place])
-
-                items = [(place, name) for place in range(len(passages)) for name in names]
-                await drive(items, one, workers_of(job.pipeline.llm))
-
-    asyncio.run(main())
-    for row in rows:  # answers come in any order
-        row["tried"] = {name: row["tried"][name] for name in prompts}
+    items = [(passage, name) for passage in passages for name in names]
+    database, rules = job.directory / "trials.duckdb", job.flow.scripted
+    answers = iter(ask_about(items, one, job.pipeline, database, retry_failed=True, rules=rules))
+    rows = [
+        {"document": one.id, "title": one.title, "tried": {name: next(answers) for name in names}} for one in passages
+    ]
     return Trial(rows)
 
 
@@ -142,36 +111,35 @@ def _prompt(job: Job, name: str) -> Prompt:
 
 async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Tried:
     llm, language = job.pipeline.llm, job.pipeline.language
-    values = trial_values(job, passage)
-    stage = _stage(prompt.name)
+    values = stand_ins(job, passage)
+    stage = _stage(job, prompt.name)
     query = stage in ("query", "rewrite")
     pattern = form_pattern(values["length_class"], values["type_class"], language) if query else None
     schema = prompt.constrained(pattern)
-    params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
-    if llm.top_p is not None:
-        params["top_p"] = llm.top_p
-    answer = await engine.ask(Request(llm.model, prompt.render(**values), params, schema, 0, llm.endpoint, stage))
+    request = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage)
+    answer = await engine.ask(request)
     text, problem, share = answer.text, answer.error, None
     if schema and not problem:
         try:
             value = parse_answer(answer, schema)
             text = json.dumps(value, ensure_ascii=False)
             if query:
-                problem = _query_problem(job, value["query"], values) or ""
+                found = _query_problem(job, value["query"], values)
+                problem = found.text if found else ""
                 share, _ = borrowed(value["query"], values["document"], language)
         except ValueError as error:
             problem = str(error)
     return Tried(text, problem, answer.prompt_tokens, answer.completion_tokens, share)
 
 
-def _stage(name: str) -> str:
+def _stage(job: Job, name: str) -> str:
     """The stage whose prompt this is, for the accounts: `small/query_from_need` is query's."""
     base = name.rpartition("/")[2]
-    known = ("character", "scenario", "query", "rewrite", "hard_negative")
+    known = [stage.name for stage in job.flow.every]
     return next((stage for stage in known if base.startswith(stage)), "judgment" if "judge" in base else "trial")
 
 
-def _query_problem(job: Job, text: str, values: dict[str, Any]) -> str | None:
+def _query_problem(job: Job, text: str, values: dict[str, Any]) -> Problem | None:
     """What a job's checks would say of a query."""
     language, most = job.pipeline.language, job.pipeline.generation.max_copied_words
     return checks.first_problem(

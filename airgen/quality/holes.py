@@ -22,6 +22,13 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.run import Run
 from airgen.keys import text_key
+from airgen.llms.base import Llm
+from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.control.judge import judge_pair
+from airgen.pipeline.stage import Refusal, Tools
+from airgen.pipeline.stages import Flow
+from airgen.prompts import PromptSet
+from airgen.settings import load_pipeline
 
 __all__ = ["Change", "Ledger", "before_and_after", "fill", "find_holes"]
 
@@ -134,3 +141,32 @@ def _holes(run: Run, qrels: Labels, depth: int) -> float:
         sum(passage not in labels for passage, _ in hits.get(query, [])[:depth]) for query, labels in qrels.items()
     ]
     return float(np.mean(counts)) / depth if counts else 0.0
+
+
+def judge_with(
+    pipeline: Path,
+    out: Path,
+    pairs: Sequence[Pair],
+    queries: Mapping[str, str],
+    texts: Mapping[str, str],
+    ledger: Ledger,
+    *,
+    budget_usd: float | None = None,
+) -> None:
+    """Ask a pipeline's judge, with the prompts beside it; a pair that it refuses stays a hole.
+
+    A level below the pipeline's cut becomes 0. The answers are kept in OUT/answers.duckdb. Raises UsageError for a
+    pipeline whose judge asks no LLM.
+    """
+    settings, prompts = load_pipeline(pipeline), PromptSet.beside(pipeline.parent)
+    judge = settings.control.judge
+    if not judge.members:
+        raise UsageError(f"{pipeline}: its judge is the re-rankers, which rank what was recalled: holes need an LLM")
+
+    async def one(engine: Llm, pair: Pair) -> None:
+        found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
+        if not isinstance(found, Refusal):
+            ledger.add(pair, float(found.level >= judge.relevant_from))
+
+    rules = Flow().scripted
+    ask_about(pairs, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)

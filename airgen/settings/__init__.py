@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from airgen.settings.base import Settings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
-from airgen.settings.llm import LlmSettings, secret
+from airgen.settings.llm import LlmSettings, answer_parts, secret
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Pipeline",
     "RecallSettings",
     "Thresholds",
+    "answer_parts",
     "load_pipeline",
     "secret",
 ]
@@ -77,7 +78,7 @@ class Pipeline(Settings):
     seed: int = 42
     llm: LlmSettings
     generation: GenerationSettings = GenerationSettings()
-    control: ControlSettings = ControlSettings()
+    control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
 

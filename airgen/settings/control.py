@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from airgen.errors import AirgenError
+from airgen.registry import resolve
 from airgen.settings.base import Settings, Spec
 from airgen.settings.llm import LlmSettings
 
 __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
+
+
+RERANKERS = "rerankers"  # the kind of judge that asks no LLM
 
 
 class RecallSettings(Settings):
@@ -27,28 +32,29 @@ class Thresholds(Settings):
     other: int = Field(default=10, ge=1)
 
 
-_JUDGE_PROMPTS = {"levels": "judge", "yes-no": "small/judge_yes_no", "rubric": "judge_rubric"}
-
-
 class OneJudge(Settings):
-    """A prompt, how its answers are read, and who is asked (appendix A.3, Table 8).
+    """A prompt, how its answers are read, and which model is asked (appendix A.3, Table 8).
 
     `levels`: the answer is one number. `yes-no`: the probability of Yes is read from the first token, for small
-    models. `rubric`: a reason, then the number.
+    models. `rubric`: a reason, then the number. A kind from outside airgen is named `module:Class`.
     """
 
-    kind: Literal["levels", "yes-no", "rubric"] = "levels"
-    prompt: str = ""  # the kind's own, where none is named
+    kind: str = "levels"
+    prompt: str = ""  # the kind's own prompt, where none is named
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
     temperature: float = Field(default=0.0, ge=0, le=2)
     llm: LlmSettings | None = None  # another model than the generator
 
     @model_validator(mode="before")
     @classmethod
-    def _prompt_of_the_kind(cls, value: Any) -> Any:
-        if isinstance(value, dict) and not value.get("prompt"):
-            return {**value, "prompt": _JUDGE_PROMPTS.get(str(value.get("kind", "levels")), "judge")}
-        return value
+    def _kind_is_known(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("kind") == RERANKERS:
+            return value
+        try:
+            own = resolve("judge", str(value.get("kind", "levels"))).PROMPT
+        except AirgenError as error:
+            raise ValueError(f"kind: {error}") from error
+        return value if value.get("prompt") else {**value, "prompt": own}
 
 
 class JudgeSettings(OneJudge):
@@ -59,7 +65,6 @@ class JudgeSettings(OneJudge):
     coefficients decide alone, from the calibration's own threshold on, or from `threshold` where it is given.
     """
 
-    kind: Literal["levels", "yes-no", "rubric", "rerankers"] = "levels"  # type: ignore[assignment]  # one more
     relevant_from: int = Field(default=2, ge=1, le=3)
     panel: list[OneJudge] = []
     calibration: str | None = None
@@ -67,7 +72,7 @@ class JudgeSettings(OneJudge):
     @property
     def members(self) -> list[OneJudge]:
         """The judges that are asked: the panel, this one, or nobody."""
-        return list(self.panel) or ([self] if self.kind != "rerankers" else [])
+        return list(self.panel) or ([self] if self.kind != RERANKERS else [])
 
     @property
     def llms(self) -> list[LlmSettings]:
@@ -78,6 +83,8 @@ class JudgeSettings(OneJudge):
     @classmethod
     def _a_panel_judges_alone(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("panel"):
+            if any(isinstance(one, dict) and one.get("kind") == RERANKERS for one in value["panel"]):
+                raise ValueError("panel: the kind rerankers asks no LLM, so it has no vote")
             own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "calibration"} & set(value))
             if own:
                 raise ValueError(f"{own[0]}: with a panel, this stands in each of its judges")
@@ -85,7 +92,7 @@ class JudgeSettings(OneJudge):
 
     @model_validator(mode="after")
     def _someone_decides(self) -> JudgeSettings:
-        if self.kind == "rerankers" and self.calibration is None:
+        if self.kind == RERANKERS and self.calibration is None:
             raise ValueError("kind rerankers asks no LLM, so it needs a calibration: `small`, or a file of yours")
         return self
 
@@ -101,7 +108,7 @@ class ControlSettings(Settings):
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
     ]
     thresholds: Thresholds = Thresholds()
-    judge: JudgeSettings = JudgeSettings()
+    judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
     @model_validator(mode="after")
     def _recalls(self) -> ControlSettings:

@@ -59,6 +59,7 @@ class GenerationSettings(Settings):
     meaning: MeaningSettings | None = None  # without it, a rewrite's meaning is left to the judge
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
+    stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     @field_validator("lengths", "types", "information", "styles")
     @classmethod

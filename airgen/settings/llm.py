@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from airgen.errors import SettingsError
 from airgen.settings.base import Settings
 
-__all__ = ["LlmSettings", "secret"]
+__all__ = ["LlmSettings", "answer_parts", "secret"]
 
 
 class LlmSettings(Settings):
@@ -69,3 +69,16 @@ def secret(name: str | None) -> str | None:
     if key and not (key.isascii() and key.isprintable()):
         raise SettingsError([f"the value of the environment variable {name} is not one line of ASCII"])
     return key or None
+
+
+def answer_parts(llm: LlmSettings) -> dict[str, Any]:
+    """What of an LLM's settings can change an answer."""
+    return {
+        "backend": llm.backend if llm.backend == "scripted" else "",
+        "model": llm.model,
+        "endpoint": llm.endpoint,
+        "temperature": llm.temperature,
+        "top_p": llm.top_p,
+        "max_tokens": llm.max_tokens,
+        "faults": llm.faults,
+    }

@@ -1,4 +1,4 @@
-"""Numbered migrations (`schema/NNN_*.sql`), each in one transaction with its record; then the views, made anew."""
+"""Numbered migrations (`schema/NNN_*.sql`), each in one transaction with its record."""
 
 from __future__ import annotations
 
@@ -10,22 +10,13 @@ from airgen.errors import StoreError
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["migrate", "migrations", "views"]
-
-
-def _read(folder: str) -> list[tuple[str, str]]:
-    files = [file for file in (resources.files("airgen.store") / folder).iterdir() if file.name.endswith(".sql")]
-    return sorted((file.name, file.read_text(encoding="utf-8")) for file in files)
+__all__ = ["migrate", "migrations", "outdated"]
 
 
 def migrations() -> list[tuple[int, str]]:
     """(number, SQL) of each migration, in order."""
-    return [(int(name.split("_", 1)[0]), sql) for name, sql in _read("schema")]
-
-
-def views() -> list[str]:
-    """The SQL of each view file, in order of their names."""
-    return [sql for _, sql in _read("views")]
+    files = [file for file in (resources.files("airgen.store") / "schema").iterdir() if file.name.endswith(".sql")]
+    return sorted((int(file.name.split("_", 1)[0]), file.read_text(encoding="utf-8")) for file in files)
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, where: str) -> None:
@@ -49,5 +40,11 @@ def migrate(connection: duckdb.DuckDBPyConnection, where: str) -> None:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-    for sql in views():
-        connection.execute(sql)
+
+
+def outdated(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether an older airgen wrote a database that this one wants to read."""
+    if not connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'migration'").fetchall():
+        return False
+    (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM migration").fetchall()[0]
+    return int(last) < migrations()[-1][0]

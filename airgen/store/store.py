@@ -14,15 +14,15 @@ import asyncio
 import dataclasses
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
 from airgen.errors import StoreError
-from airgen.records import TABLES, Answer
-from airgen.store.migrate import migrate
+from airgen.records import Answer, Dropped, Passage, table_of
+from airgen.store.migrate import migrate, outdated
 
 __all__ = ["Store"]
 
@@ -58,7 +58,11 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
             connection = duckdb.connect(str(path), read_only=read_only)
-            if not read_only:
+            if read_only and outdated(connection):
+                connection.close()
+                cls.open(path).close()
+                connection = duckdb.connect(str(path), read_only=True)
+            elif not read_only:
                 migrate(connection, str(path))
         except duckdb.Error as error:
             raise explain(path, error) from error
@@ -73,9 +77,9 @@ class Store:
             return
         by_table: dict[str, dict[str, Any]] = {}
         for row in rows:
-            table = by_table.setdefault(TABLES[type(row)], {})
+            table = by_table.setdefault(table_of(type(row)), {})
             if table.setdefault(row.key, row) != row:
-                raise ValueError(f"two different rows of {TABLES[type(row)]} have the key {row.key}")
+                raise ValueError(f"two different rows of {table_of(type(row))} have the key {row.key}")
         with self._write:
             try:
                 self._connection.execute("BEGIN")
@@ -135,18 +139,34 @@ class Store:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(_settle, futures, failure)
 
-    def register(self, fingerprints: dict[str, str]) -> None:
-        """Say which fingerprint of each stage is current; views read only rows of current fingerprints."""
-        current = dict(self.query("SELECT stage, fingerprint FROM current_plan"))
-        if current == fingerprints:
+    def save_plan(self, plan: Mapping[str, str]) -> None:
+        """Keep the fingerprints of a job whose quality control is done, for commands that look at it later."""
+        if dict(self.find_plan(plan)) == dict(plan):
             return
+        rows = [{"stage": stage, "fingerprint": fingerprint} for stage, fingerprint in plan.items()]
         with self._write:
             try:
-                (run,) = self._connection.execute("SELECT coalesce(max(run), 0) + 1 FROM plan").fetchall()[0]
                 self._connection.execute(
-                    "INSERT INTO plan BY NAME SELECT unnest(?, recursive := true)",
-                    [[{"run": run, "stage": stage, "fingerprint": fp} for stage, fp in fingerprints.items()]],
+                    "INSERT INTO plan BY NAME SELECT (SELECT coalesce(max(run), 0) + 1 FROM plan) AS run, "
+                    "unnest(?, recursive := true)",
+                    [rows],
                 )
+            except duckdb.Error as error:
+                raise explain(self.path, error) from error
+
+    def find_plan(self, known: Mapping[str, str]) -> dict[str, str]:
+        """The newest kept plan that has all these fingerprints; empty where there is none."""
+        found: dict[int, dict[str, str]] = {}
+        for run, stage, fingerprint in self.query("SELECT run, stage, fingerprint FROM plan ORDER BY run DESC"):
+            found.setdefault(run, {})[stage] = fingerprint
+        return next((plan for plan in found.values() if known.items() <= plan.items()), {})
+
+    def ensure_table(self, kind: type) -> None:
+        """Make the table of a row type that the schema does not know, from the type's fields."""
+        columns = ", ".join(f'"{field.name}" {_column_type(kind, field.type)}' for field in dataclasses.fields(kind))
+        with self._write:
+            try:
+                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table_of(kind)} ({columns}, PRIMARY KEY (key))")
             except duckdb.Error as error:
                 raise explain(self.path, error) from error
 
@@ -180,23 +200,37 @@ class Store:
         except duckdb.Error as error:
             raise explain(self.path, error) from error
 
-    def rows(
-        self,
-        kind: type[T],
-        source: str = "",
-        where: str = "",
-        parameters: Sequence[Any] = (),
-        order: str = "",
-    ) -> list[T]:
-        """Rows of one type, from its table or from a view with (at least) the same columns."""
-        names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-        columns = ", ".join(f't."{name}"' for name in names)
-        sql = f"SELECT {columns} FROM {source or TABLES[kind]} t"
-        if where:
-            sql += f" WHERE {where}"
-        if order:
-            sql += f" ORDER BY {order}"
+    def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
+        """Rows of one type. `where` and `order` are SQL over the table `t`."""
+        sql = f"SELECT {_columns(kind)} FROM {table_of(kind)} t"
+        sql += f" WHERE {where}" if where else ""
+        sql += f" ORDER BY {order}" if order else ""
         return [kind(*values) for values in self.query(sql, parameters)]
+
+    def made(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
+        """The rows that a stage of this fingerprint made, by ordinal; `among` limits them to some parents."""
+        where, parameters = "t.fingerprint = ?", [fingerprint]
+        if among is not None:
+            where, parameters = f"{where} AND t.parent IN (SELECT unnest(?))", [fingerprint, list(among)]  # type: ignore[list-item]
+        return self.rows(kind, where, parameters, "t.ordinal, t.key")
+
+    def passages(self, corpus: str) -> list[Passage]:
+        """The passages of one state of the corpus, in its order; their ordinals are the places in it."""
+        return self._members(Passage, corpus)
+
+    def passage_ids(self, corpus: str) -> dict[str, str]:
+        """The passages' ids by key, in the corpus's order."""
+        sql = "SELECT t.key, t.id FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
+        return dict(self.query(f"{sql} ORDER BY m.ordinal", [corpus]))
+
+    def dropped(self, corpus: str) -> list[Dropped]:
+        """The documents that one state of the corpus lost in cleaning."""
+        return self._members(Dropped, corpus)
+
+    def _members(self, kind: type[T], corpus: str) -> list[T]:
+        columns = _columns(kind).replace('t."ordinal"', "m.ordinal")
+        sql = f"SELECT {columns} FROM {table_of(kind)} t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
+        return [kind(*values) for values in self.query(f"{sql} ORDER BY m.ordinal", [corpus])]
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
         """The raw answers that are already on the disk, by key."""
@@ -215,7 +249,7 @@ class Store:
     def forget_failures(self) -> None:
         """Remove the skips that came of failed calls, so that their work is pending again (`--retry-failed`)."""
         with self._write:
-            self._connection.execute("DELETE FROM skip WHERE starts_with(reason, 'llm: ')")
+            self._connection.execute("DELETE FROM skip WHERE cause = 'llm'")
 
     def close(self) -> None:
         """Write what is queued, then close the file."""
@@ -231,6 +265,24 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_COLUMN_TYPES = {
+    "str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "int | None": "BIGINT",
+    "float | None": "DOUBLE", "str | None": "VARCHAR", "list[str]": "VARCHAR[]", "list[float]": "DOUBLE[]",
+    "list[int]": "BIGINT[]",
+}  # fmt: skip
+
+
+def _column_type(kind: type, hint: Any) -> str:
+    name = hint.__name__ if isinstance(hint, type) else str(hint)
+    if name not in _COLUMN_TYPES:
+        raise StoreError(f"{kind.__name__}: a field of type {name} has no column type; use {', '.join(_COLUMN_TYPES)}")
+    return _COLUMN_TYPES[name]
+
+
+def _columns(kind: type) -> str:
+    return ", ".join(f't."{field.name}"' for field in dataclasses.fields(kind))
 
 
 def _settle(futures: list[asyncio.Future[None]], failure: BaseException | None) -> None:

@@ -40,9 +40,9 @@ def wrong_language(text: str, language: str) -> str | None:
     if language in ("zh", "ja"):
         kana, ideographs = len(_KANA.findall(text)), len(_IDEOGRAPH.findall(text))
         if language == "zh" and kana > 2 and kana * 5 > ideographs:
-            return "wrong language: it is Japanese, not Chinese"
+            return "it is Japanese, not Chinese"
         if language == "ja" and not kana and ideographs >= _LONG:
-            return "wrong language: it is Chinese, not Japanese"
+            return "it is Chinese, not Japanese"
     rivals = next((group for group in _RIVALS if language in group), ())
     said = {word.casefold() for word in words(text, language)} if rivals else set()
     for rival in rivals:
@@ -50,7 +50,7 @@ def wrong_language(text: str, language: str) -> str | None:
         own = len((said & _FUNCTION[language]) - _FUNCTION[rival])
         alien = len((said & _FUNCTION[rival]) - _FUNCTION[language])
         if alien >= 2 and alien > 2 * own:
-            return "wrong language: its words are of another language than the one asked for"
+            return "its words are of another language than the one asked for"
     return None
 
 
@@ -67,9 +67,9 @@ def wrong_script(text: str, language: str) -> str | None:
             alien += 1
         before = here
     if not right + alien:
-        return "wrong language: it has no letters"
+        return "it has no letters"
     # Names and technical terms stay in Latin letters in any language, so a third of the right script is enough.
-    return None if right * 2 >= alien else "wrong language: it is not in the script of the asked language"
+    return None if right * 2 >= alien else "it is not in the script of the asked language"
 
 
 # What stands for "this document" in a query that nobody who has not seen it would write. Words of other languages
@@ -116,4 +116,4 @@ _REFERENCE = re.compile("|".join(f"(?:{one})" for one in _REFERENCES), re.IGNORE
 def self_reference(text: str) -> str | None:
     """A query must make sense to somebody who has never seen the document."""
     found = _REFERENCE.search(text)
-    return f"refers to the document: it says {found[0]!r}" if found else None
+    return f"it says {found[0]!r}" if found else None

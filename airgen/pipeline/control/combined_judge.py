@@ -22,7 +22,7 @@ import numpy as np
 
 from airgen.errors import SettingsError
 from airgen.keys import fingerprint
-from airgen.pipeline.control.judge import level_of_probability
+from airgen.pipeline.control.judge_kinds import level_of_probability
 from airgen.records import Judgment, Prelabel, Recall
 from airgen.registry import closest
 

@@ -1,77 +1,108 @@
-"""The mined hard negatives of a job, after quality control: for each query, as many as were drawn for it."""
+"""Hard negatives out of the corpus itself: passages high in recall that quality control found not relevant.
+
+They are an alternative or an addition to the generated ones (paper 2.3, step 6), and free: no model is asked. They are
+real passages, so nothing is added to the corpus. What quality control knows decides:
+
+- a passage that the LLM judged not relevant may be taken at any rank: these are the surest;
+- a passage that was not judged may be taken within a window of ranks, if no re-ranker put it within its threshold. The
+  window begins below the first ranks, where relevant passages without a label are likeliest (RocketQA, Qu et al. 2021,
+  found 70 % of the unlabelled top passages to be relevant).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from airgen.keys import fingerprint, rng, row_key
-from airgen.pipeline.control.mined_negative import mine
-from airgen.pipeline.generate import Accepted
-from airgen.pipeline.stage import Lineage, Tools
+from airgen.pipeline.control.prelabels import prelabels_of
+from airgen.pipeline.control.set_stage import Control, SetStage
+from airgen.pipeline.control.table2 import votes
+from airgen.pipeline.stage import Plan
 from airgen.records import Decision, HardNegative, Prelabel, Recall, Skip
+from airgen.settings import Thresholds
 from airgen.store import Store
 
-__all__ = ["STAGE", "mine_negatives", "mined_by_query"]
+__all__ = ["MINED", "mine", "mined_by_query"]
 
-STAGE = "mined_negative"
-_QUERIES = 500  # whose recall is in memory at a time
-
-
-def mine_negatives(store: Store, tools: Tools, accepted: Accepted) -> None:
-    """Append the rows, or take the stage out of the plan where the pipeline asks for generated negatives only.
-
-    A query with fewer than were drawn for it leaves a skip beside what it has.
-    """
-    pipeline = tools.pipeline
-    settings, control = pipeline.generation, pipeline.control
-    plan = dict(store.query("SELECT stage, fingerprint FROM current_plan"))
-    before = plan.pop(STAGE, None)
-    if settings.negatives == "generated":
-        if before is not None:
-            store.register(plan)
-        return
-    fp = fingerprint(
-        stage=STAGE, version=1, decision=plan["decision"], range=settings.hard_negatives, ranks=settings.mined_ranks
-    )
-    store.register({**plan, STAGE: fp})
-    titles = dict(store.query("SELECT id, title FROM current_passage"))
-    for batch in _batches(accepted.lineages):
-        keys = [lineage.final.key for lineage in batch]
-        recalls = {row.parent: row for row in store.rows(Recall, "current_recall", _AMONG, [keys])}
-        prelabels: dict[str, list[Prelabel]] = {}
-        for row in store.rows(Prelabel, "current_prelabel", _AMONG, [keys], "t.ordinal"):
-            prelabels.setdefault(row.parent, []).append(row)
-        decisions: dict[str, dict[str, Decision]] = {}
-        for decision in store.rows(Decision, "current_decision", _AMONG, [keys]):
-            decisions.setdefault(decision.parent, {})[decision.id] = decision
-        rows: list[HardNegative | Skip] = []
-        for lineage in batch:
-            key = lineage.final.key
-            count = rng(lineage.sample.key, "mined negatives").randint(*settings.hard_negatives)
-            found = mine(
-                recalls[key], prelabels.get(key, ()), decisions.get(key, {}), titles,
-                ranks=settings.mined_ranks, count=count, relevant_from=control.judge.relevant_from,
-                thresholds=control.thresholds, fingerprint=fp, never={lineage.passage.id},
-            )  # fmt: skip
-            rows += found
-            if len(found) < count:
-                reason = f"{len(found)} of {count} found"
-                rows.append(Skip(row_key(f"skip/{STAGE}", key, fp), key, fp, 0, STAGE, reason))
-        store.put(rows)
+NAME = "mined_negative"
 
 
-_AMONG = "t.parent IN (SELECT unnest(?))"
-
-
-def _batches(lineages: Sequence[Lineage]) -> Iterator[Sequence[Lineage]]:
-    for start in range(0, len(lineages), _QUERIES):
-        yield lineages[start : start + _QUERIES]
-
-
-def mined_by_query(store: Store, query: str | None = None) -> dict[str, list[HardNegative]]:
-    """The current mined negatives by the key of their query, in their order; of one query where it is given."""
+def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
+    """The mined negatives by the key of their query, in their order; of some queries where they are given."""
     found: dict[str, list[HardNegative]] = {}
-    where, parameters = ("t.parent = ?", [query]) if query else ("", [])
-    for row in store.rows(HardNegative, "current_mined_negative", where, parameters, "t.parent, t.ordinal"):
+    for row in store.made(HardNegative, plan[NAME], queries) if NAME in plan else ():
         found.setdefault(row.parent, []).append(row)
     return found
+
+
+def _fingerprint(control: Control, model: Any) -> str:
+    settings, decision = control.tools.pipeline.generation, control.plan["decision"]
+    return fingerprint(
+        stage=NAME, version=1, decision=decision, range=settings.hard_negatives, ranks=settings.mined_ranks
+    )
+
+
+def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[HardNegative | Skip]]:
+    settings = control.tools.pipeline.generation
+    titles = {passage.id: passage.title for passage in control.store.passages(control.plan["corpus"])}
+    recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
+    decisions: dict[str, dict[str, Decision]] = {}
+    for decision in control.store.made(Decision, control.plan["decision"], control.queries):
+        decisions.setdefault(decision.parent, {})[decision.id] = decision
+    for lineage in control.accepted.lineages:
+        key = lineage.final.key
+        count = rng(lineage.sample.key, "mined negatives").randint(*settings.hard_negatives)
+        found: list[HardNegative | Skip] = [*mine(
+            recalls[key], prelabels[key], decisions.get(key, {}), titles,
+            ranks=settings.mined_ranks, count=count, relevant_from=control.settings.judge.relevant_from,
+            thresholds=control.settings.thresholds, fingerprint=fp, never={lineage.passage.id},
+        )]  # fmt: skip
+        if len(found) < count:
+            key_of_skip = row_key(f"skip/{NAME}", key, fp)
+            figures = f"{len(found)} of {count} found"
+            found.append(Skip(key_of_skip, key, fp, 0, NAME, "fewer than drawn", figures, "control"))
+        yield found
+
+
+def mine(
+    recall: Recall,
+    prelabels: Sequence[Prelabel],
+    decisions: Mapping[str, Decision],
+    passages: Mapping[str, str],
+    *,
+    ranks: tuple[int, int],
+    count: int,
+    relevant_from: int,
+    thresholds: Thresholds,
+    fingerprint: str,
+    never: Collection[str] = (),
+) -> list[HardNegative]:
+    """At most `count` negatives of the query `recall.parent`, judged ones first, each kind best recalled first.
+
+    `decisions` are the query's, by document id; `passages` are titles by id of what may be taken, which leaves out
+    generated negatives; `ranks` are the first and last rank of the window, from 1, both within; `never` are ids that
+    must not be taken. Rows carry no text: it stands in the corpus.
+    """
+    allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
+    judged = [id_ for id_ in allowed if _not_relevant(decisions.get(id_), relevant_from)]
+    voted = votes(prelabels, thresholds, set())
+    window = set(recall.ids[ranks[0] - 1 : ranks[1]])
+    unjudged = [id_ for id_ in allowed if id_ in window and id_ not in decisions and id_ not in voted]
+    return [
+        HardNegative(
+            row_key("mined_negative", recall.parent, fingerprint, place), recall.parent, fingerprint, place,
+            id_, "", passages[id_], "mined",
+        )
+        for place, id_ in enumerate([*judged, *unjudged][:count], 1)
+    ]  # fmt: skip
+
+
+def _not_relevant(decision: Decision | None, relevant_from: int) -> bool:
+    # Both words count: a combined judge may take for relevant what the LLM alone would not, and the other way round.
+    if decision is None or decision.action != "ignore" or decision.level is None:
+        return False
+    return decision.level < relevant_from
+
+
+MINED = SetStage(NAME, HardNegative, "mined negatives", _fingerprint, _work, always=True)

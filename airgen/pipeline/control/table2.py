@@ -1,96 +1,24 @@
-"""Quality control: recall, pre-labels, the pairs to judge, and Table 2 (paper 2.4, appendix A.3).
-
-Recall and pre-labels are set-wise: they depend on the whole corpus, so the corpus's digest is in their fingerprint
-and a barrier stands before them. The corpus is all passages and all generated negatives.
-"""
+"""The paper's rules about labels: votes of the re-rankers, the pairs that the LLM judges, and Table 2 (2.4, A.3)."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from airgen.errors import ModelError
 from airgen.keys import row_key
-from airgen.records import Decision, Judgment, Prelabel, Recall
-from airgen.retrievers.base import Hits, Reranker
+from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import Thresholds
 
-__all__ = ["Pair", "decide", "pairs_to_judge", "prelabel_rows", "recall_rows", "text_mark", "votes"]
-
-
-def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: str, fingerprint: str) -> list[Recall]:
-    """One row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""
-    rows = []
-    for place, key in enumerate(queries):
-        positions = hits.positions[place]
-        found = int((positions >= 0).sum())
-        rows.append(
-            Recall(
-                row_key("recall", key, fingerprint), key, fingerprint, 0, model,
-                [ids[position] for position in positions[:found]],
-                [round(float(score), 6) for score in hits.scores[place][:found]],
-            )
-        )  # fmt: skip
-    return rows
-
-
-def prelabel_rows(
-    reranker: Reranker,
-    recalls: Sequence[Recall],
-    queries: Mapping[str, str],
-    texts: Callable[[str], str],
-    ordinal: int,
-    fingerprint: str,
-    scorer: str = "",
-    earlier: Sequence[Prelabel] = (),
-) -> list[Prelabel]:
-    """One re-ranker's scores of some queries' recalled documents: a row a query.
-
-    Queries come together because many share documents, which some re-rankers then read only once. `queries` are
-    texts by key, `texts` gives a document's text. Scores of the same scorer, query and text in `earlier` rows are
-    taken over, so that a corpus that grew costs its new documents only. Raises ModelError for too few scores, or one
-    that is no number.
-    """
-    known = {
-        (row.parent, mark): score
-        for row in earlier
-        if row.scorer == scorer
-        for mark, score in zip(row.texts, row.scores, strict=True)
-    }
-    marks = {id_: text_mark(texts(id_)) for recall in recalls for id_ in recall.ids}
-    wanted = [
-        (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
-    ]
-    pairs = [(queries[query], texts(id_)) for query, id_ in wanted]
-    scores = reranker.score(pairs) if pairs else np.zeros(0, np.float32)
-    if len(scores) != len(pairs):
-        raise ModelError(f"re-ranker {reranker.name}: {len(scores)} scores for {len(pairs)} documents")
-    if not np.isfinite(scores).all():
-        raise ModelError(f"re-ranker {reranker.name}: gave a score that is not a number")
-    known |= {(query, marks[id_]): round(float(score), 6) for (query, id_), score in zip(wanted, scores, strict=True)}
-    rows = []
-    for recall in recalls:
-        key, here = row_key("prelabel", recall.parent, fingerprint, ordinal), [marks[id_] for id_ in recall.ids]
-        values = [known[recall.parent, mark] for mark in here]
-        row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker.name, list(recall.ids), values, scorer, here)
-        rows.append(row)
-    return rows
-
-
-def text_mark(text: str) -> int:
-    """A signed 64-bit hash of a text."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+__all__ = ["Pair", "decide", "pairs_to_judge", "votes"]
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
-    """How many re-rankers pre-label each recalled document positive: those that rank it within its threshold.
+    """How many re-rankers vote for each recalled document: those that rank it within its threshold.
 
-    Ranks are by score, best first; equal scores stand in the order of the recall, so a tie is decided the same way
-    for every re-ranker. `negatives`, those generated for this query, have a threshold of their own (A.3).
+    Ranks are by score, best first. Equal scores stand in the order of the recall, so a tie is decided the same way
+    for every re-ranker. The `negatives` that were generated for this query have a threshold of their own (A.3).
     """
     counts: dict[str, int] = {}
     for prelabel in prelabels:
@@ -105,11 +33,10 @@ def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A (query, document) pair that the LLM is to judge. `kind`: negative or other."""
+    """A (query, document) pair that the LLM is to judge; `query` is the final query's key."""
 
-    query: str  # the final query's key
+    query: str
     id: str
-    kind: str
 
 
 def pairs_to_judge(
@@ -119,15 +46,14 @@ def pairs_to_judge(
     prelabels: Sequence[Prelabel],
     thresholds: Thresholds,
 ) -> list[Pair]:
-    """Table 2's second column for one query: who is shown to the LLM besides the original positive.
+    """Table 2's second column for one query: the documents that the LLM judges besides the original positive.
 
-    More than half of the re-rankers must agree, so of two both, of four three. Negatives that were generated for
-    other queries are documents of the corpus like any other here.
+    More than half of the re-rankers must agree: both of two, three of four. Negatives that were generated for other
+    queries are documents of the corpus like any other here.
     """
-    own = set(negatives)
-    counts = votes(prelabels, thresholds, own)
+    counts = votes(prelabels, thresholds, set(negatives))
     chosen = [id_ for id_, count in counts.items() if count * 2 > len(prelabels) and id_ != positive]
-    return [Pair(query, id_, "negative" if id_ in own else "other") for id_ in sorted(chosen)]
+    return [Pair(query, id_) for id_ in sorted(chosen)]
 
 
 def decide(

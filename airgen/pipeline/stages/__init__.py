@@ -1,10 +1,62 @@
-"""The stages, in the paper's order. `CANDIDATES` ends with the judgment of a query's own document."""
+"""The stages in the paper's order, and those from outside airgen that a pipeline names.
 
+flow = Flow.of(pipeline)
+flow.candidates           from the character to the judgment of the query's own document
+flow.every                and the hard negatives, which only accepted queries get
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airgen.errors import SettingsError
+from airgen.llms.base import Request
 from airgen.pipeline.stage import Lineage, Stage, Tools
 from airgen.pipeline.stages import character, hard_negative, own_judgment, query, rewrite, scenario
+from airgen.registry import closest, resolve
+from airgen.settings import Pipeline
 
-__all__ = ["CANDIDATES", "HARD_NEGATIVE", "STAGES", "Lineage", "Stage", "Tools"]
+__all__ = ["CANDIDATES", "HARD_NEGATIVE", "Flow", "Lineage", "Stage", "Tools"]
 
 CANDIDATES: tuple[Stage, ...] = (character.STAGE, scenario.STAGE, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
 HARD_NEGATIVE: Stage = hard_negative.STAGE
-STAGES: tuple[Stage, ...] = (*CANDIDATES, HARD_NEGATIVE)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The stages of one pipeline. `accepted` are those that only accepted queries go through."""
+
+    candidates: tuple[Stage, ...] = CANDIDATES
+    accepted: tuple[Stage, ...] = (HARD_NEGATIVE,)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Flow:
+        """airgen's stages, and after the one that it names each stage of `generation.stages`.
+
+        Raises SettingsError for a stage that cannot be imported, has a name that is taken, or follows no stage.
+        """
+        candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
+        for target in pipeline.generation.stages:
+            stage = resolve("stage", target)
+            where = f"generation.stages: {target}"
+            if not isinstance(stage, Stage):
+                raise SettingsError([f"{where}: it is not a Stage of airgen.pipeline.stage"])
+            names = [one.name for one in [*candidates, *accepted]]
+            if stage.name in names:
+                raise SettingsError([f"{where}: another stage is called {stage.name!r}: give it another name"])
+            if stage.after not in names:
+                raise SettingsError([f"{where}: it follows {stage.after!r}{closest(stage.after, names)}"])
+            part = candidates if any(one.name == stage.after for one in candidates) else accepted
+            part.insert([one.name for one in part].index(stage.after) + 1, stage)
+        return cls(tuple(candidates), tuple(accepted))
+
+    @property
+    def every(self) -> Sequence[Stage]:
+        """All stages in their order."""
+        return (*self.candidates, *self.accepted)
+
+    @property
+    def scripted(self) -> dict[str, Callable[[Request], str]]:
+        """The scripted backend's rules, by stage."""
+        return {stage.name: stage.scripted for stage in self.every if stage.scripted is not None}

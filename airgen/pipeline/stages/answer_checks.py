@@ -1,6 +1,6 @@
 """The checks that an answer must pass before anything more is paid for it.
 
-Each returns what is wrong, in words that are told to the model for its next attempt, or None.
+Each returns a `Problem`, whose text the model is told for its next attempt, or None.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from airgen.pipeline.stage import Problem
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, WORDS
 from airgen.settings import GenerationSettings
-from airgen.text.language_check import self_reference, wrong_language
+from airgen.text import language_check
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.overlap import borrowed
 from airgen.text.words import count_words
@@ -31,18 +32,30 @@ __all__ = [
 ]
 
 
-def first_problem(*problems: str | None) -> str | None:
-    """The first of several findings."""
+def first_problem(*problems: Problem | None) -> Problem | None:
+    """The first problem that was found."""
     return next((problem for problem in problems if problem), None)
 
 
-def wrong_length(text: str, length: str, language: str) -> str | None:
-    """The asked length class (A.2.1), by the language's own words."""
+def wrong_language(text: str, language: str) -> Problem | None:
+    """Whether a text is in another language than the one asked for."""
+    detail = language_check.wrong_language(text, language)
+    return Problem("wrong language", detail) if detail else None
+
+
+def self_reference(text: str) -> Problem | None:
+    """Whether a query speaks of "the document": it must make sense to somebody who has never seen it."""
+    detail = language_check.self_reference(text)
+    return Problem("refers to the document", detail) if detail else None
+
+
+def wrong_length(text: str, length: str, language: str) -> Problem | None:
+    """Whether a query is outside the length class that was asked for (A.2.1), by the words of its language."""
     least, most = WORDS[length]
     count = count_words(text, language)
     if count >= least and (most is None or count <= most):
         return None
-    return f"wrong length: it has {count} words, wanted is {LENGTH_TEXT[length]}"
+    return Problem("wrong length", f"it has {count} words, wanted is {LENGTH_TEXT[length]}")
 
 
 def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
@@ -57,10 +70,12 @@ def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
     return best
 
 
-def copied(query: str, document: str, language: str, most: int) -> str | None:
-    """A query that is a phrase of its document tests nothing but string matching."""
+def copied(query: str, document: str, language: str, most: int) -> Problem | None:
+    """Whether a query is a phrase of its document: such a query tests nothing but string matching."""
     run = longest_common_run(folded_words(query, language), folded_words(document, language))
-    return f"copies the document: {run} words in a row, at most {most} are allowed" if run > most else None
+    if run <= most:
+        return None
+    return Problem("copies the document", f"{run} words in a row, at most {most} are allowed")
 
 
 def overlap(query: str, document: str, language: str) -> float:
@@ -69,45 +84,47 @@ def overlap(query: str, document: str, language: str) -> float:
     return len(asked & set(folded_words(document, language))) / len(asked) if asked else 0.0
 
 
-def too_near(query: str, title: str, document: str, language: str, generation: GenerationSettings) -> str | None:
-    """Whether a query borrows too many of its document's words, or of its title's, by the pipeline's bounds."""
+def too_near(query: str, title: str, document: str, language: str, generation: GenerationSettings) -> Problem | None:
+    """Whether a query shares too many words with its document or with its title, by the pipeline's bounds."""
     if generation.max_overlap is not None:
         share, named = borrowed(query, document, language)
         if share > generation.max_overlap:
-            return (
-                f"uses too many of the document's words ({share:.0%}, at most {generation.max_overlap:.0%}): "
-                f"say some of these otherwise: {', '.join(named)}"
-            )
+            figures = f"({share:.0%}, at most {generation.max_overlap:.0%})"
+            wish = f"say some of these otherwise: {', '.join(named)}"
+            return Problem("uses too many of the document's words", f"{figures}: {wish}")
     if generation.max_title_overlap is not None and title:
         share, named = borrowed(title, query, language)
         if share > generation.max_title_overlap:
-            return (
-                f"repeats the document's title ({share:.0%} of its words, at most "
-                f"{generation.max_title_overlap:.0%}): say some of these otherwise: {', '.join(named)}"
-            )
+            figures = f"({share:.0%} of its words, at most {generation.max_title_overlap:.0%})"
+            wish = f"say some of these otherwise: {', '.join(named)}"
+            return Problem("repeats the document's title", f"{figures}: {wish}")
     return None
 
 
-def names_character(query: str, character: str) -> str | None:
-    """Whether a query speaks of "the engineer" whom only the prompt knows (English; others have cases and genders)."""
+def names_character(query: str, character: str) -> Problem | None:
+    """Whether a query speaks of "the engineer", whom only the prompt knows (in English only: other languages have
+    cases and genders)."""
     who = re.escape(character.strip().rstrip("s")).replace(r"\ ", r"\s+")
     if who and re.search(rf"\bthe\s+{who}(?:s|'s|’s)?\b", query, re.IGNORECASE):
-        return f"speaks of its character: it says 'the {character.strip()}'"
+        return Problem("speaks of its character", f"it says 'the {character.strip()}'")
     return None
 
 
-def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> str | None:
-    """Whether an original query has no content word of its document or scenario, but for who asks.
+def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> Problem | None:
+    """Whether an original query shares no content word with its document or scenario.
 
-    It comes before any rewriting, so that even a query from the need alone should name something of either.
+    Words that only name the character do not count. The check comes before any rewriting, so a query that was made
+    from the need alone should name something of the document or the scenario, too.
     """
     _, named = borrowed(query, f"{document}\n{scenario}", language)
-    _, who = borrowed(query, character, language)
-    return None if set(named) - set(who) else "off the subject: it has no word of the document or of the scenario"
+    _, of_character = borrowed(query, character, language)
+    if set(named) - set(of_character):
+        return None
+    return Problem("off the subject", "it has no word of the document or of the scenario")
 
 
 def near_parts(generation: GenerationSettings) -> dict[str, float]:
-    """The bounds that are set, for a fingerprint: a pipeline without them keeps the one that it had."""
+    """The bounds that are set, for a fingerprint: a pipeline without bounds keeps the fingerprint that it had."""
     bounds = {"max_overlap": generation.max_overlap, "max_title_overlap": generation.max_title_overlap}
     return {name: value for name, value in bounds.items() if value is not None}
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from airgen.keys import rng
+from airgen.pipeline.stage import Problem
 from airgen.settings import GenerationSettings
 from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.words import words
@@ -110,7 +111,7 @@ def form_pattern(length: str, kind: str, language: str) -> str | None:
     return f"^{begin}(?:{word},? ){{{least - 1 - fewer},{most - 1 - fewer}}}{word}{end}$"
 
 
-def run_together(text: str, length: str, language: str, *known: str) -> str | None:
+def run_together(text: str, length: str, language: str, *known: str) -> Problem | None:
     """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
 
     Only the last word of a query of the greatest length can be such a one: it stands in none of the `known` texts,
@@ -132,12 +133,12 @@ def run_together(text: str, length: str, language: str, *known: str) -> str | No
         or any(a in held | small and b in held | small for a, b in parts)
         or len(inside) >= 2
     ):
-        return f"runs words together: {last!r}; use fewer words"
+        return Problem("runs words together", f"{last!r}; use fewer words")
     return None
 
 
-def wrong_type(text: str, kind: str) -> str | None:
-    """A problem and a claim are no questions; what is wrong, in words for the next attempt, or None."""
+def wrong_type(text: str, kind: str) -> Problem | None:
+    """Whether a problem or a claim is written as a question."""
     if kind != "question" and text.rstrip(" \"'”’»").endswith(("?", "？", "؟")):
-        return f"wrong type: it is a question, wanted is {TYPE_TEXT[kind]}"
+        return Problem("wrong type", f"it is a question, wanted is {TYPE_TEXT[kind]}")
     return None

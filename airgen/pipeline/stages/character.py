@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from airgen.pipeline.stage import Lineage, Stage, Tools
-from airgen.pipeline.stages.draw_one import option_parts, options_of
-from airgen.prompts import PromptSet
-from airgen.records import Character, Row
-from airgen.settings import Pipeline
+from airgen.pipeline.stages.draw_one import drawing_stage
+from airgen.records import Character, Sample
 
 __all__ = ["STAGE"]
 
+_ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
 
-def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    return option_parts("character", pipeline.generation.characters, pipeline, prompts)
-
-
-async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
-    return await options_of(
-        lineage, tools, Character, lineage.sample.key, tools.pipeline.generation.characters, given={}
-    )
-
-
-STAGE = Stage("character", Character, 1, _work, _parts)
+STAGE = drawing_stage(
+    "character", Sample, Character,
+    count=lambda pipeline: pipeline.generation.characters,
+    given=lambda lineage: {},
+    tokens=(45, 22),
+    stand_in="somebody who works with this every day",
+    scripted=lambda topic: [f"a {role} interested in {topic}" for role in _ROLES],
+)  # fmt: skip

@@ -1,54 +1,84 @@
-"""What character and scenario share: the model names several, one is drawn by the parent's key."""
+"""What character and scenario share: the model names several, and one is drawn by the parent's key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.pipeline.stage import Lineage, Refusal, Tools, ask, llm_parts, prompt_name, skip
+from airgen.llms.base import Request
+from airgen.llms.scripted import document, keywords
+from airgen.pipeline.ask import ask
+from airgen.pipeline.stage import Cost, Lineage, Refusal, Stage, Tools, prompt_name, skip
 from airgen.prompts import PromptSet
-from airgen.records import Character, Row, Scenario
-from airgen.settings import Pipeline
+from airgen.records import Character, Passage, Row, Scenario
+from airgen.settings import Pipeline, answer_parts
 from airgen.text.words import LANGUAGES
 
-__all__ = ["option_parts", "options_of"]
+__all__ = ["drawing_stage"]
 
 
-def option_parts(name: str, count: int, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    """What the options of a stage depend on besides its input."""
-    return {
-        "prompt": prompts.get(prompt_name(pipeline, name)).fingerprint,
-        "llm": llm_parts(pipeline.llm),
-        "language": pipeline.language,
-        "count": count,
-        "attempts": pipeline.generation.attempts,
-    }
-
-
-async def options_of(
-    lineage: Lineage,
-    tools: Tools,
+def drawing_stage(
+    name: str,
+    reads: type[Row],
     writes: type[Character] | type[Scenario],
-    parent: str,
-    count: int,
-    given: Mapping[str, str],
-) -> list[Row]:
-    """Ask the prompt of the stage for `count` texts (a list named after it), and draw one.
+    *,
+    count: Callable[[Pipeline], int],
+    given: Callable[[Lineage], Mapping[str, str]],
+    tokens: tuple[int, int],
+    stand_in: str,
+    scripted: Callable[[str], Sequence[str]],
+) -> Stage:
+    """A stage whose prompt asks for `count` texts, in a list `{name}s`, of which one is drawn.
 
-    `given` is what the prompt takes besides the document, the language and the count.
+    given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
+    and small prompts. stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
     """
-    name = writes.__name__.lower()
-    fp = tools.fingerprints[name]
-    values = {
-        "language_name": LANGUAGES[tools.pipeline.language],
-        "document": lineage.document,
-        "count": count,
-        **given,
-    }
-    found = await ask(tools, name, values, lambda _: None)
-    if isinstance(found, Refusal):
-        return [skip(name, parent, tools, found.reason, found.detail)]
-    options = list(dict.fromkeys(" ".join(text.split()) for text in found[0][f"{name}s"]))
-    chosen = rng(parent, name).choice(options)
-    return [writes(row_key(name, parent, fp), parent, fp, 0, chosen, options)]
+
+    def parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+        return {
+            "prompt": prompts.get(prompt_name(pipeline, name)).fingerprint,
+            "llm": answer_parts(pipeline.llm),
+            "language": pipeline.language,
+            "count": count(pipeline),
+            "attempts": pipeline.generation.attempts,
+        }
+
+    async def work(lineage: Lineage, tools: Tools) -> list[Row]:
+        parent, fp = lineage.one(reads).key, tools.plan[name]
+        values = {
+            "language_name": LANGUAGES[tools.pipeline.language],
+            "document": lineage.document,
+            "count": count(tools.pipeline),
+            **given(lineage),
+        }
+        found = await ask(tools, stage, values, lambda _: None)
+        if isinstance(found, Refusal):
+            return [skip(name, parent, tools, found.problem, found.answer)]
+        options = list(dict.fromkeys(" ".join(text.split()) for text in found[0][f"{name}s"]))
+        chosen = rng(parent, name).choice(options)
+        return [writes(row_key(name, parent, fp), parent, fp, 0, chosen, options)]
+
+    def stand_ins(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
+        return {"count": count(pipeline), name: stand_in}
+
+    def answer(request: Request) -> str:
+        random = rng(name, request.key)
+        topic = " ".join(keywords(document(request), 2, random))
+        texts = random.sample(scripted(topic), 3)
+        return json.dumps({f"{name}s": texts}, ensure_ascii=False)
+
+    def show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+        if not lineage.every(writes):
+            return {}, []
+        row = lineage.one(writes)
+        others = [f"           ({text})" for text in row.options if text != row.text]
+        return {name: {"chosen": row.text, "options": row.options}}, [f"{name:<10} {row.text}", *others]
+
+    cost = Cost((tokens[0], 1.0), (tokens[1], 1.0), lambda expected: expected.samples)
+    stage = Stage(
+        name, (reads,), writes, 1, work, parts,
+        prompt=lambda pipeline: name, cost=cost, stand_in=stand_ins, scripted=answer, show=show,
+    )  # fmt: skip
+    return stage

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from airgen.keys import row_key
-from airgen.pipeline.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
+from airgen.keys import rng, row_key
+from airgen.llms.base import Request
+from airgen.llms.scripted import asked_length, document, keywords, padded
+from airgen.pipeline.ask import ask
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, prompt_name, skip
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
@@ -17,59 +21,38 @@ from airgen.pipeline.stages.attributes import (
     wrong_type,
 )
 from airgen.prompts import PromptSet
-from airgen.records import Query, Row
-from airgen.settings import Pipeline
+from airgen.records import Character, Passage, Query, Row, Scenario
+from airgen.settings import Pipeline, answer_parts
 from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 
 
+def _prompt(pipeline: Pipeline) -> str:
+    return "query_from_need" if pipeline.generation.query_from == "need" else "query"
+
+
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
+    bounds = checks.near_parts(generation)
     return {
-        "prompt": prompts.get(prompt_name(pipeline, "query")).fingerprint,
-        "llm": llm_parts(pipeline.llm),
+        "prompt": prompts.get(prompt_name(pipeline, _prompt(pipeline))).fingerprint,
+        "llm": answer_parts(pipeline.llm),
         "language": pipeline.language,
         "lengths": generation.lengths,
         "types": generation.types,
         "information": generation.information,
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
-        **checks.near_parts(generation),
+        **bounds,
+        # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
+        **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
     }
 
 
-async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
-    assert lineage.character is not None and lineage.scenario is not None
-    parent, fp = lineage.scenario.key, tools.fingerprints["query"]
-    language, generation = tools.pipeline.language, tools.pipeline.generation
-    # Drawn by the sample, not by the scenario: another character prompt then leaves the mix of attributes as it was.
-    length, kind, information = query_attributes(generation, lineage.sample.key)
-    constrained = bool(tools.prompts.get(prompt_name(tools.pipeline, "query")).constrain)
-
-    def check(value: Any) -> str | None:
-        text = value["query"]
-        return checks.first_problem(
-            checks.wrong_language(text, language),
-            checks.self_reference(text),
-            checks.wrong_length(text, length, language),
-            wrong_type(text, kind),
-            checks.names_character(text, values["character"]),
-            checks.off_subject(text, lineage.document, values["scenario"], values["character"], language),
-            run_together(text, length, language, lineage.document, values["scenario"]) if constrained else None,
-            checks.copied(text, lineage.document, language, generation.max_copied_words),
-            # With rewriting, the bounds are for the last rewrite: what comes before is its raw material.
-            None if generation.rewrites else near(text),
-        )
-
-    def near(text: str) -> str | None:
-        return checks.too_near(text, lineage.passage.title, lineage.document, language, generation)
-
-    values = {
-        "language_name": LANGUAGES[language],
-        "document": lineage.document,
-        "character": lineage.character.text,
-        "scenario": lineage.scenario.text,
+def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
+    length, kind, information = query_attributes(pipeline.generation, key)
+    return {
         "length": LENGTH_TEXT[length],
         "length_class": length,
         "type": TYPE_TEXT[kind],
@@ -77,12 +60,73 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         "information": INFORMATION_TEXT[information],
         "information_class": information,
     }
-    found = await ask(tools, "query", values, check, form_pattern(length, kind, language))
+
+
+async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
+    scenario, character = lineage.one(Scenario), lineage.one(Character).text
+    parent, fp = scenario.key, tools.plan["query"]
+    pipeline, language, generation = tools.pipeline, tools.pipeline.language, tools.pipeline.generation
+    # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
+    attributes = _attributes(pipeline, lineage.sample.key)
+    length, kind = attributes["length_class"], attributes["type_class"]
+    constrained = bool(tools.prompts.get(prompt_name(pipeline, _prompt(pipeline))).constrain)
+
+    def check(value: Any) -> Problem | None:
+        text, source = value["query"], lineage.document
+        return checks.first_problem(
+            checks.wrong_language(text, language),
+            checks.self_reference(text),
+            checks.wrong_length(text, length, language),
+            wrong_type(text, kind),
+            checks.names_character(text, character),
+            checks.off_subject(text, source, scenario.text, character, language),
+            run_together(text, length, language, source, scenario.text) if constrained else None,
+            checks.copied(text, source, language, generation.max_copied_words),
+            None if generation.rewrites else checks.too_near(text, lineage.passage.title, source, language, generation),
+        )
+
+    values = {
+        "language_name": LANGUAGES[language],
+        "document": lineage.document,
+        "character": character,
+        "scenario": scenario.text,
+        **attributes,
+    }
+    found = await ask(tools, STAGE, values, check, form_pattern(length, kind, language))
     if isinstance(found, Refusal):
-        return [skip("query", parent, tools, found.reason, found.detail)]
+        return [skip("query", parent, tools, found.problem, found.answer)]
     value, attempts = found
     text = " ".join(value["query"].split())
-    return [Query(row_key("query", parent, fp), parent, fp, 0, text, length, kind, information, attempts)]
+    drawn = (length, kind, attributes["information_class"])
+    return [Query(row_key("query", parent, fp), parent, fp, 0, text, *drawn, attempts)]
 
 
-STAGE = Stage("query", Query, 3, _work, _parts)
+def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
+    query = passage.title or " ".join(passage.text.split()[:8])
+    return {"query": query, **_attributes(pipeline, passage.key)}
+
+
+def _scripted(request: Request) -> str:
+    count = asked_length(request)
+    words = keywords(document(request), min(6, count), rng("query", request.key))
+    return json.dumps({"query": padded(words, count)}, ensure_ascii=False)
+
+
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+    row = lineage.query
+    if row is None:
+        return {}, []
+    value = {
+        "original": row.text, "length": row.length, "type": row.type, "information": row.information,
+        "attempts": row.attempts,
+    }  # fmt: skip
+    tries = f"  (attempt {row.attempts})" if row.attempts > 1 else ""
+    lines = [f"asked for  {row.type}, {row.length}, {row.information}", f"query      {row.text}{tries}"]
+    return {"query": value}, lines
+
+
+STAGE = Stage(
+    "query", (Scenario,), Query, 3, _work, _parts,
+    prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples),
+    stand_in=_stand_in, scripted=_scripted, show=_show,
+)  # fmt: skip

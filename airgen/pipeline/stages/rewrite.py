@@ -1,20 +1,24 @@
 """Rewriting, several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1).
 
-A round that gives nothing usable leaves the query of the round before; a query without any good rewrite stays as
-it was, and the skip says why.
+A round that gives nothing usable leaves the query of the round before. A query without any usable rewrite stays as it
+was, and the skip says why.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from airgen.keys import row_key
-from airgen.pipeline.stage import Lineage, Refusal, Stage, Tools, ask, llm_parts, prompt_name, skip
+from airgen.keys import rng, row_key
+from airgen.llms.base import Request
+from airgen.llms.scripted import asked_length, last_block, padded
+from airgen.pipeline.ask import ask
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, prompt_name, skip
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
 from airgen.prompts import PromptSet
-from airgen.records import Rewrite, Row
-from airgen.settings import Pipeline
+from airgen.records import Passage, Query, Rewrite, Row
+from airgen.settings import Pipeline, answer_parts
 from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
@@ -25,7 +29,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     meaning = generation.meaning.model_dump() if generation.meaning else None
     return {
         "prompt": prompts.get(prompt_name(pipeline, "rewrite")).fingerprint if generation.rewrites else None,
-        "llm": llm_parts(pipeline.llm),
+        "llm": answer_parts(pipeline.llm),
         "language": pipeline.language,
         "styles": generation.styles,
         "rounds": generation.rewrites,
@@ -37,51 +41,50 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
-    assert lineage.query is not None
-    original, fp = lineage.query, tools.fingerprints["rewrite"]
-    if not tools.pipeline.generation.rewrites:
-        return [skip("rewrite", original.key, tools, "no rewriting asked for")]
+    original, fp = lineage.one(Query), tools.plan["rewrite"]
+    rounds = tools.pipeline.generation.rewrites
+    if not rounds:
+        return [skip("rewrite", original.key, tools, Problem("no rewriting asked for", cause="settings"))]
     rows: list[Row] = []
-    text, problem = original.text, Refusal("", "")
-    for turn in range(1, tools.pipeline.generation.rewrites + 1):
+    text, refusal = original.text, Refusal(Problem(""))
+    for turn in range(1, rounds + 1):
         style = draw(tools.pipeline.generation.styles, lineage.sample.key, "style", turn)
-        found = await _round(lineage, tools, text, style, last=turn == tools.pipeline.generation.rewrites)
+        found = await _round(lineage, tools, text, style, last=turn == rounds)
         if isinstance(found, Refusal):
-            problem = found
+            refusal = found
             continue
         value, attempts = found
         text = " ".join(value["query"].split())
         rows.append(Rewrite(row_key("rewrite", original.key, fp, turn), original.key, fp, turn, text, style, attempts))
-    return rows or [skip("rewrite", original.key, tools, problem.reason, problem.detail)]
+    return rows or [skip("rewrite", original.key, tools, refusal.problem, refusal.answer)]
 
 
 async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Refusal:
-    assert lineage.query is not None
+    """One rewrite of `text`."""
     language, generation = tools.pipeline.language, tools.pipeline.generation
-    length, document = lineage.query.length, lineage.document
+    original, document = lineage.one(Query), lineage.document
+    length = original.length
     before = checks.overlap(text, document, language)
-
-    original = lineage.query.text
     constrained = bool(tools.prompts.get(prompt_name(tools.pipeline, "rewrite")).constrain)
 
-    def check(value: Any) -> str | None:
+    def check(value: Any) -> Problem | None:
         new = value["query"]
         found = checks.first_problem(
             checks.wrong_language(new, language),
             checks.self_reference(new),
             checks.wrong_length(new, length, language),
-            run_together(new, length, language, document, original) if constrained else None,
+            run_together(new, length, language, document, original.text) if constrained else None,
             checks.copied(new, document, language, generation.max_copied_words),
             checks.too_near(new, lineage.passage.title, document, language, generation) if last else None,
         )
         if found:
             return found
         if new.casefold().strip() == text.casefold().strip():
-            return "says the same words again"
+            return Problem("says the same words again")
         after = checks.overlap(new, document, language)
         if after > before:
-            return f"shares more words with the document than before ({after:.0%}, was {before:.0%})"
-        return _drifted(tools, original, new)
+            return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
+        return _drifted(tools, original.text, new)
 
     values = {
         "language_name": LANGUAGES[language],
@@ -92,10 +95,10 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         "length": LENGTH_TEXT[length],
         "length_class": length,
     }
-    return await ask(tools, "rewrite", values, check, form_pattern(length, lineage.query.type, language))
+    return await ask(tools, STAGE, values, check, form_pattern(length, original.type, language))
 
 
-def _drifted(tools: Tools, original: str, new: str) -> str | None:
+def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
     """Several rounds drift away step by step, so each is compared with the original query, by cosine."""
     meaning = tools.pipeline.generation.meaning
     if tools.meaning is None or meaning is None:
@@ -104,7 +107,34 @@ def _drifted(tools: Tools, original: str, new: str) -> str | None:
     cosine = float(vectors[0] @ vectors[1])
     if cosine >= meaning.min_cosine:
         return None
-    return f"changed its meaning: similarity {cosine:.2f} with the original, at least {meaning.min_cosine} is wanted"
+    figures = f"similarity {cosine:.2f} with the original, at least {meaning.min_cosine} is wanted"
+    return Problem("changed its meaning", figures)
 
 
-STAGE = Stage("rewrite", Rewrite, 2, _work, _parts, ends=False)
+def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
+    style = draw(pipeline.generation.styles, passage.key, "style", 1)
+    return {"style": STYLE_TEXT[style], "style_class": style}
+
+
+def _scripted(request: Request) -> str:
+    words = last_block(request).split()
+    kept = words[: max(2, len(words) - 2)]
+    rng("rewrite", request.key).shuffle(kept)
+    return json.dumps({"query": padded(kept, asked_length(request))}, ensure_ascii=False)
+
+
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+    if lineage.query is None:
+        return {}, []
+    rows = [{"text": row.text, "style": row.style, "attempts": row.attempts} for row in lineage.rewrites]
+    tries = [f"  (attempt {row.attempts})" if row.attempts > 1 else "" for row in lineage.rewrites]
+    shown = zip(lineage.rewrites, tries, strict=True)
+    return {"rewrites": rows}, [f"rewrite    {row.text}  [{row.style}]{tried}" for row, tried in shown]
+
+
+STAGE = Stage(
+    "rewrite", (Query,), Rewrite, 2, _work, _parts, ends=False,
+    prompt=lambda pipeline: "rewrite",
+    cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),
+    stand_in=_stand_in, scripted=_scripted, show=_show, label="rewrite (kept original otherwise)",
+)  # fmt: skip

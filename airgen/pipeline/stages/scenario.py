@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from airgen.pipeline.stage import Lineage, Stage, Tools
-from airgen.pipeline.stages.draw_one import option_parts, options_of
-from airgen.prompts import PromptSet
-from airgen.records import Row, Scenario
-from airgen.settings import Pipeline
+from airgen.pipeline.stages.draw_one import drawing_stage
+from airgen.records import Character, Scenario
 
 __all__ = ["STAGE"]
 
+_TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
 
-def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    return option_parts("scenario", pipeline.generation.scenarios, pipeline, prompts)
-
-
-async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
-    assert lineage.character is not None
-    given = {"character": lineage.character.text}
-    return await options_of(lineage, tools, Scenario, lineage.character.key, tools.pipeline.generation.scenarios, given)
-
-
-STAGE = Stage("scenario", Scenario, 1, _work, _parts)
+STAGE = drawing_stage(
+    "scenario", Character, Scenario,
+    count=lambda pipeline: pipeline.generation.scenarios,
+    given=lambda lineage: {"character": lineage.one(Character).text},
+    tokens=(60, 37),
+    stand_in="Something does not work as expected, and the reason must be found today.",
+    scripted=lambda topic: [f"{task} about {topic}" for task in _TASKS],
+)  # fmt: skip

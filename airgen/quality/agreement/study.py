@@ -142,7 +142,6 @@ def _left_out(
         place, at = human.names.index(name), complete.side.names.index(name)
         values = (float(ranks["human"][place]), float(ranks["generated"][at]), float(alone[at]))
         found.append(LeaveOneOut(name, shared, *values))
-    job.run(display)  # asks nothing: the plan of the work database is the whole pipeline's again
     return found
 
 

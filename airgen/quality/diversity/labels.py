@@ -5,21 +5,21 @@ Answers are kept in `OUT/answers.duckdb`, as those of a job are: a second run as
 
 from __future__ import annotations
 
-import asyncio
 import heapq
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airgen.keys import text_key
-from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.generate import drive
-from airgen.prompts import Prompt, PromptSet
-from airgen.settings import LlmSettings, load_pipeline
-from airgen.store import Store
+from airgen.llms.scripted import last_block
+from airgen.pipeline.ask import ask_until, parsed, show_and_correct
+from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.stage import Refusal
+from airgen.prompts import PromptSet
+from airgen.settings import load_pipeline
 
 __all__ = ["label_queries"]
 
@@ -37,33 +37,27 @@ def label_queries(
     """Label the queries {id: text} of each dataset with the pipeline's LLM and the prompt `label_query`.
 
     `most` takes so many queries of a dataset, by the hash of their ids. Returns {id: {type, style}} for each dataset,
-    and how many queries got no usable answer by reason. Raises BudgetSpent and Stopped, after which the same call
-    goes on.
+    and how many queries got no usable answer, by reason. Raises BudgetSpent and Stopped; the same call then goes on.
     """
     settings = load_pipeline(pipeline)
-    beside = pipeline.parent / "prompts"
-    prompt = PromptSet([beside] if beside.is_dir() else []).get("label_query")
+    prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
+    schema = prompt.schema or {}
+    params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
     chosen = [(number, key) for number, queries in enumerate(datasets) for key in _some(queries, most)]
+
+    async def one(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
+        messages = prompt.render(query=datasets[item[0]][item[1]])
+        request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "label")
+        found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
+        return found.reason if isinstance(found, Refusal) else dict(found[0])
+
+    rules = {"label": _scripted}
+    answers = ask_about(chosen, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)
     found: list[Labels] = [{} for _ in datasets]
-    failed: Counter[str] = Counter()
-
-    async def main(store: Store) -> None:
-        async with make_engine(settings, store, budget_usd=budget_usd, retry_failed=False) as engine:
-
-            async def one(item: tuple[int, str]) -> None:
-                number, key = item
-                value = await _label(engine, settings.llm, prompt, datasets[number][key])
-                if isinstance(value, str):
-                    failed[value] += 1
-                else:
-                    found[number][key] = value
-
-            await drive(chosen, one, workers_of(settings.llm))
-
-    with Store.open(out / "answers.duckdb") as store:
-        asyncio.run(main(store))
-    ordered = [{key: of[key] for key in queries if key in of} for queries, of in zip(datasets, found, strict=True)]
-    return ordered, dict(sorted(failed.items()))
+    for (number, key), answer in zip(chosen, answers, strict=True):
+        if not isinstance(answer, str):
+            found[number][key] = answer
+    return found, dict(sorted(Counter(answer for answer in answers if isinstance(answer, str)).items()))
 
 
 def _some(queries: Mapping[str, str], most: int | None) -> list[str]:
@@ -73,19 +67,9 @@ def _some(queries: Mapping[str, str], most: int | None) -> list[str]:
     return [key for key in queries if key in kept]
 
 
-async def _label(engine: Llm, llm: LlmSettings, prompt: Prompt, query: str) -> dict[str, str] | str:
-    """The labels of one query, or why there are none."""
-    schema = prompt.schema or {}
-    params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
-    request = Request(llm.model, prompt.render(query=query), params, schema, 0, llm.endpoint, "label")
-    reason = ""
-    for _ in range(2):
-        answer = await engine.ask(request)
-        if answer.error:
-            return f"llm: {answer.error.partition(':')[0]}"
-        try:
-            return dict(parse_answer(answer, schema))
-        except ValueError as error:
-            reason = str(error)
-        request = corrective(request, answer.text, reason)
-    return "malformed answer"
+def _scripted(request: Request) -> str:
+    """Type and style of a query by its first word and its length."""
+    words = last_block(request).casefold().split()
+    asked = next((name for name in ("what", "how", "why", "who", "when", "where", "which") if name in words), "")
+    style = "concise" if len(words) < 5 else "complicated" if len(words) >= 20 else "informal"
+    return json.dumps({"type": asked or ("claim" if len(words) >= 10 else "others"), "style": style})

@@ -8,7 +8,6 @@ runs/calibrate/
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,15 @@ from typing import Any
 
 from airgen.dataset.files import write_text
 from airgen.errors import UsageError
+from airgen.llms.base import Llm
+from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.control.combined_judge import FEATURES, Combination, load_combination, shipped
-from airgen.pipeline.control.judge import Verdict, judge_identity, judge_name, judge_pair
-from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.generate import drive
+from airgen.pipeline.control.judge import judge_identity, judge_name, judge_pair
+from airgen.pipeline.control.judge_kinds import Verdict, kind_of_prompt
+from airgen.pipeline.engines import workers_of
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Refusal, Tools
+from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
 from airgen.quality.judge.assess import Assessment, Opinion, as_dict, assess, assessments_markdown
 from airgen.quality.judge.evidence import Evidence, Selection, gather
@@ -32,14 +34,28 @@ from airgen.quality.judge.labelled_pairs import LabelledPair
 from airgen.settings import JudgeSettings, Pipeline
 from airgen.store import Store
 
-__all__ = ["FITTED", "Calibration", "calibrate", "default_pipeline"]
+__all__ = ["FITTED", "Calibration", "Trial", "calibrate", "default_pipeline"]
 
 FITTED = ("combined", "rerankers")
 
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
-_KINDS = {"level": "levels", "yes_no": "yes-no"}
 
-Said = Mapping[tuple[str, str, str], Verdict | Refusal]  # by collection, query and passage
+Verdicts = Mapping[tuple[str, str, str], Verdict | Refusal]  # by collection, query and passage
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a judge is tried: the pipeline with its models, its prompts, and the folder that keeps all answers.
+
+    words: an LLM reads at most so many words of a document. beside: the folder where a combination's file is.
+    """
+
+    pipeline: Pipeline
+    prompts: PromptSet
+    work: Path
+    words: int | None = None
+    budget_usd: float | None = None
+    beside: Path = Path()
 
 
 @dataclass(frozen=True)
@@ -84,28 +100,17 @@ def default_pipeline() -> Pipeline:
     return Pipeline.model_validate({**values, "control": control})
 
 
-def calibrate(
-    judge: str,
-    collections: Sequence[tuple[Path, Selection]],
-    pipeline: Pipeline,
-    prompts: PromptSet,
-    work: Path,
-    display: Display,
-    *,
-    words: int | None = None,
-    budget_usd: float | None = None,
-    beside: Path = Path(),
-) -> Calibration:
-    """Try one judge on some collections, and write the report to `work`.
+def calibrate(judge: str, collections: Sequence[tuple[Path, Selection]], trial: Trial, display: Display) -> Calibration:
+    """Try one judge on some collections, and write the report to the trial's folder.
 
     judge: a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
     panel, `combined`, `rerankers` (the same without an LLM), the name or file of a combination, or a re-ranker.
-    words: an LLM reads so many words of a document at most. Raises UsageError for no such judge, Stopped (resumable)
-    where user or budget ends it.
+    Raises UsageError where there is no such judge, Stopped (resumable) where user or budget ends it.
     """
-    saved = load_combination(judge, beside) if judge in shipped() or judge.endswith(".json") else None
+    pipeline, prompts, work = trial.pipeline, trial.prompts, trial.work
+    saved = load_combination(judge, trial.beside) if judge in shipped() or judge.endswith(".json") else None
     if judge in FITTED and len(collections) < 2:
-        raise UsageError(f"{judge}: fitted on some collections and tested on another, so it wants two at least")
+        raise UsageError(f"{judge}: it is fitted on some collections and tested on another: name at least two")
     if judge == "pipeline" and not pipeline.control.judge.members:
         raise UsageError("the pipeline's judge asks no LLM: calibrate `rerankers`, or its calibration by name")
     combines = saved is not None or judge in FITTED
@@ -127,10 +132,11 @@ def calibrate(
         if settings is None:
             result = Calibration(judge, "A re-ranker, by its score.", {"By score": [_reranked(one) for one in found]})
         else:
-            ask = _ask(store, pipeline, prompts, [] if wordless else found, display, words, budget_usd)
-            said = asyncio.run(ask)
-            identity = judge_identity(pipeline, prompts)
-            result = _combined(judge, saved, found, said, identity) if combines else _llm(judge, pipeline, found, said)
+            verdicts = _ask(store, replace(trial, pipeline=pipeline), [] if wordless else found, display)
+            if combines:
+                result = _combined(judge, saved, found, verdicts, judge_identity(pipeline, prompts))
+            else:
+                result = _llm(judge, pipeline, found, verdicts)
     for suffix, text in ((".md", result.as_markdown()), (".json", json.dumps(result.as_dict(), indent=1) + "\n")):
         write_text(work / f"{_file_name(judge)}{suffix}", text)
     return result
@@ -144,35 +150,27 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     prompt = prompts.get(name)
     if set(prompt.inputs) != {"query", "document"}:
         raise UsageError(f"the prompt {name!r} does not judge: it wants {', '.join(prompt.inputs)}")
-    kind = "rubric" if prompt.schema else _KINDS.get(str(prompt.output))
-    own = pipeline.control.judge
+    kind, own = kind_of_prompt(prompt), pipeline.control.judge
     return JudgeSettings.model_validate({"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold})
 
 
-async def _ask(
-    store: Store,
-    pipeline: Pipeline,
-    prompts: PromptSet,
-    found: Sequence[Evidence],
-    display: Display,
-    words: int | None,
-    budget_usd: float | None,
-) -> Said:
+def _ask(store: Store, trial: Trial, found: Sequence[Evidence], display: Display) -> Verdicts:
     """Every pair's verdict. Pairs of one document stand together, so that a prefix cache serves them."""
-    said: dict[tuple[str, str, str], Verdict | Refusal] = {}
     pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
-    async with make_engine(pipeline, store, budget_usd=budget_usd, retry_failed=False) as engine:
-        tools = Tools(pipeline, prompts, {}, engine, engine)
-        with display.stage("judgments", len(pairs)) as bar:
 
-            async def ask(item: tuple[Evidence, LabelledPair]) -> None:
-                one, pair = item
-                document = _cut(one.documents[pair.id], words)
-                said[one.name, pair.query, pair.id] = await judge_pair(tools, one.queries[pair.query], document)
-                bar.advance()
+    async def one(engine: Llm, item: tuple[Evidence, LabelledPair]) -> Verdict | Refusal:
+        evidence, pair = item
+        tools = Tools(trial.pipeline, trial.prompts, {}, engine)
+        return await judge_pair(tools, evidence.queries[pair.query], _cut(evidence.documents[pair.id], trial.words))
 
-            await drive(pairs, ask, workers_of((pipeline.control.judge.llms or [pipeline.llm])[0]))
-    return said
+    llm = (trial.pipeline.control.judge.llms or [trial.pipeline.llm])[0]
+    with display.stage("judgments", len(pairs)) as bar:
+        verdicts = ask_about(
+            pairs, one, trial.pipeline, store, budget_usd=trial.budget_usd, workers=workers_of(llm),
+            progress=lambda done: bar.advance(done - bar.done), rules=Flow().scripted,
+        )  # fmt: skip
+    keys = [(evidence.name, pair.query, pair.id) for evidence, pair in pairs]
+    return dict(zip(keys, verdicts, strict=True))
 
 
 def _cut(text: str, words: int | None) -> str:
@@ -180,14 +178,14 @@ def _cut(text: str, words: int | None) -> str:
     return text if words is None or len(parts) <= words else " ".join(parts[:words])
 
 
-def _llm(judge: str, pipeline: Pipeline, found: Sequence[Evidence], said: Said) -> Calibration:
+def _llm(judge: str, pipeline: Pipeline, found: Sequence[Evidence], verdicts: Verdicts) -> Calibration:
     table = []
     for one in found:
-        verdicts = [said[one.name, pair.query, pair.id] for pair in one.pairs]
-        table.append(assess(one.name, one.pairs, [_opinion(verdict) for verdict in verdicts]))
+        own = [verdicts[one.name, pair.query, pair.id] for pair in one.pairs]
+        table.append(assess(one.name, one.pairs, [_opinion(verdict) for verdict in own]))
     models = ", ".join((member.llm or pipeline.llm).model for member in pipeline.control.judge.members)
     about = f"The prompt {judge_name(pipeline)}, answered by {models}."
-    return Calibration(judge, about, {"By the LLM": table}, None, _refusals(said))
+    return Calibration(judge, about, {"By the LLM": table}, None, _refusals(verdicts))
 
 
 def _opinion(verdict: Verdict | Refusal) -> Opinion | None:
@@ -197,8 +195,8 @@ def _opinion(verdict: Verdict | Refusal) -> Opinion | None:
     return Opinion(score, verdict.level, verdict.probability)
 
 
-def _refusals(said: Said) -> dict[str, int]:
-    return dict(Counter(one.reason for one in said.values() if isinstance(one, Refusal)).most_common())
+def _refusals(verdicts: Verdicts) -> dict[str, int]:
+    return dict(Counter(one.reason for one in verdicts.values() if isinstance(one, Refusal)).most_common())
 
 
 def _reranked(one: Evidence) -> Assessment:
@@ -210,13 +208,13 @@ def _reranked(one: Evidence) -> Assessment:
 
 
 def _combined(
-    judge: str, saved: Combination | None, found: Sequence[Evidence], said: Said, identity: Mapping[str, str]
+    judge: str, saved: Combination | None, found: Sequence[Evidence], verdicts: Verdicts, identity: Mapping[str, str]
 ) -> Calibration:
     def probability(name: str, pair: LabelledPair) -> float | None:
-        verdict = said.get((name, pair.query, pair.id))
+        verdict = verdicts.get((name, pair.query, pair.id))
         return verdict.probability if isinstance(verdict, Verdict) else None
 
-    refusals = _refusals(said)
+    refusals = _refusals(verdicts)
     if saved is not None:
         table = [applied(saved, one, probability) for one in found]
         return Calibration(judge, "A combined judge as it was saved.", {"As saved": table}, saved, refusals)

@@ -12,7 +12,7 @@ import numpy as np
 
 from airgen.errors import UsageError
 from airgen.pipeline.control.combined_judge import FEATURES, Combination, features
-from airgen.pipeline.control.judge import level_of_probability
+from airgen.pipeline.control.judge_kinds import level_of_probability
 from airgen.quality.judge.agreement_figures import best_threshold
 from airgen.quality.judge.assess import Assessment, Opinion, assess
 from airgen.quality.judge.evidence import Evidence

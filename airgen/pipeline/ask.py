@@ -1,0 +1,138 @@
+"""Ask a prompt until its answer can be used.
+
+value, attempts = await ask(tools, STAGE, values, check)          # or a Refusal
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from airgen.llms.answers import afresh, corrective, parse_answer
+from airgen.llms.base import Llm, Request
+from airgen.pipeline.stage import Problem, Refusal, Stage, Tools, prompt_name
+from airgen.prompts import Prompt
+from airgen.records import Answer
+from airgen.settings import LlmSettings
+
+__all__ = ["ask", "ask_until", "parsed", "sampling", "show_and_correct"]
+
+V = TypeVar("V")
+
+ECHO_WORDS = 5  # so many words of the prompt in a row cannot be an accident
+# Inputs that vary from item to item: an answer may rightly repeat them.
+_MATERIAL = ("document", "character", "scenario", "query", "title")
+
+Next = Callable[[Request, Answer, str, int], Request]
+
+
+async def ask_until(
+    llm: Llm, request: Request, read: Callable[[Answer], V | Problem], again: Next, attempts: int
+) -> tuple[V, int] | Refusal:
+    """Ask until `read` gives a value; returns it with the number of attempts, or a Refusal after the last.
+
+    `again(first request, bad answer, what was wrong, attempt)` is the next request. A failed call is not repeated
+    here: the engine has done that.
+    """
+    sent, found = request, Problem("not asked", cause="settings")
+    answer = None
+    for attempt in range(1, attempts + 1):
+        answer = await llm.ask(sent)
+        if answer.error:
+            return Refusal(Problem(f"llm: {answer.error.partition(':')[0]}", answer.error, "llm"))
+        result = read(answer)
+        if not isinstance(result, Problem):
+            return result, attempt
+        found = result
+        sent = again(request, answer, found.text, attempt)
+    return Refusal(found, answer.text if answer else "")
+
+
+def show_and_correct(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
+    """The next request shows the model its bad answer."""
+    return corrective(request, answer.text, problem)
+
+
+def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
+    """A reader of answers that must fit a JSON schema."""
+
+    def read(answer: Answer) -> Any:
+        try:
+            return parse_answer(answer, schema)
+        except ValueError as error:
+            return Problem("malformed", str(error), "malformed")
+
+    return read
+
+
+def sampling(llm: LlmSettings) -> dict[str, Any]:
+    """The parameters of a generating call."""
+    params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
+    return params if llm.top_p is None else {**params, "top_p": llm.top_p}
+
+
+async def ask(
+    tools: Tools,
+    stage: Stage,
+    values: Mapping[str, Any],
+    check: Callable[[Any], Problem | None],
+    pattern: str | None = None,
+) -> tuple[Any, int] | Refusal:
+    """Ask a stage's prompt until the answer fits its schema and passes `check`.
+
+    `pattern` bounds the property that the prompt names in `constrain`. Returns the value and the number of attempts,
+    or a Refusal after the last.
+    """
+    pipeline, llm = tools.pipeline, tools.pipeline.llm
+    assert stage.prompt is not None
+    prompt = tools.prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
+    schema = prompt.constrained(pattern)
+    first = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage.name)
+    words = " ".join(_instructions(prompt, values).casefold().split())
+    complaint = ""
+    small = pipeline.generation.prompts == "small"
+
+    def read(answer: Answer) -> Any:
+        try:
+            value = parse_answer(answer, schema or {})
+        except ValueError as error:
+            return Problem("malformed", str(error), "malformed")
+        return _echo(value, f"{words} {complaint}") or check(value) or value
+
+    def again(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
+        # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
+        nonlocal complaint
+        sent = afresh(request, problem) if small else corrective(request, answer.text, problem)
+        added = sent.messages[-1].content.removeprefix(request.messages[-1].content)
+        complaint = " ".join(added.casefold().split())
+        return replace(sent, sample=attempt)
+
+    return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts)
+
+
+def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
+    """A prompt's own words: rendered without the material."""
+    empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
+    return "\n".join(message.content for message in prompt.render(**empty))
+
+
+def _echo(value: Any, instructions: str) -> Problem | None:
+    """Whether an answer repeats the prompt, as small models repeat its examples."""
+    for text in _strings(value):
+        words = text.casefold().split()
+        for start in range(len(words) - ECHO_WORDS + 1):
+            run = " ".join(words[start : start + ECHO_WORDS])
+            if run in instructions:
+                return Problem("repeats the instructions", repr(run))
+    return None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)

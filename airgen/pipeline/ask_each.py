@@ -1,0 +1,84 @@
+"""One question about each of many things: the one loop over LLM calls.
+
+    await ask_each(items, ask_one, workers)                                  # inside a job
+    answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with its own database and engine
+
+Generation, judging, calibration, labelling, expansion, holes and trials of prompts go through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from airgen.llms.base import Llm
+from airgen.llms.scripted import Rule
+from airgen.pipeline.engines import make_engine, workers_of
+from airgen.settings import Pipeline
+from airgen.store import Store
+
+__all__ = ["ask_about", "ask_each"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+async def ask_each(items: Sequence[T], ask_one: Callable[[T], Awaitable[None]], workers: int) -> None:
+    """Ask about the items in their order, `workers` at a time; the first error stops the rest and is raised."""
+    waiting = iter(items)
+
+    async def worker() -> None:
+        for item in waiting:
+            await ask_one(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(workers, len(items))):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):  # the others are the same error in other workers
+            first = first.exceptions[0]
+        raise first from None
+
+
+def ask_about(
+    items: Sequence[T],
+    ask_one: Callable[[Llm, T], Awaitable[V]],
+    pipeline: Pipeline,
+    database: Path | Store,
+    *,
+    budget_usd: float | None = None,
+    retry_failed: bool = False,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+    rules: Mapping[str, Rule] | None = None,
+) -> list[V]:
+    """One answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped.
+
+    Answers are kept in `database`, as those of a job are: a second call asks nothing, a stopped one goes on. `rules`
+    are the scripted backend's.
+    """
+    if isinstance(database, Path):
+        with Store.open(database) as store:
+            return ask_about(
+                items, ask_one, pipeline, store,
+                budget_usd=budget_usd, retry_failed=retry_failed, progress=progress, workers=workers, rules=rules,
+            )  # fmt: skip
+    found: dict[int, V] = {}
+
+    async def main() -> None:
+        engine = make_engine(pipeline, database, budget_usd=budget_usd, retry_failed=retry_failed, rules=rules)
+        async with engine:
+
+            async def one(place: int) -> None:
+                found[place] = await ask_one(engine, items[place])
+                if progress:
+                    progress(len(found))
+
+            await ask_each(range(len(items)), one, workers or workers_of(pipeline.llm))
+
+    asyncio.run(main())
+    return [found[place] for place in range(len(items))]

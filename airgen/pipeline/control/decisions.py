@@ -1,0 +1,65 @@
+"""Decisions: what Table 2 makes of the judgments, a row for each document of each query (paper 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from airgen.keys import fingerprint
+from airgen.pipeline.control.judgments import pairs_of
+from airgen.pipeline.control.prelabels import prelabels_of
+from airgen.pipeline.control.set_stage import Control, SetStage
+from airgen.pipeline.control.table2 import decide
+from airgen.records import Decision, HardNegative, Judgment, Recall
+
+__all__ = ["DECISIONS"]
+
+
+def _fingerprint(control: Control, model: Any) -> str:
+    settings, combination = control.settings, control.combination
+    read = {stage: fp for stage, fp in control.plan.items() if stage.startswith("prelabel") or stage == "judgment"}
+    return fingerprint(
+        stage="decision", version=1, relevant_from=settings.judge.relevant_from, plan=read,
+        thresholds=settings.thresholds.model_dump(),
+        **({"calibration": combination.fingerprint} if combination else {}),
+    )  # fmt: skip
+
+
+def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[Decision]]:
+    relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
+    judged = _judgments(control)
+    negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
+    dropped = {
+        id_
+        for key, ids in negatives.items()
+        for id_ in ids
+        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from
+    }
+    for lineage in lineages:
+        key = lineage.final.key
+        yield decide(key, lineage.passage.id, negatives[key], judged.get(key, {}), dropped, relevant_from, fp)
+
+
+def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
+    """Judgments by query and document, weighed by the combined judge where there is one.
+
+    Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
+    """
+    asked = {(pair.query, pair.id) for pair in pairs_of(control)}
+    asked |= {(lineage.final.key, lineage.passage.id) for lineage in control.accepted.lineages}
+    recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
+    found: dict[str, dict[str, Judgment]] = {}
+    for row in control.store.made(Judgment, control.plan["judgment"], control.queries):
+        if (row.parent, row.id) not in asked:
+            continue
+        if control.combination is not None:
+            weighed = control.combination.judged(row, recalls.get(row.parent), prelabels[row.parent])
+            # A document that was not recalled, and about which no LLM was asked, has no evidence at all.
+            missing = weighed is row and not control.settings.judge.members
+            row = replace(row, level=0, reason="not recalled") if missing else weighed
+        found.setdefault(row.parent, {})[row.id] = row
+    return found
+
+
+DECISIONS = SetStage("decision", Decision, "decisions", _fingerprint, _work, always=True)

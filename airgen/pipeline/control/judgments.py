@@ -1,0 +1,50 @@
+"""Judgments: the LLM on every pair that Table 2 shows to it (paper 2.4, step 3)."""
+
+from __future__ import annotations
+
+from airgen.keys import row_key
+from airgen.pipeline.ask_each import ask_each
+from airgen.pipeline.control.judge import judge_kind, judge_name, judge_pair
+from airgen.pipeline.control.prelabels import prelabels_of
+from airgen.pipeline.control.set_stage import Control
+from airgen.pipeline.control.table2 import Pair, pairs_to_judge
+from airgen.pipeline.stage import Refusal, skip
+from airgen.records import HardNegative, Judgment, Skip
+
+__all__ = ["add_judgments", "pairs_of"]
+
+
+def pairs_of(control: Control) -> list[Pair]:
+    """The pairs to judge, in the order in which a prefix cache serves most of them."""
+    prelabels = prelabels_of(control)
+    pairs: list[Pair] = []
+    for lineage in control.accepted.lineages:
+        negatives = [one.id for one in lineage.every(HardNegative)]
+        key = lineage.final.key
+        pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], control.settings.thresholds)
+    # Calls that begin alike should stand next to each other.
+    query_first = any(judge_kind(member).QUERY_FIRST for member in control.settings.judge.members[:1])
+    return sorted(pairs, key=lambda pair: (pair.query, pair.id) if query_first else (pair.id, pair.query))
+
+
+async def add_judgments(control: Control) -> None:
+    """Ask about every pair that has neither a judgment nor a skip."""
+    tools, store, fp = control.tools, control.store, control.plan["judgment"]
+    done = {row.key for row in store.made(Judgment, fp)}
+    failed = {row.parent for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
+    pairs = {f"{pair.query}/{pair.id}": pair for pair in pairs_of(control)}
+    pending = [name for name in pairs if row_key("judgment", name, fp) not in done and name not in failed]
+    with control.display.stage("judgments", len(pairs), len(pairs) - len(pending)) as bar:
+
+        async def one(name: str) -> None:
+            pair = pairs[name]
+            found = await judge_pair(tools, control.queries[pair.query], control.document(pair.id))
+            if isinstance(found, Refusal):
+                await store.commit([skip("judgment", name, tools, found.problem, found.answer)])
+            else:
+                key = row_key("judgment", name, fp)
+                verdict = (found.level, found.probability, judge_name(tools.pipeline), found.reason)
+                await store.commit([Judgment(key, pair.query, fp, 0, pair.id, *verdict)])
+            bar.advance()
+
+        await ask_each(pending, one, control.workers)

@@ -1,0 +1,119 @@
+"""Pre-labels: every re-ranker's scores of the recalled documents (paper 2.4, step 2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from airgen.errors import ModelError
+from airgen.keys import fingerprint, row_key
+from airgen.pipeline.control.set_stage import SetStage, SetWork
+from airgen.records import Prelabel, Recall
+from airgen.retrievers import load_reranker
+from airgen.retrievers.base import Reranker
+
+__all__ = ["prelabel_rows", "prelabel_stages", "prelabels_of", "text_mark"]
+
+PAIRS = 4000  # (query, document) pairs scored at a time: many share documents, and few are lost by a stop
+
+
+def prelabel_rows(
+    reranker: Reranker,
+    recalls: Sequence[Recall],
+    queries: Mapping[str, str],
+    texts: Callable[[str], str],
+    ordinal: int,
+    fingerprint: str,
+    scorer: str = "",
+    earlier: Sequence[Prelabel] = (),
+) -> list[Prelabel]:
+    """One re-ranker's scores of some queries' recalled documents: a row a query.
+
+    Queries come together because many share documents, which some re-rankers then read only once. `queries` are
+    texts by key, `texts` gives a document's text. Scores of the same scorer, query and text in `earlier` rows are
+    taken over, so that a corpus that grew costs its new documents only. Raises ModelError for too few scores, or one
+    that is no number.
+    """
+    known = {
+        (row.parent, mark): score
+        for row in earlier
+        if row.scorer == scorer
+        for mark, score in zip(row.texts, row.scores, strict=True)
+    }
+    marks = {id_: text_mark(texts(id_)) for recall in recalls for id_ in recall.ids}
+    wanted = [
+        (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
+    ]
+    pairs = [(queries[query], texts(id_)) for query, id_ in wanted]
+    scores = reranker.score(pairs) if pairs else np.zeros(0, np.float32)
+    if len(scores) != len(pairs):
+        raise ModelError(f"re-ranker {reranker.name}: {len(scores)} scores for {len(pairs)} documents")
+    if not np.isfinite(scores).all():
+        raise ModelError(f"re-ranker {reranker.name}: gave a score that is not a number")
+    known |= {(query, marks[id_]): round(float(score), 6) for (query, id_), score in zip(wanted, scores, strict=True)}
+    rows = []
+    for recall in recalls:
+        key, here = row_key("prelabel", recall.parent, fingerprint, ordinal), [marks[id_] for id_ in recall.ids]
+        values = [known[recall.parent, mark] for mark in here]
+        row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker.name, list(recall.ids), values, scorer, here)
+        rows.append(row)
+    return rows
+
+
+def text_mark(text: str) -> int:
+    """A signed 64-bit hash of a text."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def prelabel_stages(work: SetWork) -> list[SetStage]:
+    """One stage for each re-ranker of the pipeline, in their order."""
+    return [_stage(place, spec) for place, spec in enumerate(work.settings.rerankers)]
+
+
+def prelabels_of(work: SetWork) -> dict[str, list[Prelabel]]:
+    """The re-rankers' rows by query key, in the order of the re-rankers."""
+    by_stage = [work.rows(stage.name, Prelabel) for stage in prelabel_stages(work)]
+    return {key: [rows[key] for rows in by_stage] for key in work.queries}
+
+
+def _stage(place: int, spec: Any) -> SetStage:
+    def model(work: SetWork) -> Any:
+        reranker: Any = load_reranker(spec)
+        # A re-ranker that weighs words needs the corpus before it can say what its settings are.
+        if hasattr(reranker, "fit"):
+            reranker.fit(work.corpus)
+        return reranker
+
+    def fingerprint_of(work: SetWork, reranker: Any) -> str:
+        return fingerprint(stage="prelabel", version=1, recall=work.plan["recall"], model=dict(reranker.describe()))
+
+    def score(work: SetWork, reranker: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
+        # Weights of words belong to the whole corpus; any other score belongs to its pair.
+        digest = work.digest if hasattr(reranker, "fit") else ""
+        scope = {"scope": work.scope} if work.scope else {}
+        scorer = fingerprint(model=dict(reranker.describe()), corpus=digest, **scope)
+        recalls = work.rows("recall", Recall)
+        for batch in _batches([recalls[key] for key in pending]):
+            keys = [recall.parent for recall in batch]
+            earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
+            yield prelabel_rows(reranker, batch, work.queries, work.full_text, place, fp, scorer, earlier)
+
+    label = f"pre-label {place + 1}"
+    name = f"prelabel:{place}"
+    return SetStage(name, Prelabel, label, fingerprint_of, score, model, note=lambda reranker: str(reranker.name))
+
+
+def _batches(recalls: list[Recall]) -> Iterator[list[Recall]]:
+    """Some queries at a time, with about PAIRS documents together."""
+    batch: list[Recall] = []
+    for recall in recalls:
+        batch.append(recall)
+        if sum(len(one.ids) for one in batch) >= PAIRS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,62 @@
+"""Recall: the embedding model's top k for every query, with those of other retrievers (paper 2.4, step 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from airgen.keys import fingerprint, row_key
+from airgen.pipeline.control.set_stage import SetStage, SetWork
+from airgen.records import Recall
+from airgen.retrievers import load_embedder, load_retriever
+from airgen.retrievers.base import Hits, Retriever
+from airgen.retrievers.combine.fuse import reciprocal_rank_fusion
+from airgen.retrievers.dense.retriever import Dense
+
+__all__ = ["RECALL", "recall_rows"]
+
+
+def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: str, fingerprint: str) -> list[Recall]:
+    """One row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""
+    rows = []
+    for place, key in enumerate(queries):
+        positions = hits.positions[place]
+        found = int((positions >= 0).sum())
+        rows.append(
+            Recall(
+                row_key("recall", key, fingerprint), key, fingerprint, 0, model,
+                [ids[position] for position in positions[:found]],
+                [round(float(score), 6) for score in hits.scores[place][:found]],
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _model(work: SetWork) -> Any:
+    settings = work.settings.recall
+    return None if settings.pools_only else load_embedder(settings.model)
+
+
+def _fingerprint(work: SetWork, model: Any) -> str:
+    pools = work.settings.pools
+    return fingerprint(
+        stage="recall", version=1, corpus=work.digest, model=dict(model.describe()) if model else {},
+        top_k=work.settings.recall.top_k, **({"pools": pools} if pools else {}),
+    )  # fmt: skip
+
+
+def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Recall]]:
+    systems: list[tuple[str, Retriever]] = []
+    if model is not None:
+        systems.append((model.name, Dense(model, cache=work.embeddings)))
+    systems += [(one.name, one) for one in map(load_retriever, work.settings.pools)]
+    depth = min(work.settings.recall.top_k, len(work.corpus.ids))
+    found = []
+    for _, system in systems:
+        system.index(work.corpus)
+        found.append(system.search([work.queries[key] for key in pending], depth))
+    hits = reciprocal_rank_fusion(found, depth * len(found)) if work.settings.pools else found[0]
+    yield recall_rows(hits, pending, work.corpus.ids, " + ".join(name for name, _ in systems), fp)
+
+
+RECALL = SetStage("recall", Recall, "recall", _fingerprint, _work, _model)
