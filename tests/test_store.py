@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from airgen.errors import StoreError
-from airgen.records import TABLES, Answer, Character, Passage, Sample, Skip
+from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip
 from airgen.store import Store
 from airgen.store.migrate import migrations
 
@@ -87,23 +87,71 @@ def test_a_failed_commit_reaches_its_caller(store: Store) -> None:
         asyncio.run(main())
 
 
-def test_the_current_plan_decides_what_is_read(store: Store) -> None:
-    passage = Passage("p", "doc", 0, "text")
-    store.register({"corpus": "c1", "sample": "s1"})
-    store.put_members("c1", [passage], 0)
-    store.put([Sample("a", "p", "s1", 0), Sample("b", "p", "s2", 0)])
-    assert [row.key for row in store.rows(Sample, "current_sample")] == ["a"]
-    store.register({"corpus": "c1", "sample": "s2"})
-    assert [row.key for row in store.rows(Sample, "current_sample")] == ["b"]
-    store.register({"corpus": "c2", "sample": "s2"})  # the passage is not part of this state of the corpus
-    assert store.rows(Sample, "current_sample") == []
-    store.register({"corpus": "c2", "sample": "s2"})
-    assert store.query("SELECT max(run) FROM plan") == [(3,)]  # an unchanged plan is not a new one
+def test_a_fingerprint_decides_what_is_read(store: Store) -> None:
+    store.put_members("c1", [Passage("p", "doc", 7, "text"), Dropped("d", "x", "length", "too short")], 0)
+    store.put([Sample("a", "p", "s1", 1), Sample("c", "o", "s1", 0), Sample("b", "p", "s2", 0)])
+    assert [row.key for row in store.made(Sample, "s1")] == ["c", "a"]  # by ordinal
+    assert [row.key for row in store.made(Sample, "s1", ["p", "x"])] == ["a"]
+    assert [(row.id, row.ordinal) for row in store.passages("c1")] == [("doc", 0)]  # its place in this corpus
+    assert store.passage_ids("c1") == {"p": "doc"} and store.passage_ids("c2") == {}
+    assert [row.cleaner for row in store.dropped("c1")] == ["length"]
+
+
+def test_a_kept_plan_is_found_by_what_is_known_of_it(store: Store) -> None:
+    first, second = {"query": "q1", "recall": "r1"}, {"query": "q1", "recall": "r2"}
+    for plan in (first, second, second):
+        store.save_plan(plan)
+    assert store.find_plan({"query": "q1"}) == second  # the newest
+    assert store.find_plan({"recall": "r1"}) == first
+    assert store.find_plan({"query": "q2"}) == {}
+    assert store.query("SELECT count(DISTINCT run) FROM plan") == [(2,)]  # an equal plan is kept once
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTerm(Row):
+    """A row type that no schema knows."""
+
+    term: str
+    weights: list[float]
+    note: str | None = None
+
+
+def test_a_row_type_from_outside_gets_a_table_of_its_fields(store: Store) -> None:
+    for _ in range(2):
+        store.ensure_table(KeyTerm)
+    rows = [KeyTerm("k", "p", "f", 0, "bees", [0.5, 1.0]), KeyTerm("l", "p", "f", 1, "wax", [], "rare")]
+    store.put(rows)
+    assert store.made(KeyTerm, "f") == rows
+    assert store.query("SELECT term FROM key_term ORDER BY key") == [("bees",), ("wax",)]
+
+    @dataclass(frozen=True)
+    class Strange(Row):
+        value: complex
+
+    with pytest.raises(StoreError, match="Strange: a field of type complex has no column type"):
+        store.ensure_table(Strange)
+
+
+def test_an_older_database_is_brought_up_to_date_even_for_a_reader(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE migration (number BIGINT PRIMARY KEY)")
+        for number, sql in migrations()[:3]:
+            connection.execute(sql)
+            connection.execute("INSERT INTO migration VALUES (?)", [number])
+        rows = [("llm: timeout", "query"), ("malformed: no JSON", "query"), ("none asked for", "hard_negative"),
+                ("copies the document", "query"), ("2 of 3 found", "mined_negative")]  # fmt: skip
+        for reason, stage in rows:
+            connection.execute("INSERT INTO skip VALUES (?, 'p', 'f', 0, ?, ?, '')", [reason, stage, reason])
+    with Store.open(path, read_only=True) as store:
+        causes = {row.reason: row.cause for row in store.rows(Skip)}
+    assert [causes[reason] for reason, _ in rows] == ["llm", "malformed", "settings", "check", "control"]
 
 
 def test_failures_are_forgotten_on_request_only(store: Store) -> None:
-    store.put([answer("bad", error="timeout"), answer("good"), Skip("s", "p", "f", 0, "query", "llm: timeout"),
-               Skip("t", "p", "f", 0, "query", "wrong length")])  # fmt: skip
+    store.put([answer("bad", error="timeout"), answer("good")])
+    store.put([Skip("s", "p", "f", 0, "query", "llm: timeout", "", "llm")])
+    store.put([Skip("t", "p", "f", 0, "query", "wrong length")])
     store.forget(["bad", "good"])
     store.forget_failures()
     assert set(store.answers(["bad", "good"])) == {"good"}

@@ -10,6 +10,7 @@ import pytest
 from airgen.errors import SettingsError
 from airgen.llms.base import Message, Refused, Reply, Request
 from airgen.llms.scripted import FAULTS, ScriptedBackend
+from airgen.pipeline.stages import Flow
 
 TEXT = "Photosynthesis converts sunlight into chemical energy inside chloroplasts of leaves, releasing oxygen."
 OTHER = "Parliament debated taxation yesterday evening, with ministers defending lower budgets."
@@ -20,7 +21,7 @@ def ask(
 ) -> Reply:
     message = Message("user", f"Read.\n\n<document>\n{text}\n</document>\n\n{tail}")
     request = Request("scripted", (message,), stage=stage, **more)  # type: ignore[arg-type]
-    return asyncio.run((backend or ScriptedBackend()).send(request))
+    return asyncio.run((backend or ScriptedBackend(rules=Flow().scripted)).send(request))
 
 
 def test_an_answer_depends_on_the_request_alone() -> None:
@@ -41,12 +42,12 @@ def test_a_query_is_made_of_the_documents_words() -> None:
 
 def test_the_judge_compares_words() -> None:
     query = "<query>\nphotosynthesis sunlight chloroplasts energy\n</query>"
-    own = ask("judge_yes_no", TEXT, query, params={"logprobs": True})
-    foreign = ask("judge_yes_no", OTHER, query, params={"logprobs": True})
+    own = ask("judgment", TEXT, query, params={"logprobs": True})
+    foreign = ask("judgment", OTHER, query, params={"logprobs": True})
     assert (own.text, foreign.text) == ("Yes", "No")
     assert dict(own.logprobs[0])["Yes"] > dict(own.logprobs[0])["No"]
     assert dict(foreign.logprobs[0])["No"] > dict(foreign.logprobs[0])["Yes"]
-    assert int(ask("judge", TEXT, query).text) > int(ask("judge", OTHER, query).text)
+    assert int(ask("judgment", TEXT, query).text) > int(ask("judgment", OTHER, query).text)
 
 
 def test_a_rule_replaces_the_default() -> None:
@@ -73,7 +74,7 @@ def test_faults_strike_the_same_requests_every_time_and_about_as_many_as_asked()
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"refuse"}))
 def test_a_fault_changes_the_answer(fault: str) -> None:
-    backend = ScriptedBackend(faults={fault: 1.0})
+    backend = ScriptedBackend(rules=Flow().scripted, faults={fault: 1.0})
     assert ask("character", backend=backend).text != ask("character").text
 
 

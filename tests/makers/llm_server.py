@@ -209,11 +209,12 @@ class Server:
             return answer(body, key, self.text or "")
         from airgen.llms.base import Message, Request
         from airgen.llms.scripted import ScriptedBackend
+        from airgen.pipeline.stages import Flow
 
         form = body.get("response_format", {}).get("json_schema", {})
         messages = tuple(Message(message["role"], message["content"]) for message in body["messages"])
         request = Request(body["model"], messages, {}, form.get("schema"), stage=form.get("name", "judgment"))
-        return answer(body, key, (await ScriptedBackend().send(request)).text)
+        return answer(body, key, (await ScriptedBackend(rules=Flow().scripted).send(request)).text)
 
     # -- about itself ----------------------------------------------------------------------------------------
 

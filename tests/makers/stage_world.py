@@ -11,7 +11,7 @@ import pytest
 
 from airgen.llms.base import Refused, Request
 from airgen.llms.scripted import Rule, ScriptedBackend
-from airgen.pipeline.stages import STAGES, Lineage, Stage, Tools
+from airgen.pipeline.stages import Flow, Lineage, Stage, Tools
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Passage, Query, Row, Sample, Scenario
 from airgen.settings import Pipeline
@@ -26,7 +26,8 @@ class Direct:
     """The scripted backend as an `Llm`, without the engine's disk; it keeps what it was asked."""
 
     def __init__(self, rules: Mapping[str, Rule], faults: Mapping[str, float]) -> None:
-        self.backend, self.requests = ScriptedBackend(rules=rules, faults=faults), list[Request]()
+        self.backend = ScriptedBackend(rules={**Flow().scripted, **rules}, faults=faults)
+        self.requests = list[Request]()
 
     async def ask(self, request: Request) -> Answer:
         """One answer, or the refusal as the engine would keep it."""
@@ -76,19 +77,18 @@ class World:
     def lineage(self, query: str = "how do bees make honey", document: str = DOCUMENT, key: str = "k") -> Lineage:
         """A lineage that has everything up to the original query."""
         passage = Passage("p" + key, "id" + key, 0, document, "Honey")
-        return Lineage(
-            passage,
-            Sample("s" + key, passage.key, "f", 0),
+        rows = (
             Character("c" + key, "s" + key, "f", 0, "a beekeeper", ["a beekeeper"]),
             Scenario("z" + key, "c" + key, "f", 0, "Preparing for winter.", ["Preparing for winter."]),
             Query("q" + key, "z" + key, "f", 0, query, "lt10", "question", "overall"),
         )
+        return Lineage(passage, Sample("s" + key, passage.key, "f", 0), rows)
 
     def run(self, stage: Stage, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
         """The rows that the stage makes of the lineage."""
         pipeline, prompts = pipeline or self.pipeline(), PromptSet()
-        fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in STAGES}
-        tools = Tools(pipeline, prompts, fingerprints, self.llm, self.llm, self.meaning)
+        fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in Flow().every}
+        tools = Tools(pipeline, prompts, fingerprints, self.llm, self.meaning)
         return asyncio.run(stage.work(lineage or self.lineage(), tools))
 
 

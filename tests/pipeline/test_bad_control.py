@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 
@@ -14,7 +13,8 @@ from airgen.dataset.verify import verify
 from airgen.errors import CorpusError, ModelError
 from airgen.llms.base import Refused, Reply, Request
 from airgen.llms.scripted import ScriptedBackend
-from airgen.pipeline import RunResult
+from airgen.pipeline import Job, RunResult
+from airgen.records import Prelabel
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 
 Run = Callable[..., RunResult]
@@ -31,7 +31,7 @@ def test_an_empty_corpus_is_one_clear_line(run: Run, folder: Path) -> None:
     [(lambda scores: scores * np.nan, "not a number"), (lambda scores: scores[:-1], "359 scores for 360 documents")],
 )
 def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
-    run: Run, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any], words: str
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any], words: str
 ) -> None:
     score = BM25Reranker.score
     monkeypatch.setattr(BM25Reranker, "score", lambda self, pairs: wrong(score(self, pairs)))
@@ -42,9 +42,10 @@ def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     assert verify(result.directory / "dataset") == []
     # Candidates were not generated anew.
     assert result.usage.get("query", {}).get("calls", 0) == 0
-    with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
-        sql = "SELECT count(DISTINCT parent) FROM current_prelabel WHERE model = 'bm25-reranker'"
-        assert connection.execute(sql).fetchall() == [(12,)]
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store(read_only=True) as store:
+        rows = store.made(Prelabel, job.plan(store)["prelabel:0"])
+    assert {row.model for row in rows} == {"bm25-reranker"} and len({row.parent for row in rows}) == 12
 
 
 def test_a_judge_that_cannot_read_long_documents_skips_them_and_says_so(

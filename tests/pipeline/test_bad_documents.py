@@ -82,7 +82,7 @@ def test_documents_are_data_and_each_is_accounted_for(run: Run, folder: Path, as
     job = Job(folder / "job.yaml", folder / "bad")
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
-    ends = {one.passage.text: reason for one, reason in accepted.rejected}
+    ends = {one.lineage.passage.text: one.reason for one in accepted.rejected}
     assert len(accepted.lineages) + len(ends) == 13
     assert all(ends.values()) and CHINESE in ends
     assert not any(wrong_language(one.final.text, "en") for one in accepted.lineages)

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError, SettingsError
 from airgen.pipeline import Job, RunResult
 from airgen.prompts import PromptSet
+from airgen.records import Decision
 
 Run = Callable[..., RunResult]
 JUDGE = {"top_k: 30}": "top_k: 30}\n  judge: {kind: yes-no, calibration: own.json}"}
@@ -29,8 +29,11 @@ def write(folder: Path, intercept: float, weights: dict[str, float] | None = Non
 
 
 def decisions(result: RunResult) -> list[tuple[str, int, float | None]]:
-    with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
-        return connection.execute("SELECT action, level, probability FROM current_decision ORDER BY key").fetchall()
+    folder = result.directory.parents[1]
+    job = Job(folder / "job.yaml", result.directory.parent)
+    with job.open_store(read_only=True) as store:
+        rows = sorted(store.made(Decision, job.plan(store)["decision"]), key=lambda row: row.key)
+    return [(row.action, row.level, row.probability) for row in rows]
 
 
 def labels(result: RunResult, variant: str = "qrels") -> dict[tuple[str, str], float]:

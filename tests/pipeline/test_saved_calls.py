@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from airgen.pipeline.generate import Accepted
-from airgen.pipeline.saved_calls import savings
+from airgen.pipeline.generate import Accepted, Rejected
+from airgen.pipeline.saved_calls import saved_calls
+from airgen.pipeline.stage import Cause
 from airgen.pipeline.stages import Lineage
 from airgen.records import Answer, HardNegative, Passage, Rewrite, Sample, Skip
 from airgen.store import Store
@@ -20,9 +21,9 @@ def answers(stage: str, count: int, prompt: int, completion: int) -> list[Answer
     ]
 
 
-def rejected(*reasons: str) -> Accepted:
+def rejected(*ends: tuple[str, Cause]) -> Accepted:
     lineage = Lineage(Passage("p", "d", 0, "text"), Sample("s", "p", "f", 0))
-    return Accepted([], [(lineage, reason) for reason in reasons], 0, False)
+    return Accepted([], [Rejected(lineage, stage, "a reason", cause) for stage, cause in ends], 0, False)
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> Store:
     store.put([
         Rewrite("r1", "q1", "f", 1, "x", "casual"), Rewrite("r2", "q1", "f", 2, "y", "casual"),
         Skip("k1", "q2", "f", 0, "rewrite", "copies the document"),
-        Skip("k2", "q3", "f", 0, "rewrite", "no rewriting asked for"),
+        Skip("k2", "q3", "f", 0, "rewrite", "no rewriting asked for", "", "settings"),
         HardNegative("h1", "r2", "f", 1, "n1", "t"), HardNegative("h2", "r2", "f", 2, "n2", "t"),
         HardNegative("h3", "q9", "f", 1, "d7", "", "", "mined"),
         *answers("rewrite", 3, 100, 10), *answers("judgment", 5, 50, 1), *answers("hard_negative", 2, 400, 300),
@@ -42,12 +43,11 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_means_of_the_stages_that_were_not_reached(store: Store) -> None:
-    found = savings(
+    found = saved_calls(
         store,
         rejected(
-            "query: copies the document: 8 words in a row", "query: malformed: the answer is empty",
-            "query: llm: timeout", "judgment: its document does not answer it", "judgment: llm: timeout",
-            "duplicate query", "character: malformed: no JSON",
+            ("query", "check"), ("query", "malformed"), ("query", "llm"), ("judgment", "check"), ("judgment", "llm"),
+            ("duplicate", "check"), ("character", "malformed"),
         ),
     )  # fmt: skip
     assert found is not None
@@ -63,4 +63,4 @@ def test_means_of_the_stages_that_were_not_reached(store: Store) -> None:
 def test_nothing_is_said_before_a_query_had_its_negatives(tmp_path: Path) -> None:
     with Store.open(tmp_path / "work.duckdb") as store:
         store.put(answers("rewrite", 3, 100, 10))
-        assert savings(store, rejected("duplicate query")) is None
+        assert saved_calls(store, rejected(("duplicate", "check"))) is None

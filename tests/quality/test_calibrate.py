@@ -180,7 +180,7 @@ def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_wrong_use(folder: Path) -> None:
-    with pytest.raises(UsageError, match="wants two at least"):
+    with pytest.raises(UsageError, match="name at least two"):
         call(folder, "combined", collections=("one",))
     with pytest.raises(UsageError, match="has that directory's name"):
         call(folder, "bm25", "--relevant-from", "three=1")

@@ -25,7 +25,7 @@ RECALL = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
 
 def recalled(result: RunResult) -> dict[str, list[str]]:
     with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
-        return dict(connection.execute("SELECT parent, ids FROM current_recall").fetchall())
+        return dict(connection.execute("SELECT parent, ids FROM recall").fetchall())
 
 
 def test_pools_join_the_recall(run: Run) -> None:
@@ -82,7 +82,7 @@ def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: 
     with job.open_store() as store:
         job.export(store, job.accepted(store), folder / "original", ["rewrite"])
         originals = {one.query.text for one in job.accepted(store).lineages if one.query}
-        assert store.rows(Decision, "current_decision")
+        assert store.made(Decision, job.plan(store)["decision"])
     full = result.directory / "dataset"
     bare = folder / "original"
     rewritten, original = (rows(path / "queries.jsonl") for path in (full, bare))

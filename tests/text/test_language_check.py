@@ -73,13 +73,13 @@ def test_a_sentence_is_told_from_those_of_all_other_languages(declared: str) -> 
 )
 def test_names_titles_and_keywords_are_let_through(text: str, language: str) -> None:
     found = wrong_language(text, language)
-    assert found is None or (text == "3.5" and found == "wrong language: it has no letters")
+    assert found is None or (text == "3.5" and found == "it has no letters")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_references_to_the_document_are_found_in_every_language(language: str) -> None:
     assert self_reference(QUERIES[language]) is None
-    assert "refers to the document" in (self_reference(REFERENCES[language]) or "")
+    assert "it says" in (self_reference(REFERENCES[language]) or "")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,8 @@ def test_words_that_only_look_like_a_reference(text: str) -> None:
 def test_length_classes_count_words_where_there_are_no_spaces(text: str, language: str, words: int) -> None:
     assert (wrong_length(text, "lt5", language) is None) == (words < 5)
     assert wrong_length(text, "lt10", language) is None
-    assert f"it has {words} words" in (wrong_length(text, "ge20", language) or "")
+    problem = wrong_length(text, "ge20", language)
+    assert problem is not None and f"it has {words} words" in problem.text
 
 
 def _collections() -> list[tuple[str, str]]:

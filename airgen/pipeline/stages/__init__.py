@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from airgen.errors import SettingsError
+from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import Request
 from airgen.pipeline.stage import Lineage, Stage, Tools
 from airgen.pipeline.stages import character, hard_negative, own_judgment, query, rewrite, scenario
@@ -38,8 +38,11 @@ class Flow:
         """
         candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
         for target in pipeline.generation.stages:
-            stage = resolve("stage", target)
             where = f"generation.stages: {target}"
+            try:
+                stage = resolve("stage", target)
+            except AirgenError as error:
+                raise SettingsError([f"{where}: {error}"]) from error
             if not isinstance(stage, Stage):
                 raise SettingsError([f"{where}: it is not a Stage of airgen.pipeline.stage"])
             names = [one.name for one in [*candidates, *accepted]]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airgen.llms.base import Request
-from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
-from airgen.pipeline.stage import Refusal, Tools
+from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts, vote
+from airgen.pipeline.control.judge_kinds import Verdict
+from airgen.pipeline.stage import Problem, Refusal, Tools
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline
 from airgen.records import Answer
@@ -44,7 +45,7 @@ class Oracle:
 
 def judged(said: Callable[[Request], str | Answer], **judge: object) -> tuple[Verdict | Refusal, list[Request]]:
     oracle = Oracle(said)
-    tools = Tools(pipeline(**judge), PROMPTS, {}, oracle, oracle)
+    tools = Tools(pipeline(**judge), PROMPTS, {}, oracle)
     return asyncio.run(judge_pair(tools, "why is the sky blue", "Air scatters blue light.")), oracle.asked
 
 
@@ -71,7 +72,7 @@ def test_a_rubric_that_cannot_be_read_is_asked_once_more(first: str, second: str
     assert len(asked) == 2
     assert first in asked[1].messages[-2].content and "cannot be used" in asked[1].messages[-1].content
     if level is None:
-        assert isinstance(found, Refusal) and found.reason.startswith("malformed") and found.detail == second
+        assert isinstance(found, Refusal) and found.reason == "malformed" and found.answer == second
     else:
         assert isinstance(found, Verdict) and found.level == level
 
@@ -85,11 +86,11 @@ def test_levels_in_other_words_need_no_second_call(said: str, level: int) -> Non
 @pytest.mark.parametrize("kind", ["levels", "yes-no", "rubric"])
 def test_a_judge_that_refuses_is_a_refusal_with_its_words(kind: str) -> None:
     found, asked = judged(lambda request: "I'm sorry, but I can't help with that.", kind=kind)
-    assert isinstance(found, Refusal) and found.reason.startswith("malformed")
-    assert "can't help" in found.detail and len(asked) == 2
+    assert isinstance(found, Refusal) and found.reason == "malformed"
+    assert "can't help" in found.answer and len(asked) == 2
     failed = lambda request: Answer(request.key, "judgment", "m", "e", "", error="content_filter: flagged")  # noqa: E731
     found, asked = judged(failed, kind=kind)
-    assert found == Refusal("llm: content_filter", "content_filter: flagged") and len(asked) == 1
+    assert found == Refusal(Problem("llm: content_filter", "content_filter: flagged", "llm")) and len(asked) == 1
 
 
 def test_every_judge_of_a_panel_is_asked_and_the_lower_median_counts() -> None:
@@ -134,11 +135,13 @@ def test_probabilities_are_averaged_over_those_that_give_one() -> None:
 
 
 def test_judges_that_refuse_are_left_out_and_named() -> None:
-    refused = Refusal("llm: content_filter", "flagged")
+    refused = Refusal(Problem("llm: content_filter", "flagged", "llm"))
     found = vote([Verdict(3), refused, Verdict(2)])
     assert found == Verdict(2, None, "votes 3, refused (llm: content_filter), 2")
-    # Half of them is too many; the reason still says that a failed call is behind it, so --retry-failed finds it.
-    assert vote([Verdict(3), refused]) == Refusal("llm: content_filter (1 of 2 judges)", "flagged")
+    # Half of them is too many; the cause still says that a call failed, so --retry-failed finds it.
+    both = vote([Verdict(3), refused])
+    assert isinstance(both, Refusal) and (both.problem.cause, both.reason) == ("llm", "llm: content_filter")
+    assert both.problem.detail == "(1 of 2 judges) flagged"
 
 
 def test_what_a_judgment_depends_on() -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.pipeline.control.judge import level_of_probability, read_level, read_yes_probability
-from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, prelabel_rows, votes
+from airgen.pipeline.control.judge_kinds import Levels, Verdict, YesNo, level_of_probability
+from airgen.pipeline.control.prelabels import prelabel_rows
+from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, votes
+from airgen.prompts import PromptSet
 from airgen.records import Answer, Judgment, Prelabel, Recall
 from airgen.settings import Thresholds
 
@@ -25,6 +27,7 @@ def ranking(ids: list[str], place: int = 0) -> Prelabel:
     return prelabel({id_: float(-rank) for rank, id_ in enumerate(ids)}, place)
 
 
+PROMPT = PromptSet().get("judge")
 IDS = [f"d{number:02}" for number in range(40)]
 
 
@@ -48,11 +51,11 @@ def test_more_than_half_must_agree(rerankers: int, needed: int) -> None:
         assert ("x" in chosen) == (agreeing >= needed)
 
 
-def test_the_positive_is_not_asked_twice_and_negatives_are_told_apart() -> None:
+def test_the_positive_is_not_asked_twice_and_own_negatives_have_their_threshold() -> None:
     pairs = pairs_to_judge("q", "d00", ["d01", "d15"], [ranking(IDS)], Thresholds())
-    assert Pair("q", "d01", "negative") in pairs
-    assert Pair("q", "d15", "negative") in pairs  # within 20
-    assert Pair("q", "d02", "other") in pairs
+    assert Pair("q", "d01") in pairs
+    assert Pair("q", "d15") in pairs  # within 20
+    assert Pair("q", "d02") in pairs
     assert all(pair.id != "d00" for pair in pairs)
     assert all(pair.id != "d12" for pair in pairs)  # an ordinary document beyond 10
 
@@ -175,20 +178,26 @@ def test_broken_rerankers_are_refused(scores: list[float]) -> None:
      ("2.5", None), ("10", None)],
 )  # fmt: skip
 def test_levels_are_read_from_what_judges_write(text: str, level: int | None) -> None:
-    assert read_level(text) == level
+    found = Levels().read(answer(text), PROMPT, 0.5)
+    assert (found.level if isinstance(found, Verdict) else None) == level
 
 
 def answer(text: str, logprobs: str = "") -> Answer:
     return Answer("k", "judgment", "m", "e", text, logprobs=logprobs)
 
 
+def probability(said: Answer) -> float | None:
+    found = YesNo().read(said, PROMPT, 0.5)
+    return found.probability if isinstance(found, Verdict) else None
+
+
 def test_yes_and_no_are_summed_over_their_spellings() -> None:
     # e^-1 + e^-2 = .5032 for yes, e^-1.5 = .2231 for no: .5032 / .7263 = .6928
     spelled = '[[["Yes", -1.0], [" yes", -2.0], ["NO", -1.5], ["Maybe", -0.1]]]'
-    assert read_yes_probability(answer("Maybe", spelled)) == pytest.approx(0.69283, abs=1e-4)
-    assert read_yes_probability(answer("Yes, it does")) == 1.0
-    assert read_yes_probability(answer("no.")) == 0.0
-    assert read_yes_probability(answer("Perhaps")) is None
+    assert probability(answer("Maybe", spelled)) == pytest.approx(0.69283, abs=1e-4)
+    assert probability(answer("Yes, it does")) == 1.0
+    assert probability(answer("no.")) == 0.0
+    assert probability(answer("Perhaps")) is None
 
 
 def test_levels_of_a_probability() -> None:

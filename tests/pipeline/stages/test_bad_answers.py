@@ -9,10 +9,11 @@ import pytest
 
 from airgen import models
 from airgen.llms.base import Request
-from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE, STAGES, Stage
+from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE, Stage
 from airgen.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
 
 CHARACTER, SCENARIO, QUERY, REWRITE, ACCEPT = CANDIDATES
+STAGES = (*CANDIDATES, HARD_NEGATIVE)
 ASKING = [CHARACTER, SCENARIO, QUERY, REWRITE, HARD_NEGATIVE]
 
 
@@ -25,7 +26,7 @@ def skipped(rows: list[Any]) -> Skip:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_prose_is_asked_again_and_then_given_up_with_the_words_kept(world: Any, stage: Stage) -> None:
     row = skipped(world.fails("prose").run(stage))
-    assert row.reason.startswith("malformed: ")
+    assert (row.reason, row.cause) == ("malformed", "malformed")
     assert "as a language model" in row.detail
     assert len(world.llm.requests) == (2 if stage is ACCEPT else 3)
     again = world.llm.requests[1].messages
@@ -34,13 +35,14 @@ def test_prose_is_asked_again_and_then_given_up_with_the_words_kept(world: Any, 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_a_refusal_is_not_asked_again(world: Any, stage: Stage) -> None:
-    assert skipped(world.fails("refuse").run(stage)).reason == "llm: content_filter"
+    row = skipped(world.fails("refuse").run(stage))
+    assert (row.reason, row.cause) == ("llm: content_filter", "llm")
     assert len(world.llm.requests) == 1
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_nothing_at_all(world: Any, stage: Stage) -> None:
-    assert skipped(world.fails("empty").run(stage)).reason.startswith("malformed: ")
+    assert skipped(world.fails("empty").run(stage)).reason == "malformed"
 
 
 def repeated(request: Request) -> str:
@@ -57,7 +59,7 @@ def repeated(request: Request) -> str:
 @pytest.mark.parametrize("stage", ASKING, ids=lambda stage: stage.name)
 def test_the_prompt_repeated_is_no_answer(world: Any, stage: Stage) -> None:
     row = skipped(world.answers(**{stage.name: repeated}).run(stage))
-    assert row.reason.startswith("repeats the instructions")
+    assert row.reason == "repeats the instructions"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,8 @@ def test_another_script_is_another_language(world: Any, stage: Stage, language: 
 def test_negatives_in_another_language_do_not_count(world: Any) -> None:
     german = "Die Bienen sind im Winter in dem Stock und werden von der Königin nicht mehr gebraucht, Nummer "
     world.answers(hard_negative={"documents": [{"title": "", "text": german + str(n)} for n in range(7)]})
-    assert "0 usable documents" in skipped(world.run(HARD_NEGATIVE)).reason
+    assert skipped(world.run(HARD_NEGATIVE)).reason == "too few usable documents"
+    assert "0 usable documents" in world.llm.requests[-1].messages[-1].content
 
 
 def test_one_character_for_three_is_taken_and_one_negative_for_three_is_not(world: Any) -> None:
@@ -81,7 +84,8 @@ def test_one_character_for_three_is_taken_and_one_negative_for_three_is_not(worl
     assert isinstance(row, Character) and (row.text, row.options) == ("a cook", ["a cook"])
     one = {"documents": [{"title": "Wasps", "text": "Wasps make paper of wood, and no honey at all."}]}
     row = skipped(world.answers(hard_negative=one).run(HARD_NEGATIVE))
-    assert "1 usable documents, wanted are" in row.reason
+    assert row.reason == "too few usable documents"
+    assert "1 usable documents, wanted are" in world.llm.requests[-1].messages[-1].content
     assert len(world.llm.requests) == 3
 
 
@@ -124,7 +128,8 @@ def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
 )
 def test_queries_that_fail_their_checks_are_dropped_with_the_reason(world: Any, answer: str, reason: str) -> None:
     value = {"query": answer} if reason != "malformed" else {"question": answer}
-    assert skipped(world.answers(query=value).run(QUERY)).reason.startswith(reason)
+    row = skipped(world.answers(query=value).run(QUERY))
+    assert f"{row.reason}: {row.detail}".startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +163,8 @@ def test_a_rewrite_keeps_the_meaning_of_the_original_by_a_real_model(world: Any,
     if kept:
         assert isinstance(rows[0], Rewrite)
     else:
-        assert skipped(rows).reason.startswith("changed its meaning: similarity 0.")
+        row = skipped(rows)
+        assert row.reason == "changed its meaning" and row.detail.startswith("similarity 0.")
 
 
 def test_a_round_that_fails_leaves_the_round_before(world: Any) -> None:

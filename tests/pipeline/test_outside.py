@@ -1,0 +1,156 @@
+"""A stage and a judge that no module of airgen knows, named in a pipeline's YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from airgen.commands.check import app as check
+from airgen.dataset.verify import verify
+from airgen.errors import SettingsError
+from airgen.pipeline import Job, RunResult
+from airgen.pipeline.show import find_lineage, life, render_life
+
+Run = Callable[..., RunResult]
+
+# What a user writes: a record, a prompt, a stage. The stage drops queries whose subject is too common.
+MODULE = '''
+from dataclasses import dataclass
+import json
+
+from airgen.keys import row_key
+from airgen.pipeline.ask import ask
+from airgen.pipeline.control.judge_kinds import Verdict
+from airgen.pipeline.stage import Cost, Problem, Refusal, Stage, prompt_name, skip
+from airgen.records import Query, Row
+from airgen.settings import answer_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Row):
+    """What a query is about, in one word."""
+
+    word: str
+
+
+def parts(pipeline, prompts):
+    return {"prompt": prompts.get(prompt_name(pipeline, "subject")).fingerprint, "llm": answer_parts(pipeline.llm)}
+
+
+async def work(lineage, tools):
+    query, fp = lineage.one(Query), tools.plan["subject"]
+    check = lambda value: Problem("no word", value["subject"]) if " " in value["subject"] else None
+    found = await ask(tools, STAGE, {"query": query.text}, check)
+    if isinstance(found, Refusal):
+        return [skip("subject", query.key, tools, found.problem, found.answer)]
+    word = found[0]["subject"]
+    if len(word) < 8:
+        return [skip("subject", query.key, tools, Problem("subject too common", word))]
+    return [Subject(row_key("subject", query.key, fp), query.key, fp, 0, word)]
+
+
+def longest_word(request):
+    words = request.messages[-1].content.replace("<", " ").replace(">", " ").split()
+    return json.dumps({"subject": max(words, key=len)})
+
+
+STAGE = Stage(
+    "subject", (Query,), Subject, 1, work, parts, after="query",
+    prompt=lambda pipeline: "subject", cost=Cost((5, 1.0), (5, 1.0), lambda expected: expected.samples),
+    scripted=longest_word, label="queries with a rare subject",
+    show=lambda lineage: ({"subject": lineage.one(Subject).word}, [f"subject    {lineage.one(Subject).word}"])
+    if lineage.every(Subject) else ({}, []),
+)
+
+
+class Generous:
+    """A judge that finds everything relevant."""
+
+    PROMPT, FORM, WISH, ABOUT = "judge", "level", "answer with a number", "a generous judge"
+    GRADED, PARAMS, TOKENS, QUERY_FIRST = True, {"max_tokens": 8}, 1, True
+
+    def read(self, answer, prompt, threshold):
+        return Verdict(3)
+'''
+PROMPT = """---
+version: 1
+about: The subject of a query
+inputs: [query]
+output: {type: object, required: [subject], properties: {subject: {type: string}}}
+---
+=== user ===
+{{ query | fenced("query") }}
+"""
+STAGES = {"control:": 'generation: {stages: ["outside_stage:STAGE"]}\ncontrol:'}
+
+
+@pytest.fixture
+def outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (folder / "outside_stage.py").write_text(MODULE, encoding="utf-8")
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "subject.j2").write_text(PROMPT, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, outside: Path) -> None:
+    plain = run("plain")
+    result = run("runs", STAGES)
+    assert result.manifest is not None and verify(result.directory / "dataset") == []
+    steps = {step.stage: step for step in result.manifest.funnel}
+    step = steps["queries with a rare subject"]
+    assert step.entered - step.left == step.reasons["subject too common"] > 0
+    assert [one.stage for one in result.manifest.funnel].index(step.stage) == 4  # after the query
+    assert any(use.role == "subject" for use in result.manifest.provenance)
+    assert result.usage["subject"]["calls"] == step.entered
+    assert plain.manifest is not None and plain.manifest.digest != result.manifest.digest
+    job = Job(outside / "job.yaml", outside / "runs")
+    with job.open_store(read_only=True) as store:
+        accepted = job.accepted(store)
+        one = accepted.lineages[0]
+        value = life(store, job, *find_lineage(accepted, "q" + one.final.key[:15]))
+    assert len(value["subject"]) >= 8 and f"subject    {value['subject']}" in render_life(value)
+    again = run("runs", STAGES)
+    assert again.already_done
+    # Adding the stage to a finished job asks only what it drops queries for: the subjects, and more samples.
+    grown = run("plain", STAGES)
+    assert grown.manifest is not None and grown.manifest.digest == result.manifest.digest
+
+
+def test_its_cost_is_estimated_and_its_prompt_can_be_tried(run: Run, outside: Path) -> None:
+    run("runs", STAGES)
+    result = CliRunner().invoke(check, [str(outside / "job.yaml"), "--runs", str(outside / "new"), "--json"])
+    stages = {stage["stage"]: stage for stage in json.loads(result.stdout)["stages"]}
+    assert stages["subject"]["calls"] == stages["character"]["calls"] == 16  # 12 queries at .75
+    assert stages["subject"]["completion_tokens"] == 16 * 5
+
+
+def test_a_judge_from_outside_decides(run: Run, outside: Path) -> None:
+    judge = {"top_k: 30}": 'top_k: 30}\n  judge: {kind: "outside_stage:Generous"}'}
+    result = run("runs", judge)
+    assert result.manifest is not None
+    assert any("a generous judge" in use.role for use in result.manifest.provenance)
+    steps = {step.stage: step for step in result.manifest.funnel}
+    assert not any("does not answer" in reason for reason in steps["judgment of the own document"].reasons)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('generation: {stages: ["outside_stage:Subject"]}', "it is not a Stage"),
+        ('generation: {stages: ["outside_stage:STAGE", "outside_stage:STAGE"]}', "another stage is called 'subject'"),
+        ('generation: {stages: ["no_such_module:STAGE"]}', "cannot be imported"),
+        ('generation: {stages: ["outside_stage"]}', "stages"),
+        ('control: {judge: {kind: "level"}}', r"unknown judge 'level' \(did you mean 'levels'\?\)"),
+        ("control: {judge: {panel: [{kind: rerankers}]}}", "asks no LLM, so it has no vote"),
+    ],
+)
+def test_what_is_not_a_stage_or_a_judge_is_refused(outside: Path, text: str, words: str) -> None:
+    lines = (outside / "job.yaml").read_text(encoding="utf-8").split("control:")[0]
+    (outside / "job.yaml").write_text(f"{lines}\n{text}\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=words):
+        Job(outside / "job.yaml", outside / "runs")
