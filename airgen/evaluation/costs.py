@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Costs", "array_bytes", "described", "resident_bytes", "single_latencies"]
+__all__ = ["Costs", "array_bytes", "described", "peak_bytes", "resident_bytes", "single_latencies"]
 
 _MODELS = ("model", "_model", "embedder", "reranker", "_corpus")
 
@@ -49,8 +49,15 @@ def resident_bytes() -> int:
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    import resource  # POSIX alone has it
+    return peak_bytes() or 0
 
+
+def peak_bytes() -> int | None:
+    """The largest resident memory of this process so far; None where the operating system does not tell it."""
+    try:
+        import resource  # only on POSIX
+    except ModuleNotFoundError:
+        return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -1,8 +1,8 @@
-"""One job: a pipeline, its work directory, and the way from the corpus to the exported, evaluated dataset.
+"""One job: a pipeline, its work directory, and the way from the corpus to the exported dataset.
 
 runs/NAME/
-    work.duckdb     every row; the job goes on from here
-    status.json     what a second process may read while the first works
+    work.duckdb     every row; a stopped job goes on from here
+    status.json     the state of the job, for other processes while it runs
     embeddings/     vectors by content and model
     dataset/        the finished dataset
     evaluation/     runs, scores and tables
@@ -57,14 +57,14 @@ class RunResult:
     usage: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     seconds: float = 0.0
-    memory_mb: float = 0.0
+    memory_mb: float | None = None
 
 
 class Job:
-    """See the module. Raises SettingsError at once for anything wrong in the pipeline's or the corpus's YAML.
+    """See the module. Raises SettingsError with every problem in the pipeline's or the corpus's YAML.
 
-    `pipeline` and `corpus` replace what the YAML says. `frame` is the sampling frame: the documents that may become
-    sources, by id (None: all of the corpus). A sample's identity does not depend on it, so another frame keeps what
+    `pipeline` and `corpus` replace the YAML's. `frame` is the sampling frame: the ids of the documents that may become
+    sources (None: all of the corpus). A sample's identity does not depend on the frame, so another frame keeps what
     was made from the documents that both have.
     """
 
@@ -119,7 +119,7 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """Changes with anything that could change the dataset; a finished job of the same identity is not run again."""
+        """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
         settings = answer_settings(self.pipeline)
         settings.pop("evaluate")
         frame = {} if self.frame is None else {"frame": sorted(self.frame)}
@@ -139,7 +139,7 @@ class Job:
         return {"control settings": settings}, {"target": str(self.pipeline.target)}
 
     def finished(self) -> bool:
-        """True where the dataset of exactly this job stands."""
+        """Whether the work directory holds the dataset of exactly this job."""
         status = read_status(self.directory / "status.json") or {}
         return status.get("finished") == self.identity and (self.dataset / "manifest.json").is_file()
 
@@ -160,7 +160,7 @@ class Job:
         budget_usd: float | None = None,
         retry_failed: bool = False,
     ) -> RunResult:
-        """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends it."""
+        """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends the run."""
         if self.finished() and until is None:
             from airgen.dataset.manifest import load_manifest
 
@@ -178,7 +178,7 @@ class Job:
             manifest = self.export(store, accepted, self.dataset)
             if accepted.spent:
                 display.say(
-                    f"the corpus is spent: {len(accepted.lineages)} of {self.pipeline.target} queries were accepted; "
+                    f"no document is left: {len(accepted.lineages)} of {self.pipeline.target} queries were accepted; "
                     "add documents, raise generation.queries_per_passage, or lower the target"
                 )
             display.write(finished=self.identity, usage=usage)
@@ -227,7 +227,7 @@ class Job:
 
 @contextlib.contextmanager
 def _interruptible(engine: Engine) -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM let the calls in flight finish; a second Ctrl-C is an ordinary one."""
+    """Ctrl-C and SIGTERM let the calls in flight finish. A second Ctrl-C ends the process at once."""
     loop = asyncio.get_running_loop()
     known = (signal.SIGINT, signal.SIGTERM)
     stopping = threading.Event()

@@ -1,4 +1,4 @@
-"""The corpus stage: passages into the work database, once for each state of the corpus."""
+"""The corpus stage: it writes the passages into the work database, once for each state of the corpus."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ T = TypeVar("T")
 
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
-    """What the passages depend on: the source's text, the corpus's settings, and the task."""
+    """A hash of what the passages depend on: the source's text, the corpus's settings, and the task."""
     values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"})
     return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
 
 
 def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: str, display: Display) -> int:
-    """Read, clean and store the corpus where that was not done yet; returns the number of passages.
+    """Read, clean and store the corpus, unless that is done already; returns the number of passages.
 
-    A run that is cut off here begins the corpus anew: passages that are already stored are left as they are, and
-    the corpus counts as read only when its last row stands.
+    A run that is stopped here reads the corpus again. Passages that are stored already stay as they are; the corpus
+    counts as read when its last row is stored.
     """
     done = store.query("SELECT passages FROM corpus WHERE fingerprint = ?", [fp])
     if done:

@@ -1,4 +1,4 @@
-"""The only progress display: a rich bar a stage on the terminal, and a status file for other processes."""
+"""The progress display: one bar for each stage on the terminal, and a status file for other processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS_SECONDS = 1.0
 
 
 class Display:
-    """Progress to the terminal and to `status.json`; without a terminal, a line at each stage's end."""
+    """Shows progress on the terminal and in `status.json`. Without a terminal, each stage prints a line when it ends."""
 
     def __init__(self, status_file: Path, console: Console | None = None) -> None:
         self.status_file = status_file
@@ -90,7 +90,7 @@ class Bar:
         self._start = done
 
     def advance(self, count: int = 1, note: str | None = None, **values: Any) -> None:
-        """`count` more items are done; `note` stands at the bar's end, `values` go to the status file."""
+        """`count` more items are done. `note` is shown at the end of the bar, `values` go to the status file."""
         self.done += count
         if note is not None:
             self.note = note
@@ -101,7 +101,7 @@ class Bar:
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """What the status file says, or None where there is none (or none that is whole)."""
+    """The content of the status file, or None where there is no file, or no complete one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What is known of a job from outside: its status file, and its work database where no other process has it."""
+"""The state of a job, from its status file and, unless another process has it open, from its work database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_report(job: Job) -> dict[str, Any]:
     path = job.directory / "work.duckdb"
     status = read_status(job.directory / "status.json") or {}
     if not path.exists():
-        raise StoreError(f"{job.directory}: this pipeline was not run yet; run `airgen run {job.path}`")
+        raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
     running = _alive(status.get("pid")) and time.time() - float(status.get("updated", 0)) < 600
     report: dict[str, Any] = {
         "directory": str(job.directory),
@@ -49,7 +49,7 @@ def read_report(job: Job) -> dict[str, Any]:
     except StoreError:
         if not running:
             raise
-        report["running"] = True  # its process has the database open: the status file is what can be told
+        report["running"] = True  # its process has the database open, so the status file must do
     return report
 
 
@@ -82,8 +82,8 @@ def _saved_line(saved: dict[str, Any]) -> str:
     total = sum(saved["dropped"].values())
     where = ", ".join(f"{count} {name}" for name, count in saved["dropped"].items() if count)
     return (
-        f"  saved: {total} queries dropped before their negatives{f' ({where})' if where else ''}, by the mean of the "
-        f"others {saved['calls']:,.0f} calls, {saved['prompt_tokens']:,.0f} tokens in, "
+        f"  saved: {total} queries dropped before their negatives{f' ({where})' if where else ''}; by the mean of the "
+        f"other queries that saved {saved['calls']:,.0f} calls, {saved['prompt_tokens']:,.0f} tokens in, "
         f"{saved['completion_tokens']:,.0f} out, ${saved['usd']:.4f}"
     )
 

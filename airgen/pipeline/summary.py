@@ -1,9 +1,8 @@
-"""A run as a user sees it: the job, its evaluation, and the last lines: funnel, scores, bill, paths."""
+"""A run as a user sees it: the job, the evaluation of its dataset, and the last lines that are printed."""
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from dataclasses import asdict, replace
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airgen.errors import UsageError
+from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.progress import Display
 from airgen.prompts import data_dir
@@ -43,12 +43,12 @@ def run_pipeline(
     result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
     if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
         result = replace(result, scores=evaluate_systems(job, display))
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return replace(result, seconds=time.monotonic() - began, memory_mb=memory)
+    memory = peak_bytes()
+    return replace(result, seconds=time.monotonic() - began, memory_mb=None if memory is None else memory / (1 << 20))
 
 
 def evaluate_systems(job: Job, display: Display) -> list[dict[str, Any]]:
-    """Scores of the pipeline's systems on its finished dataset; runs that exist already are not made again."""
+    """Scores of the pipeline's systems on its finished dataset. A run that exists already is not made again."""
     from airgen.evaluation import evaluate, load_systems
 
     settings = job.pipeline.evaluate
@@ -90,7 +90,7 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         console.print(result.note, markup=False)
     calls = sum(stage["calls"] for stage in result.usage.values())
     if result.already_done:
-        console.print("already finished: nothing was asked, nothing was paid", markup=False)
+        console.print("already finished: no model was asked and nothing was paid", markup=False)
     elif result.usage:
         read = sum(stage["prompt_tokens"] for stage in result.usage.values())
         cached = sum(stage["cached_tokens"] for stage in result.usage.values())
@@ -98,7 +98,7 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         usd = sum(stage["usd"] for stage in result.usage.values())
         console.print(
             f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, ${usd:.4f}; "
-            f"{result.seconds:.0f} s, {result.memory_mb:,.0f} MB",
+            f"{result.seconds:.0f} s" + ("" if result.memory_mb is None else f", {result.memory_mb:,.0f} MB"),
             markup=False, highlight=False,
         )  # fmt: skip
     for name, what in (

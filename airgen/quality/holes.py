@@ -1,7 +1,7 @@
-"""Holes: what systems rank high and nobody judged. Judge them, blind to the system, and score again.
+"""Holes: passages that systems rank high and that have no label. Judge them, blind to the system, and score again.
 
-    holes = find_holes(runs, qrels, depth=10)            # (query id, passage id), no trace of who found what
-    filled = fill(qrels, judge_all(holes))               # the labels that were there are never touched
+    holes = find_holes(runs, qrels, depth=10)            # (query id, passage id): the system is not named
+    filled = fill(qrels, judge_all(holes))               # existing labels are never changed
     change = before_and_after(runs, qrels, filled, "nDCG@10")
 
 BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
@@ -40,8 +40,8 @@ Pair = tuple[str, str]
 class Change:
     """One system before and after its holes were judged. Holes are shares of the top `depth` of a query.
 
-    `hole` counts what nobody judged for this very query, which is what was judged here; BEIR's Hole@k also takes a
-    passage as judged that has a label for another query.
+    A passage without a label for this query is a hole. BEIR's Hole@k counts a passage as judged if it has a label for
+    any query.
     """
 
     system: str
@@ -97,9 +97,9 @@ def before_and_after(runs: Mapping[str, Run], qrels: Labels, filled: Labels, mea
 
 
 class Ledger:
-    """Judgments kept in a file of JSON lines, one as soon as it is made: nothing is judged twice.
+    """Judgments in a file of JSON lines. Each is written as soon as it is made, so no pair is judged twice.
 
-    A last line cut short by a crash is dropped. Raises DatasetError for any other line that cannot be read.
+    An incomplete last line, as a crash leaves it, is dropped. Raises DatasetError for any other unreadable line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,9 +119,11 @@ class Ledger:
             path.write_bytes(text[: len(text) - len(torn)])
 
     def add(self, pair: Pair, label: float) -> None:
-        """Keep one judgment. Raises UsageError for a label that is no finite number."""
+        """Keep one judgment. Raises UsageError for a label that is not a finite number."""
         if not math.isfinite(label):
-            raise UsageError(f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}, wants a number")
+            raise UsageError(
+                f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}: it must give a finite number"
+            )
         self.judged[pair] = label
         row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
         with self.path.open("a", encoding="utf-8") as stream:

@@ -1,11 +1,11 @@
-"""The combined judge: one probability of relevance out of the LLM's "Yes" and what recall and re-rankers say.
+"""The combined judge: one probability of relevance from the LLM's "Yes", the recall and the re-rankers.
 
-    judge = load_combination("small")                          # or a JSON of `airgen calibrate combined --save`
-    judge.probability(id_, recall, prelabels, said)            # in (0, 1), None where there is nothing to weigh
+    judge = load_combination("small")                          # or a JSON file of `airgen calibrate combined --save`
+    judge.probability(id_, recall, prelabels, llm)             # in (0, 1); None where a feature is missing
 
-A weighted sum of a few features through a logistic curve, fitted on human labels. All but the LLM's are free of any
-system's scale (ranks, votes, scores standardised within the query), and averaged over systems, so that few labels
-suffice and other re-rankers may take part. The LLM's weight belongs to its prompt and model: others are refused.
+The judge is a logistic regression over a few features, fitted on human labels. No feature but the LLM's has the scale
+of a single system: they are votes and scores standardised within the query, averaged over systems. So few labels are
+enough, and other re-rankers may take part. The LLM's weight belongs to one prompt and model; others are refused.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["FEATURES", "Combination", "features", "load_combination", "shipped"]
 FORMAT = 1
 FEATURES = ("llm", "scores", "votes")
 REFERENCE = 100  # passages, the first recalled, that scores are standardised on and ranks counted in
-VOTE = 10  # a rank from which on a system does not vote for a document (the paper's threshold, A.3)
-_MARGIN = 1e-4  # a stated probability is kept this far from 0 and 1: one certain judge must not outweigh all else
+VOTE = 10  # a system votes for the documents that it ranks before this place (the paper's threshold, A.3)
+_MARGIN = 1e-4  # probabilities are kept this far from 0 and 1, so that one certain judge cannot outweigh the rest
 
 
 @dataclass(frozen=True)
 class Combination:
     """Weights by feature, an intercept, and the probability from which a pair is relevant.
 
-    `judge` says whose "Yes" the feature `llm` is: model, prompt, fingerprint of the prompt; empty where that feature
-    has no weight. `notes` say what it was fitted on, for people.
+    `judge` identifies the LLM judge behind the feature `llm`: model, prompt, fingerprint of the prompt. It is empty
+    where that feature has no weight. `notes` tell people what the weights were fitted on.
     """
 
     name: str
@@ -52,24 +52,24 @@ class Combination:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with anything that changes a probability or a decision; not with name and notes."""
+        """A hash of everything that changes a probability or a decision: not of name and notes."""
         return fingerprint(
             weights=dict(self.weights), intercept=self.intercept, threshold=self.threshold, judge=dict(self.judge)
         )
 
-    def probability(self, id_: str, recall: Recall, prelabels: Sequence[Prelabel], said: float | None) -> float | None:
+    def probability(self, id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None) -> float | None:
         """P(relevant) of one document, in (0, 1); None where it was not recalled, or the LLM's probability is missing.
 
-        `said` is the LLM's probability of Yes.
+        `llm` is the LLM's probability of Yes.
         """
-        values = features(id_, recall, prelabels, said)
+        values = features(id_, recall, prelabels, llm)
         if any(name not in values for name in self.weights):
             return None
         total = self.intercept + math.fsum(weight * values[name] for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))
 
     def judged(self, found: Judgment, recall: Recall | None, prelabels: Sequence[Prelabel]) -> Judgment:
-        """The LLM's judgment with this judge's probability and level; as it is where there is nothing to weigh."""
+        """The LLM's judgment with this judge's probability and level; unchanged where a feature is missing."""
         if recall is None:
             return found
         probability = self.probability(found.id, recall, prelabels, found.probability)
@@ -79,7 +79,7 @@ class Combination:
         return replace(found, level=level, probability=round(probability, 6))
 
     def check(self, judge: Mapping[str, str]) -> None:
-        """Raises SettingsError where another LLM, or another prompt, would be weighed than it was fitted with."""
+        """Raises SettingsError unless the pipeline's judge is the one that the weights were fitted with."""
         if self.judge and dict(judge) != dict(self.judge):
             mine, theirs = (", ".join(f"{key} {value}" for key, value in one.items()) for one in (self.judge, judge))
             raise SettingsError(
@@ -101,15 +101,15 @@ class Combination:
         }
 
 
-def features(id_: str, recall: Recall, prelabels: Sequence[Prelabel], said: float | None) -> dict[str, float]:
+def features(id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None) -> dict[str, float]:
     """The features of one document that are known, by name.
 
     llm: the logit of the LLM's probability of Yes. scores: its score, standardised on the first recalled passages,
     averaged over the recall model and the re-rankers. votes: the share of them that rank it within the first ten.
     """
     found: dict[str, float] = {}
-    if said is not None:
-        kept = min(max(said, _MARGIN), 1 - _MARGIN)
+    if llm is not None:
+        kept = min(max(llm, _MARGIN), 1 - _MARGIN)
         found["llm"] = math.log(kept / (1 - kept))
     lists = [(recall.ids, recall.scores), *((row.ids, row.scores) for row in prelabels)]
     if id_ in recall.ids and all(id_ in ids for ids, _ in lists):
