@@ -34,7 +34,8 @@ def compare(
     from airgen.errors import UsageError
     from airgen.evaluation import parse_measures, read_run, score
     from airgen.evaluation.significance import compare as test
-    from airgen.evaluation.terminal import columns, pair_lines
+    from airgen.evaluation.terminal import pair_lines
+    from airgen.text.display import terminal_table
 
     if len(runs) < 2:
         raise UsageError("two run files or more are compared, one was given")
@@ -55,7 +56,7 @@ def compare(
     rows = [["run", *found, "missing"]]
     for name, scores in zip(names, scored, strict=True):
         rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
-    typer.echo(columns(rows))
+    typer.echo(terminal_table(rows))
     for measure, comparison in found.items():
         for pair in comparison.pairs:
             typer.echo(pair_lines(pair, measure))
