@@ -1,65 +1,31 @@
-"""Results as tables: Markdown for people, CSV for programs. Best bold, second underlined.
-
-Text in a table comes from datasets and systems files, so it is escaped: a name cannot break a row or open a tag.
-"""
+"""Results as tables: Markdown for people, CSV for programs. The best value is bold, the second is underlined."""
 
 from __future__ import annotations
 
-import csv
-import html
-import io
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from airgen.evaluation.result import Result
 from airgen.evaluation.significance import Comparison
+from airgen.text.display import csv_text, markdown_table, md
 
 __all__ = [
+    "attribute_table",
+    "bias_table",
     "comparison_table",
     "cost_table",
-    "csv_text",
     "dataset_table",
     "group_letters",
+    "note_lines",
     "overview_table",
-    "safe",
-    "to_csv",
-    "to_markdown",
+    "results_csv",
 ]
 
-Row = Sequence[str]
 
-
-def safe(text: object) -> str:
-    """Text for a Markdown cell: no line breaks, no HTML, no column separator, no emphasis."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    escaped = html.escape(flat, quote=False)
-    for sign in "\\|`*[]":
-        escaped = escaped.replace(sign, "\\" + sign)
-    return escaped
-
-
-def to_markdown(header: Row, rows: Sequence[Row]) -> str:
-    """A table whose cells are Markdown already; the first column is left-aligned, the others right."""
-    lines = [f"| {' | '.join(header)} |", f"|{'|'.join([' --- ', *[' ---: '] * (len(header) - 1)])}|"]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
-
-
-def csv_text(header: Row, rows: Iterable[Sequence[object]]) -> str:
-    """A CSV file's text, cells as they are: one that begins like a formula becomes text in a spreadsheet."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(
-            [f"'{cell}" if str(cell).startswith(("=", "+", "-", "@")) and not _number(cell) else cell for cell in row]
-        )
-    return stream.getvalue()
-
-
-def to_csv(results: Sequence[Result]) -> str:
-    """Every mean with its interval, one row a dataset, split, system and measure."""
+def results_csv(results: Sequence[Result]) -> str:
+    """CSV of every mean with its interval; one row for each dataset, split, system and measure."""
     rows: list[list[object]] = []
     for result in results:
         for measure, mean in result.means.items():
@@ -70,11 +36,11 @@ def to_csv(results: Sequence[Result]) -> str:
 
 
 def dataset_table(results: Sequence[Result], comparison: Comparison | None = None) -> str:
-    """One dataset: systems by rows, measures by columns, the headline's interval, and letters of equal groups."""
+    """One dataset: a row for each system, a column for each measure, the headline's interval, and group letters."""
     headline = results[0].headline
     measures = [headline, *(name for name in results[0].means if name != headline)]
     letters = group_letters(comparison) if comparison else {}
-    # Holes and judged shares say how far to trust the others: they have no best.
+    # Hole and Judged say how far the other measures can be trusted, so they have no best value.
     plain = [""] * len(results)
     marks = {
         name: plain if name.startswith(("Hole", "Judged")) else _marks([result.means[name] for result in results])
@@ -85,18 +51,18 @@ def dataset_table(results: Sequence[Result], comparison: Comparison | None = Non
         result = results[place]
         low, high = result.intervals[headline]
         cells = [_marked(result.means[name], marks[name][place]) for name in measures]
-        rows.append([safe(result.name), cells[0], f"{low:.3f}–{high:.3f}", letters.get(result.name, ""), *cells[1:]])
-    return to_markdown(["system", headline, "95 %", "group", *measures[1:]], rows)
+        rows.append([md(result.name), cells[0], f"{low:.3f}–{high:.3f}", letters.get(result.name, ""), *cells[1:]])
+    return markdown_table(["system", headline, "95 %", "group", *measures[1:]], rows)
 
 
 def cost_table(results: Sequence[Result]) -> str:
-    """What each system costs, as BEIR's Table 3."""
+    """What each system costs, as in BEIR's Table 3."""
     rows = []
     for result in results:
         cost = result.costs
         rows.append(
             [
-                safe(result.name),
+                md(result.name),
                 _cell(cost.latency_p50_ms, "{:.1f}"),
                 _cell(cost.latency_p95_ms, "{:.1f}"),
                 _cell(cost.batch_ms, "{:.2f}"),
@@ -105,17 +71,17 @@ def cost_table(results: Sequence[Result]) -> str:
                 _cell(cost.index_bytes, "{:.1f}", 1e-6),
                 _cell(cost.memory_bytes, "{:.0f}", 1e-6),
                 _cell(cost.parameters, "{:.1f}", 1e-6),
-                safe(cost.device or "–"),
+                md(cost.device or "–"),
             ]
         )
     header = ["system", "p50 ms", "p95 ms", "batched ms", "queries/s", "index s", "index MB", "memory MB"]
-    return to_markdown([*header, "parameters M", "device"], rows)
+    return markdown_table([*header, "parameters M", "device"], rows)
 
 
 def overview_table(results: Sequence[Result]) -> str:
-    """Many datasets: the headline score of each system on each, their mean, and means by task, domain, language.
+    """Many datasets: each system's headline score on each, the mean, and means by task, domain and language.
 
-    A mean is given only for systems that have every dataset of it.
+    A system gets a mean only if it was evaluated on all datasets of that mean.
     """
     names = list(dict.fromkeys(result.name for result in results))
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
@@ -140,17 +106,17 @@ def overview_table(results: Sequence[Result]) -> str:
     names.sort(key=lambda name: -(first[name] or 0.0))
     marks = [_marks([table[name][place] for name in names]) for place in range(len(columns))]
     rows = [
-        [safe(name), *(_marked(table[name][place], marks[place][at]) for place in range(len(columns)))]
+        [md(name), *(_marked(table[name][place], marks[place][at]) for place in range(len(columns)))]
         for at, name in enumerate(names)
     ]
-    return to_markdown(["system", *(safe(title) for title, _ in columns)], rows)
+    return markdown_table(["system", *(md(title) for title, _ in columns)], rows)
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """Every pair: difference, p-values, and how many queries it would take to see that difference."""
+    """Every pair of systems: difference, p-values, and how many queries are needed to detect that difference."""
     rows = [
         [
-            f"{safe(pair.first)} – {safe(pair.second)}",
+            f"{md(pair.first)} – {md(pair.second)}",
             f"{pair.difference:+.4f}",
             _p(pair.fisher),
             _p(pair.fisher_holm),
@@ -162,11 +128,58 @@ def comparison_table(comparison: Comparison) -> str:
         for pair in comparison.pairs
     ]
     header = ["pair", "difference", "p Fisher", "Holm", "p t-test", "Holm", "effect d", "queries for power .8"]
-    return to_markdown(header, rows)
+    return markdown_table(header, rows)
+
+
+def attribute_table(results: Sequence[Result]) -> str:
+    """The headline measure by attribute of the query, a column for each system."""
+    rows = []
+    for group in results[0].groups:
+        means = [
+            next((g.mean for g in result.groups if (g.attribute, g.value) == (group.attribute, group.value)), None)
+            for result in results
+        ]
+        cells = [_cell(mean, "{:.4f}") for mean in means]
+        rows.append([md(group.attribute), md(group.value), str(group.queries), *cells])
+    return markdown_table(["attribute", "value", "queries", *(md(result.name) for result in results)], rows)
+
+
+def bias_table(results: Sequence[Result]) -> str:
+    """Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
+    rows = []
+    for result in results:
+        bias, above = result.biases, result.negatives_above
+        rows.append(
+            [
+                md(result.name),
+                _cell(result.means.get("Hole@10"), "{:.3f}"),
+                f"{bias['top_characters']:.0f}",
+                f"{bias['relevant_characters']:.0f}",
+                f"{bias['corpus_characters']:.0f}",
+                f"{bias['top_overlap']:.2f}",
+                f"{bias['relevant_overlap']:.2f}",
+                f"{above['share']:.2f} of {above['queries']:.0f}" if above["queries"] else "–",
+            ]
+        )
+    header = ["system", "Hole@10", "top 10 characters", "relevant characters", "corpus characters"]
+    header += ["top 10 word overlap", "relevant word overlap", "queries with a negative above the best positive"]
+    return markdown_table(header, rows)
+
+
+def note_lines(results: Sequence[Result]) -> str:
+    """A line for each system of which something unusual was counted, such as queries without a result."""
+    lines = []
+    for result in results:
+        counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
+        counts |= {name.replace("_", " "): count for name, count in result.notes.items()}
+        text = ", ".join(f"{count} {md(name)}" for name, count in counts.items() if count)
+        if text:
+            lines.append(f"- {md(result.name)}: {text}")
+    return "\n".join(lines)
 
 
 def group_letters(comparison: Comparison) -> dict[str, str]:
-    """The groups of each system as letters: two systems that share one cannot be told apart."""
+    """The groups of each system as letters: two systems that share a letter cannot be told apart."""
     signs = string.ascii_letters
     found: dict[str, str] = {}
     for place, group in enumerate(comparison.groups):
@@ -177,7 +190,7 @@ def group_letters(comparison: Comparison) -> dict[str, str]:
 
 
 def _marks(values: Sequence[float | None]) -> list[str]:
-    """For each value: best, second or nothing, as the figures shown would be ranked."""
+    """For each value: best, second or nothing, by the rounded figures that are shown."""
     shown = sorted({round(value, 4) for value in values if value is not None}, reverse=True)
     rank = dict(zip(shown, ("best", "second"), strict=False)) if len(values) > 1 else {}
     return ["" if value is None else rank.get(round(value, 4), "") for value in values]
@@ -196,7 +209,3 @@ def _cell(value: float | None, form: str, scale: float = 1.0) -> str:
 
 def _p(value: float) -> str:
     return "<.0001" if value < 0.0001 else f"{value:.4f}"
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) or str(value).replace(".", "", 1).lstrip("-").isdigit()
