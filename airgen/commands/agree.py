@@ -14,38 +14,22 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def agree(
-    collection: Annotated[
-        Path, typer.Argument(metavar="COLLECTION", help="A human-labelled directory in BEIR's layout.")
-    ],
+    collection: Annotated[Path, typer.Argument(metavar="COLLECTION", help="A human-labelled folder in BEIR's layout.")],
     pipeline: Annotated[Path, typer.Option(help="A pipeline YAML; the collection replaces its `corpus`.")],
-    systems: Annotated[
-        Path, typer.Option(help="A systems YAML; `weakened: true` marks systems that are bad on purpose.")
-    ],
+    systems: Annotated[Path, typer.Option(help="A systems YAML; `weakened: true` marks deliberately bad systems.")],
     sources: Annotated[
-        Literal["positives", "any"],
-        typer.Option(
-            "--from", help="Generate from documents with a human positive label (paper, section 4.1), or from any."
-        ),
+        Literal["positives", "any"], typer.Option("--from", help="Documents with a human positive (paper 4.1), or any.")
     ] = "positives",
     split: Annotated[str, typer.Option(help="The split of the human labels.")] = "test",
-    target: Annotated[
-        int | None, typer.Option(min=1, help="How many accepted queries to make, instead of the YAML's target.")
-    ] = None,
+    target: Annotated[int | None, typer.Option(min=1, help="Accepted queries to make, instead of the YAML's.")] = None,
     measure: Annotated[str, typer.Option(help="The measure that ranks the systems.")] = "nDCG@10",
     beside: Annotated[
-        list[Path] | None,
-        typer.Option(help="Another human-labelled collection, whose ranking is the trivial competitor (repeatable)."),
+        list[Path] | None, typer.Option(help="Another collection: its ranking is the trivial competitor (repeatable).")
     ] = None,
     leave_one_out: Annotated[
-        bool,
-        typer.Option(
-            "--leave-one-out",
-            help="For each system, label again without the models that it shares with quality control.",
-        ),
+        bool, typer.Option("--leave-one-out", help="Label again without the models that a system and control share.")
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Print what the run will cost, without asking the LLM anything.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Print the estimated cost; no LLM is asked.")] = False,
     budget: Annotated[float | None, typer.Option(help="The most that the job may cost in all, in US dollars.")] = None,
     runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

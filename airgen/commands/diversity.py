@@ -41,7 +41,7 @@ def diversity(
     """
     import json
 
-    from airgen.quality.diversity.profiles import profile_datasets
+    from airgen.quality.diversity.measure import profile_datasets
     from airgen.quality.diversity.report import summary_rows, write_diversity
     from airgen.text.display import terminal_table
 

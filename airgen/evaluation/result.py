@@ -11,7 +11,7 @@ import re
 import sys
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,9 @@ def write_json(path: Path, value: object) -> None:
 
 
 def without_nan(value: Any, digits: int | None = None) -> Any:
-    """Plain values for JSON: NaN is None. `digits`: how many decimals are kept; all if not given."""
+    """Plain values for JSON: a dataclass is a dictionary, and NaN is None. Floats are rounded to `digits`, if given."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, float):
         return None if math.isnan(value) else value if digits is None else round(value, digits)
     if isinstance(value, Mapping):
@@ -242,14 +244,10 @@ def mteb_form(result: Result) -> dict[str, Any]:
 def library_versions() -> dict[str, str]:
     """Versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
     found = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    for name in _loaded(_LIBRARIES):
+    for name in filter(sys.modules.__contains__, _LIBRARIES):
         version = getattr(sys.modules[name], "__version__", None)
         found[name] = str(version) if version else _distribution_version(name)
     return found
-
-
-def _loaded(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in sys.modules]
 
 
 def _distribution_version(name: str) -> str:

@@ -1,15 +1,16 @@
-"""Results as tables: Markdown for people, CSV for programs. The best value is bold, the second is underlined."""
+"""Results as tables: Markdown, CSV, and plain text for a terminal. The best value is bold, the second underlined."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from airgen.evaluation.result import Result
-from airgen.evaluation.significance import Comparison
-from airgen.text.display import csv_text, markdown_table, md
+from airgen.evaluation.significance import Comparison, SystemPair
+from airgen.text.display import csv_text, figure, markdown_table, md, p_value, terminal_table, terminal_text
 
 __all__ = [
     "attribute_table",
@@ -20,8 +21,12 @@ __all__ = [
     "group_letters",
     "note_lines",
     "overview_table",
+    "pair_text",
+    "ranking_text",
     "results_csv",
 ]
+
+T = TypeVar("T")
 
 
 def results_csv(results: Sequence[Result]) -> str:
@@ -57,25 +62,21 @@ def dataset_table(results: Sequence[Result], comparison: Comparison | None = Non
 
 def cost_table(results: Sequence[Result]) -> str:
     """What each system costs, as in BEIR's Table 3."""
-    rows = []
-    for result in results:
-        cost = result.costs
-        rows.append(
-            [
-                md(result.name),
-                _cell(cost.latency_p50_ms, "{:.1f}"),
-                _cell(cost.latency_p95_ms, "{:.1f}"),
-                _cell(cost.batch_ms, "{:.2f}"),
-                _cell(cost.queries_per_second, "{:,.0f}"),
-                _cell(cost.index_seconds, "{:.1f}"),
-                _cell(cost.index_bytes, "{:.1f}", 1e-6),
-                _cell(cost.memory_bytes, "{:.0f}", 1e-6),
-                _cell(cost.parameters, "{:.1f}", 1e-6),
-                md(cost.device or "–"),
-            ]
-        )
-    header = ["system", "p50 ms", "p95 ms", "batched ms", "queries/s", "index s", "index MB", "memory MB"]
-    return markdown_table([*header, "parameters M", "device"], rows)
+    return _columns_table(
+        results,
+        {
+            "system": lambda result: md(result.name),
+            "p50 ms": lambda result: figure(result.costs.latency_p50_ms, ".1f"),
+            "p95 ms": lambda result: figure(result.costs.latency_p95_ms, ".1f"),
+            "batched ms": lambda result: figure(result.costs.batch_ms, ".2f"),
+            "queries/s": lambda result: figure(result.costs.queries_per_second, ",.0f"),
+            "index s": lambda result: figure(result.costs.index_seconds, ".1f"),
+            "index MB": lambda result: figure(result.costs.index_bytes, ".1f", scale=1e-6),
+            "memory MB": lambda result: figure(result.costs.memory_bytes, ".0f", scale=1e-6),
+            "parameters M": lambda result: figure(result.costs.parameters, ".1f", scale=1e-6),
+            "device": lambda result: md(result.costs.device or "–"),
+        },
+    )
 
 
 def overview_table(results: Sequence[Result]) -> str:
@@ -114,21 +115,19 @@ def overview_table(results: Sequence[Result]) -> str:
 
 def comparison_table(comparison: Comparison) -> str:
     """Every pair of systems: difference, p-values, and how many queries are needed to detect that difference."""
-    rows = [
-        [
-            f"{md(pair.first)} – {md(pair.second)}",
-            f"{pair.difference:+.4f}",
-            _p(pair.fisher),
-            _p(pair.fisher_holm),
-            _p(pair.t),
-            _p(pair.t_holm),
-            f"{pair.effect:.2f}",
-            "–" if pair.queries_needed is None else f"{pair.queries_needed:,}",
-        ]
-        for pair in comparison.pairs
-    ]
-    header = ["pair", "difference", "p Fisher", "Holm", "p t-test", "Holm", "effect d", "queries for power .8"]
-    return markdown_table(header, rows)
+    return _columns_table(
+        comparison.pairs,
+        {
+            "pair": lambda pair: f"{md(pair.first)} – {md(pair.second)}",
+            "difference": lambda pair: f"{pair.difference:+.4f}",
+            "p Fisher": lambda pair: p_value(pair.fisher),
+            "Fisher, Holm": lambda pair: p_value(pair.fisher_holm),
+            "p t-test": lambda pair: p_value(pair.t),
+            "t-test, Holm": lambda pair: p_value(pair.t_holm),
+            "effect d": lambda pair: f"{pair.effect:.2f}",
+            "queries for power .8": lambda pair: figure(pair.queries_needed, ","),
+        },
+    )
 
 
 def attribute_table(results: Sequence[Result]) -> str:
@@ -139,31 +138,36 @@ def attribute_table(results: Sequence[Result]) -> str:
             next((g.mean for g in result.groups if (g.attribute, g.value) == (group.attribute, group.value)), None)
             for result in results
         ]
-        cells = [_cell(mean, "{:.4f}") for mean in means]
+        cells = [figure(mean, ".4f") for mean in means]
         rows.append([md(group.attribute), md(group.value), str(group.queries), *cells])
     return markdown_table(["attribute", "value", "queries", *(md(result.name) for result in results)], rows)
 
 
 def bias_table(results: Sequence[Result]) -> str:
     """Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
-    rows = []
-    for result in results:
-        bias, above = result.biases, result.negatives_above
-        rows.append(
-            [
-                md(result.name),
-                _cell(result.means.get("Hole@10"), "{:.3f}"),
-                f"{bias['top_characters']:.0f}",
-                f"{bias['relevant_characters']:.0f}",
-                f"{bias['corpus_characters']:.0f}",
-                f"{bias['top_overlap']:.2f}",
-                f"{bias['relevant_overlap']:.2f}",
-                f"{above['share']:.2f} of {above['queries']:.0f}" if above["queries"] else "–",
-            ]
-        )
-    header = ["system", "Hole@10", "top 10 characters", "relevant characters", "corpus characters"]
-    header += ["top 10 word overlap", "relevant word overlap", "queries with a negative above the best positive"]
-    return markdown_table(header, rows)
+
+    def above(result: Result) -> str:
+        counts = result.negatives_above
+        return f"{counts['share']:.2f} of {counts['queries']:.0f}" if counts["queries"] else "–"
+
+    return _columns_table(
+        results,
+        {
+            "system": lambda result: md(result.name),
+            "Hole@10": lambda result: figure(result.means.get("Hole@10")),
+            "top 10 characters": lambda result: f"{result.biases['top_characters']:.0f}",
+            "relevant characters": lambda result: f"{result.biases['relevant_characters']:.0f}",
+            "corpus characters": lambda result: f"{result.biases['corpus_characters']:.0f}",
+            "top 10 word overlap": lambda result: f"{result.biases['top_overlap']:.2f}",
+            "relevant word overlap": lambda result: f"{result.biases['relevant_overlap']:.2f}",
+            "queries with a negative above the best positive": above,
+        },
+    )
+
+
+def _columns_table(items: Sequence[T], columns: Mapping[str, Callable[[T], str]]) -> str:
+    """A row for each item, with the cells that the functions make of it."""
+    return markdown_table(list(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
 def note_lines(results: Sequence[Result]) -> str:
@@ -189,6 +193,28 @@ def group_letters(comparison: Comparison) -> dict[str, str]:
     return found
 
 
+def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
+    """For a terminal: the systems, best first, with intervals, and which of them cannot be told apart."""
+    headline = results[0].headline
+    rows = [["system", headline, "95 %", "missing", "ms/query"]]
+    for result in sorted(results, key=lambda result: -result.score):
+        low, high = result.intervals[headline]
+        time = "" if result.costs.batch_ms is None else f"{result.costs.batch_ms:.2f}"
+        rows.append([result.name, f"{result.score:.4f}", f"{low:.3f}-{high:.3f}", str(result.missing), time])
+    groups = [", ".join(group) for group in comparison.groups if len(group) > 1]
+    text = "cannot be told apart: " + terminal_text("; ".join(groups))
+    return "\n".join([terminal_table(rows), text] if groups else [terminal_table(rows)])
+
+
+def pair_text(pair: SystemPair, measure: str) -> str:
+    """For a terminal: one comparison of two systems."""
+    needed = "" if pair.queries_needed is None else f"; {pair.queries_needed:,} queries would show it (power .8)"
+    return (
+        f"{measure}: {pair.first} - {pair.second} = {pair.difference:+.4f}  p {pair.fisher:.4f} (Fisher), "
+        f"{pair.t:.4f} (t), after Holm {pair.fisher_holm:.4f}, {pair.t_holm:.4f}; d {pair.effect:.2f}{needed}"
+    )
+
+
 def _marks(values: Sequence[float | None]) -> list[str]:
     """For each value: best, second or nothing, by the rounded figures that are shown."""
     shown = sorted({round(value, 4) for value in values if value is not None}, reverse=True)
@@ -201,11 +227,3 @@ def _marked(value: float | None, mark: str) -> str:
         return "–"
     text = f"{value:.4f}"
     return {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(mark, text)
-
-
-def _cell(value: float | None, form: str, scale: float = 1.0) -> str:
-    return "–" if value is None else form.format(value * scale)
-
-
-def _p(value: float) -> str:
-    return "<.0001" if value < 0.0001 else f"{value:.4f}"

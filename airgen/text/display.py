@@ -14,16 +14,19 @@ import csv
 import html
 import io
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 
 __all__ = [
     "csv_text",
     "distinct_names",
+    "figure",
     "html_text",
     "markdown_table",
     "md",
     "one_line",
+    "p_value",
     "terminal_lines",
     "terminal_table",
     "terminal_text",
@@ -48,6 +51,16 @@ def one_line(text: object, longest: int = 0) -> str:
     """The text on one line with single spaces, cut to `longest` characters with an ellipsis (0: not cut)."""
     line = " ".join(terminal_text(str(text)).split())
     return line[: longest - 1] + "…" if longest and len(line) > longest else line
+
+
+def figure(value: float | None, form: str = ".3f", missing: str = "–", *, scale: float = 1) -> str:
+    """A number for a table, times `scale`; None and NaN are shown as `missing`."""
+    return missing if value is None or math.isnan(value) else format(value * scale, form)
+
+
+def p_value(value: float) -> str:
+    """A p-value for a table."""
+    return "<.0001" if value < 0.0001 else figure(value, ".4f", "undefined")
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:

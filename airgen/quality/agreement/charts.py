@@ -81,13 +81,10 @@ def scores_chart(human: Side, generated: Side, families: Mapping[str, str], *, m
     panels = []
     for name, side in (("human labels", human), ("generated", generated)):
         ends = bootstrap_interval(side.scores).tolist()
-        values = {
-            system: (mean, low, high)
-            for system, mean, (low, high) in zip(side.names, side.means.tolist(), ends, strict=True)
-        }
+        values = {system: (mean, *end) for (system, mean), end in zip(side.by_name.items(), ends, strict=True)}
         panels.append(Panel(f"{measure}, {name}", values))
-    names = sorted(human.names, key=lambda name: -panels[0].values[name][0])
-    return panels_chart(names, panels, {name: families.get(name, "") for name in names}, title=title)
+    names = sorted(human.names, key=lambda name: -human.by_name[name])
+    return panels_chart(names, panels, families, title=title)
 
 
 def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> AnyChart:

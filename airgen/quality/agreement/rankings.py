@@ -58,6 +58,11 @@ class Side:
         return means
 
     @property
+    def by_name(self) -> dict[str, float]:
+        """{system: mean score}."""
+        return dict(zip(self.names, self.means.tolist(), strict=True))
+
+    @property
     def queries(self) -> int:
         """How many queries there are."""
         return int(self.scores.shape[1])
@@ -190,7 +195,7 @@ def ordered_pairs(human: Side, generated: Side, *, alpha: float = 0.05, seed: in
         frozenset((pair.first, pair.second)): pair.fisher_holm <= alpha
         for pair in compare(generated.names, generated.scores, alpha=alpha, seed=seed).pairs
     }
-    mean = dict(zip(generated.names, np.round(generated.means, 12).tolist(), strict=True))
+    mean = {name: round(score, 12) for name, score in generated.by_name.items()}
     same = sum(mean[better] > mean[worse] for better, worse in separated)
     against = sum(mean[better] < mean[worse] and significant[frozenset((better, worse))] for better, worse in separated)
     return OrderedPairs(len(pairs), len(separated), same, against)

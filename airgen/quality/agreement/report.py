@@ -17,7 +17,7 @@ from airgen.evaluation.result import without_nan, write_json
 from airgen.quality.agreement.bias import Circularity, LexicalOverlap, RankGain, Saturation, family_gains
 from airgen.quality.agreement.rankings import Correlation, RankAgreement, Resamplings, Side
 from airgen.quality.judge.agreement_figures import Interval
-from airgen.text.display import markdown_table, md
+from airgen.text.display import figure, markdown_table, md, p_value
 
 __all__ = ["AgreementReport", "Competitor", "LeaveOneOut", "Variant"]
 
@@ -76,31 +76,30 @@ class AgreementReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN is None."""
-        scores = {
-            side: dict(zip(one.names, one.means.tolist(), strict=True))
-            for side, one in (("human", self.human), ("generated", self.generated.of(self.human.names)))
-        }
         found = {
             "collection": self.collection,
             "pipeline": self.pipeline,
             "sources": self.sources,
             "measure": self.measure,
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
-            "scores": scores,
-            "weakened": list(self.weakened),
-            "families": dict(self.families),
-            "variants": [asdict(one) for one in self.variants],
-            "split_half": dict(self.reliability),
+            "scores": {
+                "human": self.human.by_name,
+                "generated": self.generated.of(self.human.names).by_name,
+            },
+            "weakened": self.weakened,
+            "families": self.families,
+            "variants": self.variants,
+            "split_half": self.reliability,
             "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
             "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
-            "competitors": [asdict(one) for one in self.competitors],
+            "competitors": self.competitors,
             "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
-            "saturation": {name: asdict(one) for name, one in self.saturation.items()},
-            "lexical_overlap": {name: asdict(one) for name, one in self.overlap.items()},
-            "circularity": asdict(self.circularity),
-            "leave_one_out": [asdict(one) for one in self.leave_one_out],
-            "notes": list(self.notes),
+            "saturation": self.saturation,
+            "lexical_overlap": self.overlap,
+            "circularity": self.circularity,
+            "leave_one_out": self.leave_one_out,
+            "notes": self.notes,
         }
         plain: dict[str, Any] = without_nan(found)
         return plain
@@ -157,7 +156,7 @@ class AgreementReport:
             rows.append(
                 [
                     md(one.name), str(one.agreement.queries), _figure(one.positives), _interval(every.spearman),
-                    _p(every.p), _interval(every.kendall), _interval(strong.spearman) if strong else "–",
+                    p_value(every.p), _interval(every.kendall), _interval(strong.spearman) if strong else "–",
                     f"{pairs.same} of {pairs.separated}", str(pairs.contradicted),
                 ]
             )  # fmt: skip
@@ -184,8 +183,7 @@ class AgreementReport:
         return markdown_table(["Spearman of", "value", ""], rows)
 
     def _scores(self) -> str:
-        generated = dict(zip(self.generated.names, self.generated.means.tolist(), strict=True))
-        human = dict(zip(self.human.names, self.human.means.tolist(), strict=True))
+        human, generated = self.human.by_name, self.generated.by_name
         rows = [
             [
                 md(gain.system) + (" (weakened)" if gain.system in self.weakened else ""), md(gain.family),
@@ -209,7 +207,7 @@ class AgreementReport:
             rows.append(
                 [
                     md(side), f"{one.median:.3f}", f"{one.solved:.0%}", f"{one.failed:.0%}",
-                    _share(words.mean) if words else "–", _share(words.whole) if words else "–",
+                    figure(words.mean, ".0%") if words else "–", figure(words.whole, ".0%") if words else "–",
                 ]
             )  # fmt: skip
         header = ["queries", "median system", "solved by most systems", "solved by none", "stems in the positive"]
@@ -253,15 +251,7 @@ def _bounds(found: Interval) -> str:
 
 
 def _figure(value: float, form: str = ".2f") -> str:
-    return "undefined" if math.isnan(value) else format(value, form)
-
-
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.0%}"
-
-
-def _p(value: float) -> str:
-    return "undefined" if math.isnan(value) else "<.0001" if value < 0.0001 else f"{value:.4f}"
+    return figure(value, form, "undefined")
 
 
 def _span(values: Sequence[float]) -> tuple[str, str]:

@@ -16,19 +16,20 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
 from airgen.text.analysis import Analyser, analyser
 from airgen.text.near_duplicates import NearDuplicates, folded_words
 from airgen.text.words import count_words
 
-__all__ = ["ATTRIBUTES", "Duplicates", "Overlap", "Profile", "WordCounts", "profile_dataset"]
+__all__ = ["ATTRIBUTES", "Duplicates", "Overlap", "Profile", "WordCounts", "profile_dataset", "profile_datasets"]
 
 T = TypeVar("T")
 
@@ -109,6 +110,45 @@ class Profile:
     def queries(self) -> int:
         """How many queries there are, with and without labels."""
         return sum(self.splits.values())
+
+
+def profile_datasets(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    language: str | None = None,
+    pipeline: Path | None = None,
+    most: int | None = None,
+    budget_usd: float | None = None,
+) -> tuple[list[Profile], Mapping[str, int]]:
+    """Measure the datasets; returns their profiles, and how many queries got no label, by reason.
+
+    language: of corpora whose manifest does not say it. pipeline: the LLM of this YAML labels types and styles; its
+    answers and `labels.jsonl` are kept in `out`. most: how many queries of a dataset are labelled. Raises UsageError
+    for `most` or a budget without a pipeline, and what reading a dataset and asking an LLM raise.
+    """
+    if pipeline is None and (most is not None or budget_usd is not None):
+        raise UsageError("--most and --budget limit the labels of an LLM: give --label-with as well")
+    from airgen.quality.diversity.labels import label_queries
+
+    opened = [BeirDataset.open(path) for path in paths]
+    labels: list[dict[str, dict[str, str]]] = [{} for _ in opened]
+    failed: Mapping[str, int] = {}
+    if pipeline is not None:
+        texts = [{key: query.text for key, query in dataset.queries().items()} for dataset in opened]
+        labels, failed = label_queries(pipeline, out, texts, most=most, budget_usd=budget_usd)
+        rows = [
+            {"dataset": dataset.name, "query": key, **values}
+            for dataset, labelled in zip(opened, labels, strict=True)
+            for key, values in labelled.items()
+        ]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    profiles = [
+        profile_dataset(dataset, language=None if dataset.info.get("language") else language, labels=labelled)
+        for dataset, labelled in zip(opened, labels, strict=True)
+    ]
+    return profiles, failed
 
 
 def profile_dataset(

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.result import write_json
+from airgen.evaluation.result import without_nan, write_json
 from airgen.quality.diversity.measure import Profile
 from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
-from airgen.text.display import csv_text, distinct_names, markdown_table, md
+from airgen.text.display import csv_text, distinct_names, figure, markdown_table, md
 
 __all__ = ["as_dict", "summary_rows", "write_diversity"]
 
@@ -71,12 +71,8 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
 
 def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None = None) -> dict[str, Any]:
     """Plain values of everything."""
-    found = []
-    for profile in profiles:
-        one = {f.name: getattr(profile, f.name) for f in fields(profile) if f.name != "vocabulary"}
-        for name in ("query_words", "passage_words", "overlap", "duplicates", "query_growth", "corpus_growth"):
-            one[name] = asdict(one[name])
-        found.append(one)
+    shown = [field.name for field in fields(Profile) if field.name != "vocabulary"]
+    found = [{name: without_nan(getattr(profile, name)) for name in shown} for profile in profiles]
     value: dict[str, Any] = {"datasets": found}
     if similarity is not None:
         value["weighted_jaccard"] = {"datasets": _names(profiles), "matrix": np.round(similarity, 6).tolist()}
@@ -95,10 +91,10 @@ def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
                 f"{profile.query_words.mean:.1f}",
                 f"{overlap.positives:.3f}",
                 f"{overlap.others:.3f}",
-                _optional(overlap.original),
-                _optional(overlap.rewritten),
+                figure(overlap.original),
+                figure(overlap.rewritten),
                 f"{profile.duplicates.near:.1%}",
-                _optional(profile.query_growth.exponent),
+                figure(profile.query_growth.exponent),
             ]
         )
     return rows
@@ -158,8 +154,8 @@ def _long(profiles: Sequence[Profile]) -> list[list[object]]:
                 rows += [[name, split, attribute, value, count] for value, count in counts.items()]
         rows += [[name, "", "length class", value, count] for value, count in profile.length_classes.items()]
         for measure in ("query_words", "passage_words", "overlap", "duplicates"):
-            for figure, value in asdict(getattr(profile, measure)).items():
-                rows.append([name, "", measure.replace("_", " "), figure, _figure(value)])
+            for part, value in asdict(getattr(profile, measure)).items():
+                rows.append([name, "", measure.replace("_", " "), part, _plain(value)])
         for part in ("query", "corpus"):
             growth = _growths([profile], part)[0]
             rows += [[name, "", f"types of the {part} text after tokens", at, types]
@@ -215,7 +211,7 @@ def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
                 f"{growth.tokens[-1]:,}" if growth.tokens else "0",
                 f"{growth.types[-1]:,}" if growth.types else "0",
             ]
-            cells += [_optional(growth.factor, "{:.1f}"), _optional(growth.exponent)]
+            cells += [figure(growth.factor, ".1f"), figure(growth.exponent)]
         rows.append([name, *cells])
     header = ["dataset", "query tokens", "types", "K", "b", "corpus tokens", "types", "K", "b"]
     return (
@@ -224,11 +220,7 @@ def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
     )
 
 
-def _optional(value: float | None, form: str = "{:.3f}") -> str:
-    return "–" if value is None else form.format(value)
-
-
-def _figure(value: object) -> object:
+def _plain(value: object) -> object:
     return "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
 
 

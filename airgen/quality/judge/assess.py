@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from airgen.quality.judge.agreement_figures import (
 )
 from airgen.quality.judge.labelled_pairs import KINDS, CalibrationPair, halves
 from airgen.quality.judge.logistic import fit, predict
-from airgen.text.display import markdown_table, md
+from airgen.text.display import figure, markdown_table, md
 
 __all__ = ["Assessment", "Opinion", "as_dict", "assess", "assessments_markdown"]
 
@@ -146,7 +146,7 @@ def _confusion(
 
 def as_dict(assessment: Assessment) -> dict[str, Any]:
     """Plain values for JSON: NaN is null."""
-    found: dict[str, Any] = without_nan(asdict(assessment), 6)
+    found: dict[str, Any] = without_nan(assessment, 6)
     return found
 
 
@@ -157,8 +157,8 @@ def assessments_markdown(assessments: Sequence[Assessment]) -> str:
     for one in assessments:
         counts = " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
         areas = [_interval(one.auc.get(kind)) for kind in ("judged", "unjudged", "all")]
-        floor = f" ({_number(one.error_floor)})"
-        errors = ["–" if one.error is None else _number(one.error) + floor, _number(one.error_scaled) + floor]
+        floor = f" ({figure(one.error_floor)})"
+        errors = ["–" if one.error is None else figure(one.error) + floor, figure(one.error_scaled) + floor]
         refused = f", {one.refused} refused" if one.refused else ""
         rows.append(
             [
@@ -182,7 +182,3 @@ def assessments_markdown(assessments: Sequence[Assessment]) -> str:
 
 def _interval(value: Interval | None) -> str:
     return "–" if value is None or math.isnan(value.value) else f"{value.value:.2f} ({value.low:.2f}–{value.high:.2f})"
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
