@@ -19,7 +19,7 @@ from airgen.evaluation.costs import single_latencies
 from airgen.evaluation.measures import judged_hits
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
-from airgen.evaluation.tables import group_letters
+from airgen.evaluation.tables import group_letters, ranking_text
 
 EVIL = "<script>alert(1)</script> {{ 7 * 7 }}\n\x1b[31m\u202e&\x00\ud800"
 NAMES = [EVIL, EVIL + "!", "x" * 300, "نظام البحث", *(f"system {number:02d}" for number in range(22))]
@@ -117,6 +117,12 @@ def test_nothing_and_undefined_values_are_drawn_as_such(tmp_path: Path) -> None:
     assert texts_of(svg_of(charts.latency_chart([result("a", 0.5, None)]), tmp_path))[0] == "nothing to show"
     texts = texts_of(svg_of(charts.heat_map(["a", "b"], np.array([[1.0, np.nan], [-0.5, 1.0]]), title="t"), tmp_path))
     assert [text for text in texts if "." in text] == ["1.00", "−0.50", "1.00"]
+
+
+def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
+    results = [SimpleNamespace(**vars(result(name, 0.5)), missing=0) for name in ("a\x1b[2J", "b\r")]
+    text = ranking_text(results, SimpleNamespace(groups=[[one.name for one in results]]))
+    assert text.replace("\n", "").isprintable() and text.endswith("cannot be told apart: a [2J, b ")
 
 
 def test_letters_of_groups():

@@ -241,5 +241,5 @@ def test_labels_that_no_one_could_read_are_counted(folder: Path, tmp_path: Path)
     )
     arguments = [str(folder), "--out", str(tmp_path / "out"), "--label-with", str(tmp_path / "p.yaml")]
     result = CliRunner().invoke(app, [*arguments, "--most", "3"], catch_exceptions=False)
-    assert result.stderr == "3 queries have no label: malformed\n"
+    assert "3 queries have no label: malformed" in result.stderr
     assert result.exit_code == 0
