@@ -28,10 +28,10 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems
-from airgen.evaluation.tables import safe, to_markdown
 from airgen.quality.agreement.bias import models_of
 from airgen.quality.agreement.rankings import Side, average_ranks, spearman
 from airgen.quality.judge.logistic import fit, predict
+from airgen.text.display import markdown_table, md
 
 VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")
 MAJORITY = ("bm25", "minilm-maxsim", "splade-tiny")  # the re-rankers of pipelines/agree.yaml
@@ -180,8 +180,8 @@ def table(collections: Sequence[Collected], systems: Sequence[SystemSettings]) -
         ]
         for way, values in found.items():
             rows.setdefault(way, []).append("; ".join(f"{mean:.2f}" for mean in np.mean(values, axis=0)))
-    header = ["labels on the human queries", *(safe(one.name) for one in collections)]
-    return to_markdown(header, [[way, *cells] for way, cells in rows.items()])
+    header = ["labels on the human queries", *(md(one.name) for one in collections)]
+    return markdown_table(header, [[way, *cells] for way, cells in rows.items()])
 
 
 def generated_table(
@@ -201,7 +201,7 @@ def generated_table(
         cells.setdefault((arm, "queries"), {})[name] = str(len(one.labels))
     names = list(dict.fromkeys(name for _, name in generated))
     rows = [[arm, way, *(of.get(name, "") for name in names)] for (arm, way), of in cells.items()]
-    return to_markdown(["queries", "labels", *map(safe, names)], rows)
+    return markdown_table(["queries", "labels", *map(md, names)], rows)
 
 
 def main() -> None:

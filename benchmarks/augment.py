@@ -28,12 +28,12 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation import parse_measures, score
 from airgen.evaluation.run import run_from_hits
 from airgen.evaluation.significance import bootstrap_interval, compare
-from airgen.evaluation.tables import safe, to_markdown
 from airgen.retrievers import Corpus, Retriever
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
+from airgen.text.display import markdown_table, md
 from airgen.training.data import read_corpus
 from airgen.training.kinds.augment import train
 from airgen.training.recipe import Fold, Request
@@ -175,14 +175,14 @@ def quality(found: Mapping[str, Any]) -> str:
     for name in names:
         values, length = found[name]
         low, high = bootstrap_interval(values[0])[0]
-        cells = [safe(name), f"{values[0].mean():.4f} ({low:.3f}–{high:.3f})", f"{values[1].mean():.4f}"]
+        cells = [md(name), f"{values[0].mean():.4f} ({low:.3f}–{high:.3f})", f"{values[1].mean():.4f}"]
         for base in names[:2]:
             gap = values[0] - found[base][0][0]
             low, high = bootstrap_interval(gap)[0]
             pair = next((each for each in tests.pairs if {each.first, each.second} == {name, base}), None)
             cells += [f"{gap.mean():+.4f} ({low:+.3f}–{high:+.3f}) {pair.fisher_holm:.4f}" if pair else ""]
         rows.append([*cells, "" if length is None else f"{length:.1f}"])
-    return to_markdown(
+    return markdown_table(
         ["system", "nDCG@10", "Recall@100", "against words, p", "against WordPiece, p", "added terms"], rows
     )
 
@@ -220,7 +220,7 @@ def ablation(test: Test, work: Path, arguments: argparse.Namespace) -> None:
              f"{times[row] / times['full setting']:.2f}", f"{length:.1f}"]
         )  # fmt: skip
     header = ["", "nDCG@10", "against full", "Accuracy@5", "Accuracy@20", "latency, full = 1", "added terms"]
-    print(to_markdown(header, rows))
+    print(markdown_table(header, rows))
 
 
 def alternate(systems: Mapping[str, Any], texts: Sequence[str], rounds: int) -> dict[str, float]:
@@ -276,9 +276,9 @@ def latency(work: Path, collections: Sequence[Path], arguments: argparse.Namespa
             for name, seconds in found.items():
                 share = f"{encoding[name] * 1000:.2f}" if name in encoding else ""
                 cells = [f"{len(test.corpus) * times:,}", f"{seconds * 1000:.2f}", f"{seconds / base:.2f}", share]
-                rows.append([f"{safe(test.name)}: {safe(name)}", *cells])
+                rows.append([f"{md(test.name)}: {md(name)}", *cells])
                 print(rows[-1], file=sys.stderr, flush=True)
-    print(to_markdown(["system", "passages", "ms", "BM25, words = 1", "of it the encoder, ms"], rows))
+    print(markdown_table(["system", "passages", "ms", "BM25, words = 1", "of it the encoder, ms"], rows))
 
 
 def _timed(work: Any) -> float:

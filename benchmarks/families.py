@@ -21,8 +21,8 @@ import numpy as np
 from augment import Test, indexed, pairs
 
 from airgen.evaluation.significance import bootstrap_interval, compare
-from airgen.evaluation.tables import safe, to_markdown
 from airgen.retrievers import load_retriever
+from airgen.text.display import markdown_table, md
 from airgen.training import trainer
 from airgen.training.recipe import Request
 
@@ -77,16 +77,15 @@ def one(test: Test, data: Path, arguments: argparse.Namespace) -> str:
     lines = []
     for name, (values, *about) in found.items():
         low, high = bootstrap_interval(values[0])[0]
-        cells = [safe(name), f"{values[0].mean():.3f} ({low:.3f}–{high:.3f})", f"{values[1].mean():.3f}"]
+        cells = [md(name), f"{values[0].mean():.3f} ({low:.3f}–{high:.3f})", f"{values[1].mean():.3f}"]
         for other in ("BM25", f"{name} before"):
             pair = next((each for each in tests.pairs if {each.first, each.second} == {name, other}), None)
             gap = values[0] - found[other][0][0] if pair else None
             cells.append(f"{gap.mean():+.3f}, p {pair.fisher_holm:.4f}" if pair and gap is not None else "")
         lines.append([*cells, *about])
     header = ["system", "nDCG@10", "Recall@100", "against BM25", "against before", "steps", "minutes", "GB"]
-    return (
-        f"### {test.name}: {len(test.queries)} queries, {len(test.corpus):,} passages\n\n{to_markdown(header, lines)}"
-    )
+    heading = f"### {test.name}: {len(test.queries)} queries, {len(test.corpus):,} passages"
+    return f"{heading}\n\n{markdown_table(header, lines)}"
 
 
 def main() -> None:

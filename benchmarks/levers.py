@@ -24,13 +24,13 @@ from rich.console import Console
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.systems import SystemSettings, load_systems
-from airgen.evaluation.tables import to_markdown
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
 from airgen.quality.agreement.bias import models_of
 from airgen.quality.agreement.rankings import Side, agree
-from airgen.quality.agreement.two_sides import Labels, agree_job, scored, variant_labels
+from airgen.quality.agreement.scored_sides import Labels, agree_job, scored, variant_labels
 from airgen.settings import ControlSettings
+from airgen.text.display import markdown_table
 
 MINILM = "all-minilm-l6-v2-int8"
 DEEP = {"thresholds": {"other": 50}}
@@ -98,7 +98,7 @@ def main() -> None:
             for kind, labels in labelled(base, change, Path(folder) / str(place)).items():
                 rows.append(row(way, kind, labels))
     base.run(Display(base.directory / "status.json", Console(quiet=True)), until="judgment")  # its own plan again
-    print(to_markdown(["voters", "labels", "queries", "positives", "all", "not weakened", "without MiniLM"], rows))
+    print(markdown_table(["voters", "labels", "queries", "positives", "all", "not weakened", "without MiniLM"], rows))
 
 
 if __name__ == "__main__":

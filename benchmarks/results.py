@@ -13,7 +13,8 @@ from pathlib import Path
 from airgen.evaluation.report import compare_results
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.systems import load_systems
-from airgen.evaluation.tables import group_letters, overview_table, safe, to_markdown
+from airgen.evaluation.tables import group_letters, overview_table
+from airgen.text.display import markdown_table, md
 
 START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airgen evaluate: end -->"
 
@@ -35,7 +36,7 @@ def intervals(sets: Sequence[Sequence[Result]]) -> str:
     names = list(dict.fromkeys(result.name for results in sets for result in results))
     rows = []
     for name in names:
-        cells = [safe(name)]
+        cells = [md(name)]
         for results, of in zip(sets, letters, strict=True):
             result = next((each for each in results if each.name == name), None)
             if result is None:
@@ -44,7 +45,7 @@ def intervals(sets: Sequence[Sequence[Result]]) -> str:
             low, high = result.intervals[result.headline]
             cells.append(f"{result.score:.3f} ({low:.3f}–{high:.3f}) {of[name]}")
         rows.append(cells)
-    return to_markdown(["system", *(safe(results[0].dataset) for results in sets)], rows)
+    return markdown_table(["system", *(md(results[0].dataset) for results in sets)], rows)
 
 
 def costs(results: Sequence[Result]) -> str:
@@ -54,15 +55,15 @@ def costs(results: Sequence[Result]) -> str:
         cost = result.costs
         numbers = [cost.latency_p50_ms, cost.latency_p95_ms, cost.batch_ms, cost.index_seconds]
         size = "–" if cost.index_bytes is None else f"{cost.index_bytes / 1e6:.1f}"
-        rows.append([safe(result.name), *("–" if n is None else f"{n:.1f}" for n in numbers), size])
-    return to_markdown(["system", "p50 ms", "p95 ms", "batched ms", "index s", "index MB"], rows)
+        rows.append([md(result.name), *("–" if n is None else f"{n:.1f}" for n in numbers), size])
+    return markdown_table(["system", "p50 ms", "p95 ms", "batched ms", "index s", "index MB"], rows)
 
 
 def biases(results: Sequence[Result]) -> str:
     """Holes, length and word overlap of the top 10 on one dataset."""
     rows = [
         [
-            safe(result.name),
+            md(result.name),
             f"{result.means['Hole@10']:.3f}",
             f"{result.biases['top_characters']:.0f}",
             f"{result.biases['top_overlap']:.2f}",
@@ -76,7 +77,7 @@ def biases(results: Sequence[Result]) -> str:
         f"{first['relevant_overlap']:.2f}; the corpus: {first['corpus_characters']:.0f} characters.\n"
     )
     header = ["system", "Hole@10", "median characters of the top 10", "word overlap of the top 10"]
-    return to_markdown([*header, "queries with a judged negative above the best positive"], rows) + "\n" + note
+    return markdown_table([*header, "queries with a judged negative above the best positive"], rows) + "\n" + note
 
 
 def main() -> None:
@@ -101,11 +102,11 @@ def main() -> None:
         "With 95 % bootstrap intervals. Within a column, systems that share a letter cannot be told apart "
         "(Fisher's randomisation test on all pairs, Holm, .05):",
         intervals(sets),
-        f"### Costs on {safe(largest[0].dataset)}",
+        f"### Costs on {md(largest[0].dataset)}",
         "Wall time on two shared cores while other work ran, so read them as orders of magnitude; a re-ranker's or a "
         "hybrid's times include the systems below it.",
         costs(largest),
-        f"### Bias on {safe(graded[0].dataset)}",
+        f"### Bias on {md(graded[0].dataset)}",
         biases(graded),
         END,
     ]

@@ -12,27 +12,27 @@ __all__ = ["app"]
 app = typer.Typer(add_completion=False, help="People check a sample of a dataset's labels.", no_args_is_help=True)
 
 _PIPELINE = typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that was run.")
-_OUT = typer.Option(help="Where the sample lies; runs/NAME/audit if not given.")
+_OUT = typer.Option(help="The folder of the sample; runs/NAME/audit if not given.")
 _RUNS = typer.Option(help="Where work directories are.")
 
 
 @app.command()
 def sample(
     pipeline: Annotated[Path, _PIPELINE],
-    count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many pairs people are shown.")],
+    count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many pairs people see.")],
     out: Annotated[Path | None, _OUT] = None,
-    seed: Annotated[int, typer.Option(help="Another seed draws other pairs.")] = 0,
+    seed: Annotated[int, typer.Option(help="A different seed draws different pairs.")] = 0,
     runs: Annotated[Path, _RUNS] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Draw pairs of every kind and level, as one HTML page and a CSV; neither says what the judge said.
+    """Draw pairs of every kind and level, as one HTML page and a CSV; neither shows the judge's answers.
 
     Example: airgen audit sample pipelines/quickstart.yaml 40
     """
     import json
 
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.of_job import draw_sample
+    from airgen.quality.audit.job_audit import draw_sample
 
     job = Job(pipeline, runs)
     folder = out or job.directory / "audit"
@@ -48,25 +48,27 @@ def sample(
 @app.command()
 def score(
     pipeline: Annotated[Path, _PIPELINE],
-    answers: Annotated[list[Path], typer.Argument(help="What people saved: JSON of the page, or the filled-in CSV.")],
+    answers: Annotated[
+        list[Path], typer.Argument(help="The files that people saved: JSON of the page, or the filled-in CSV.")
+    ],
     out: Annotated[Path | None, _OUT] = None,
     runs: Annotated[Path, _RUNS] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Read the answers back: agreement by kind of document and by level, into the dataset's card.
+    """Compare the answers with the labels, by kind of document and by level, and write that into the dataset's card.
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
     import json
 
-    from airgen.evaluation.terminal import columns
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.of_job import score_answers
+    from airgen.quality.audit.job_audit import score_answers
+    from airgen.text.display import terminal_table
 
     job = Job(pipeline, runs)
     result = score_answers(job, answers, out or job.directory / "audit")
     if as_json:
         typer.echo(json.dumps(result.as_dict(), ensure_ascii=False))
         return
-    typer.echo(columns([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
+    typer.echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
     typer.echo(f"written into {job.dataset / 'README.md'}")

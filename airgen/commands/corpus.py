@@ -187,8 +187,8 @@ def sample(
     import json
     from dataclasses import asdict
 
-    from airgen.corpus.statistics import printable
     from airgen.records import Passage
+    from airgen.text.display import one_line
 
     settings, kind = _load(name, task)
     with _rows(settings, kind, count, seed) as rows:
@@ -197,9 +197,9 @@ def sample(
         if as_json:
             typer.echo(json.dumps(asdict(row), ensure_ascii=False))
             continue
-        place = printable(f"{row.source} {row.position}")
-        typer.echo(f"── {printable(row.id)}  {printable(row.title)}  ({row.tokens} tokens; {place})")
-        typer.echo("\n".join(printable(line) for line in row.text.split("\n")) + "\n")
+        place = one_line(f"{row.source} {row.position}")
+        typer.echo(f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})")
+        typer.echo("\n".join(one_line(line) for line in row.text.split("\n")) + "\n")
 
 
 @app.command()
@@ -217,9 +217,9 @@ def dropped(
     import json
     from dataclasses import asdict
 
-    from airgen.corpus.statistics import printable
     from airgen.errors import CorpusError
     from airgen.records import Dropped
+    from airgen.text.display import one_line
 
     settings, kind = _load(name, task)
     total = 0
@@ -238,8 +238,8 @@ def dropped(
         if as_json:
             typer.echo(json.dumps(asdict(row), ensure_ascii=False))
         else:
-            detail = f" ({printable(row.detail, 80)})" if row.detail else ""
-            typer.echo(f"{printable(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}")
-            typer.echo(f"    {printable(row.text, 140)}")
+            detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
+            typer.echo(f"{one_line(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}")
+            typer.echo(f"    {one_line(row.text, 140)}")
     if not as_json:
         typer.echo(f"{total:,} dropped" + (f", {len(shown)} shown" if total > len(shown) else ""))

@@ -42,8 +42,7 @@ def evaluate(
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, load_systems, write_overview
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.report import compare_results
-    from airgen.evaluation.tables import overview_table
-    from airgen.evaluation.terminal import ranking
+    from airgen.evaluation.tables import overview_table, ranking_text
 
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
 
@@ -69,7 +68,7 @@ def evaluate(
         )
         results += of_dataset
         if not as_json:
-            typer.echo(ranking(of_dataset, compare_results(of_dataset)))
+            typer.echo(ranking_text(of_dataset, compare_results(of_dataset)))
     write_overview(out, results)
     if as_json:
         typer.echo(json.dumps([asdict(result) for result in results], ensure_ascii=False, indent=1, default=str))

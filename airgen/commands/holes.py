@@ -44,8 +44,8 @@ def holes(
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import DatasetError, UsageError
     from airgen.evaluation import read_run
-    from airgen.evaluation.terminal import columns
     from airgen.quality.holes import Ledger, before_and_after, fill, find_holes, judge_with
+    from airgen.text.display import terminal_table
 
     if judge and pipeline:
         raise UsageError("--judge or --pipeline, not both")
@@ -92,7 +92,7 @@ def holes(
         ]
         for c in changes
     ]
-    typer.echo(columns([header, *table]))
+    typer.echo(terminal_table([header, *table]))
     typer.echo(
         f"{len(pairs)} holes, {judged} judged, {len(unknown)} not in the dataset; to label: {out / 'holes.jsonl'}"
     )

@@ -14,12 +14,14 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def leaderboard(
-    scores: Annotated[Path, typer.Argument(metavar="DIR", help="Where airgen score --save put its files.")],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write; DIR itself by default.")] = None,
+    scores: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of `airgen score --save`.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write; the folder DIR if not given.")
+    ] = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = "Leaderboard",
     as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON too.")] = False,
 ) -> None:
-    """Render saved scores: AIR-Bench's three classes by task, domain and language.
+    """Write saved scores as tables: AIR-Bench's three classes by task, domain and language.
 
     Example: airgen leaderboard scores/ --title "Python retrieval"
     """

@@ -34,7 +34,7 @@ def metrics(
     from airgen.dataset.beir import read_qrels
     from airgen.evaluation import AIR_BENCH, parse_measures, read_run, score
     from airgen.evaluation.significance import bootstrap_interval
-    from airgen.evaluation.terminal import columns
+    from airgen.text.display import terminal_table
 
     wanted = AIR_BENCH if measures == "air-bench" else parse_measures(measures)
     found = read_run(run)
@@ -58,11 +58,10 @@ def metrics(
     rows = [["measure", "mean", "95 %"]]
     for (name, mean), (low, high) in zip(scores.means().items(), intervals, strict=True):
         rows.append([name, f"{mean:.4f}", f"{low:.4f}-{high:.4f}"])
-    typer.echo(columns(rows))
+    typer.echo(terminal_table(rows))
     if by_query:
-        typer.echo(
-            columns([["query", *names], *([key, *(f"{v:.4f}" for v in of.values())] for key, of in each.items())])
-        )
+        table = [[key, *(f"{value:.4f}" for value in row.values())] for key, row in each.items()]
+        typer.echo(terminal_table([["query", *names], *table]))
     typer.echo(
         ", ".join(f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing"))
     )

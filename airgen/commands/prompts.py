@@ -94,8 +94,8 @@ def try_prompts(
     import json
     from dataclasses import asdict
 
-    from airgen.evaluation.terminal import columns
     from airgen.pipeline.try_prompts import try_on_documents
+    from airgen.text.display import terminal_table, terminal_text
 
     trial = try_on_documents(pipeline, names, documents, runs)
     totals = trial.totals()
@@ -107,9 +107,11 @@ def try_prompts(
         return
     width = max(map(len, names))
     for row in trial.rows:
-        typer.echo(_plain(f"{row['document']}  {row['title']}"))
+        typer.echo(terminal_text(f"{row['document']}  {row['title']}"))
         for name, one in row["tried"].items():
-            typer.echo(_plain(f"  {name:<{width}}  {one.answer}" + (f"  ({one.problem})" if one.problem else "")))
+            typer.echo(
+                terminal_text(f"  {name:<{width}}  {one.answer}" + (f"  ({one.problem})" if one.problem else ""))
+            )
     table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
     for name, total in totals.items():
         share = total["borrowed"]
@@ -122,9 +124,4 @@ def try_prompts(
                 "" if share is None else f"{share:.0%}",
             ]
         )
-    typer.echo(columns(table))
-
-
-def _plain(text: str) -> str:
-    """One line without control characters, whatever a document or a model wrote."""
-    return "".join(char if char.isprintable() else " " for char in text)
+    typer.echo(terminal_table(table))

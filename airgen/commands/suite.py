@@ -90,12 +90,12 @@ def stats(
     import json
 
     from airgen.dataset.manifest import MANIFEST, load_manifest
-    from airgen.dataset.statistics import csv_table, markdown_table, table_rows
+    from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
     from airgen.publishing.suites import datasets_of
 
     manifests = [load_manifest(home)] if (home / MANIFEST).is_file() else list(datasets_of(home).values())
     rows = table_rows(manifests)
-    text = csv_table(rows) if as_csv else json.dumps(rows, indent=1) if as_json else markdown_table(rows)
+    text = statistics_csv(rows) if as_csv else json.dumps(rows, indent=1) if as_json else statistics_markdown(rows)
     typer.echo(text.rstrip("\n"))
 
 

@@ -31,8 +31,8 @@ def explain(
     import json
     from dataclasses import asdict
 
-    from airgen.evaluation.terminal import columns
     from airgen.retrievers.lexical.augment import Augmented
+    from airgen.text.display import terminal_table, terminal_text
 
     system = Augmented(model)
     if on is not None:
@@ -50,7 +50,7 @@ def explain(
             continue
         table = [["term", "what", "weight", *(["passages"] if on else [])]]
         table += [[t.term, t.change, f"{t.relative:.2f}", *([str(t.passages)] if on else [])] for t in shown]
-        typer.echo(f"{''.join(c for c in query if c.isprintable())}\n{columns(table)}")
+        typer.echo(f"{terminal_text(query)}\n{terminal_table(table)}")
         if len(shown) < len(terms):
             typer.echo(f"and {len(terms) - len(shown)} more")
     if as_json:

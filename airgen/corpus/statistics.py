@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.records import Dropped, Passage
 
-__all__ = ["Lengths", "Statistics", "bins", "printable", "summarise"]
+__all__ = ["Lengths", "Statistics", "bins", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,3 @@ def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
     for size, times in sizes.items():
         counts[size // width] += times
     return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
-
-
-def printable(text: str, size: int = 0) -> str:
-    """Text from outside on one terminal line: no control characters, no escape sequences; cut to `size`."""
-    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
-    return line[: size - 1] + "…" if size and len(line) > size else line

@@ -13,7 +13,8 @@ from typing import Any
 
 from airgen.dataset.licences import hub_licence
 from airgen.dataset.manifest import Manifest
-from airgen.dataset.statistics import COLUMNS, markdown_table, md, table_rows
+from airgen.dataset.statistics import COLUMNS, statistics_markdown, table_rows
+from airgen.text.display import markdown_table, md
 
 __all__ = ["front_matter", "render_card"]
 
@@ -128,7 +129,7 @@ def _opening(manifest: Manifest) -> str:
 
 def _statistics(manifest: Manifest) -> str:
     columns = [name for name in COLUMNS if name not in ("task", "domain", "source", "licence", "dataset", "language")]
-    table = markdown_table(table_rows([manifest]), columns)
+    table = statistics_markdown(table_rows([manifest]), columns)
     return f"## Statistics\n\n{table}\nTokens are counted by `{_code(manifest.info.tokenizer)}`.\n"
 
 
@@ -161,42 +162,43 @@ _VARIANTS = {
 
 def _levels(manifest: Manifest) -> str:
     start = manifest.info.relevant_from
-    levels = [(level, md(text)) for level, text in sorted((manifest.info.levels or _LEVELS).items())]
-    text = "1 is relevant; 0 is a hard negative, which looks relevant and is not. Other pairs are not labelled."
-    lines = ["## What a label means", "", f"`qrels`: {text}"]
-    lines += ["", "| judge's level | meaning | `qrels` |", "| ---: | --- | ---: |"]
-    lines += [f"| {level} | {text} | {int(level >= start)} |" for level, text in levels]
-    return "\n".join(lines) + "\n"
+    levels = sorted((manifest.info.levels or _LEVELS).items())
+    rows = [[str(level), md(text), str(int(level >= start))] for level, text in levels]
+    return (
+        "## What a label means\n\n`qrels`: 1 is relevant; 0 is a hard negative, which looks relevant and is not. "
+        "Other pairs are not labelled.\n\n"
+        + markdown_table(["judge's level", "meaning", "`qrels`"], rows, [True, False, True])
+    )
 
 
 def _models(manifest: Manifest) -> str:
     if not manifest.provenance:
         return ""
-    lines = ["## Models and prompts", "", "| used for | model | prompt | version |", "| --- | --- | --- | --- |"]
     cells = ((use.role, use.model, use.prompt, use.version) for use in manifest.provenance)
-    lines += ["| " + " | ".join(map(md, row)) + " |" for row in cells]
-    return "\n".join(lines) + "\n"
+    rows = [list(map(md, row)) for row in cells]
+    return "## Models and prompts\n\n" + markdown_table(["used for", "model", "prompt", "version"], rows, [False] * 4)
 
 
 def _funnel(manifest: Manifest) -> str:
     if not manifest.funnel:
         return ""
-    lines = ["## Funnel", "", "| stage | entered | left | why the others did not |", "| --- | ---: | ---: | --- |"]
+    rows = []
     for step in manifest.funnel:
         ordered = sorted(step.reasons.items(), key=lambda item: (-item[1], item[0]))
         reasons = "; ".join(f"{md(reason)}: {count:,}" for reason, count in ordered)
-        lines.append(f"| {md(step.stage)} | {step.entered:,} | {step.left:,} | {reasons} |")
-    return "\n".join(lines) + "\n"
+        rows.append([md(step.stage), f"{step.entered:,}", f"{step.left:,}", reasons])
+    header = ["stage", "entered", "left", "why the others did not"]
+    return "## Funnel\n\n" + markdown_table(header, rows, [False, True, True, False])
 
 
 def _figures(title: str, values: Mapping[str, Any] | None) -> str:
     if not values:
         return ""
-    lines = [f"## {title}", "", "| | |", "| --- | ---: |"]
+    rows = []
     for name, value in sorted(values.items()):
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-        lines.append(f"| {md(name)} | {md(text)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([md(name), md(text)])
+    return f"## {title}\n\n" + markdown_table(["", ""], rows)
 
 
 def _limits(manifest: Manifest) -> str:

@@ -5,14 +5,15 @@ Tables come as Markdown and as CSV, one row per dataset and split.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from airgen.dataset.manifest import Manifest
+from airgen.text.display import csv_text, markdown_table, md
 
-__all__ = ["COLUMNS", "count_words", "csv_table", "markdown_table", "md", "table_rows"]
+__all__ = ["COLUMNS", "count_words", "statistics_csv", "statistics_markdown", "table_rows"]
+
+Row = Mapping[str, str | int | float]
 
 # Scripts without spaces count by character, others by run of letters and digits.
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -70,42 +71,20 @@ def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | floa
     return rows
 
 
-def markdown_table(rows: Sequence[Mapping[str, str | int | float]], columns: Sequence[str] = COLUMNS) -> str:
-    """A Markdown table; numbers with thousands separators, right-aligned; cells cannot break the table."""
+def statistics_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+    """The rows as a Markdown table; numbers have thousands separators and are right-aligned."""
     if not rows:
         return ""
-    rights = [all(isinstance(row[column], int | float) for row in rows) for column in columns]
-    lines = [
-        "| " + " | ".join(columns) + " |",
-        "|" + "|".join(" ---: " if right else " --- " for right in rights) + "|",
-    ]
-    lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    right = [all(isinstance(row[column], int | float) for row in rows) for column in columns]
+    return markdown_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right)
 
 
-def csv_table(rows: Sequence[Mapping[str, str | int | float]], columns: Sequence[str] = COLUMNS) -> str:
-    """The same as CSV with a header, lines ending in '\\n'. Text that a spreadsheet would run is quoted by a '."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_csv_cell(row[column]) for column in columns] for row in rows)
-    return out.getvalue()
+def statistics_csv(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+    """The rows as CSV with a header."""
+    return csv_text(columns, [[row[column] for column in columns] for row in rows])
 
 
 def _cell(value: str | int | float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return md(value)
-
-
-def md(text: str) -> str:
-    """Text from outside as the content of one Markdown table cell: no line ends, pipes, HTML or links."""
-    flat = " ".join(text.split())
-    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\|`*_\[\]])", r"\\\1", flat)
-
-
-def _csv_cell(value: str | int | float) -> str | int | float:
-    return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    return f"{value:,.1f}" if isinstance(value, float) else md(value)

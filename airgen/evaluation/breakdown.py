@@ -1,8 +1,8 @@
-"""Behind the mean: scores by kind of query, worst queries, negatives above the positive, and what a system prefers.
+"""Details of a result: scores by kind of query, worst queries, negatives above the positive, and a system's biases.
 
-Query attributes come from the `metadata` of the queries (type, length, style, language, ...); the length in words is
-always known. Biases follow BEIR's section 6 and appendix H: how long the passages are that a system puts on top, and
-how many of the query's words they hold, beside the same for the relevant passages.
+Query attributes come from the `metadata` of the queries (type, length, style, language, ...). The length in words is
+always known. Biases follow section 6 and appendix H of BEIR: the length of the passages that a system ranks first, and
+the share of the query's words that they contain, compared with those of the relevant passages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airgen.text.words import count_words, words
 
 __all__ = ["Group", "attributes", "biases", "by_attribute", "length_class", "negatives_above", "worst_queries"]
 
-_MOST_VALUES = 24  # an attribute with more values than this is no grouping
+_MOST_VALUES = 24  # an attribute with more values does not group queries
 _SHOWN = 400  # characters of a passage in a report
 
 
@@ -38,7 +38,7 @@ class Group:
 
 
 def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dict[str, str]]:
-    """{attribute: {query id: value}}: what the metadata holds, and `words`, the query's length class."""
+    """{attribute: {query id: value}}: the metadata, and `words`, the query's length class."""
     found: dict[str, dict[str, str]] = {"words": {}}
     for key, query in queries.items():
         found["words"][key] = length_class(count_words(query.text, language))
@@ -49,7 +49,7 @@ def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dic
 
 
 def by_attribute(scores: Scores, measure: str, found: Mapping[str, Mapping[str, str]]) -> list[Group]:
-    """The measure's mean for each value of each attribute, attributes and values sorted."""
+    """The measure's mean for each value of each attribute; attributes and values are sorted."""
     values = scores.of(measure)
     groups = []
     for name in sorted(found):
@@ -62,10 +62,10 @@ def by_attribute(scores: Scores, measure: str, found: Mapping[str, Mapping[str, 
 
 
 def negatives_above(hits: Judged) -> dict[str, float]:
-    """How often a passage judged not relevant stands above the best relevant one.
+    """How often a passage judged not relevant is ranked above the best relevant one.
 
-    `queries`: those that have both kinds of label; `share`: of them, the share with such a negative; `mean`: how
-    many such negatives a query has on average. A relevant passage that was not found stands below everything.
+    queries: how many have both kinds of label. share: the share of them with such a negative. mean: how many such
+    negatives a query has on average. A relevant passage that was not found counts as ranked last.
     """
     total = len(hits.query_ids)
     best = np.full(total, np.iinfo(np.int64).max)
@@ -90,7 +90,7 @@ def worst_queries(
     *,
     most: int = 10,
 ) -> list[dict[str, Any]]:
-    """The queries with the lowest score: the passage on top, the best relevant passage, and where that one stands."""
+    """The queries with the lowest score: the first passage, the best relevant passage, and its rank."""
     values = scores.of(measure)
     order = np.argsort(values, kind="stable")[:most]
     places = {key: place for place, key in enumerate(corpus.ids)}
@@ -132,10 +132,10 @@ def biases(
     depth: int = 10,
     split: dict[int, frozenset[str]] | None = None,
 ) -> dict[str, float]:
-    """Length and lexical preference of the top `depth`, beside corpus and relevant passages.
+    """Length and word overlap of the top `depth` passages, of the relevant passages, and of the corpus.
 
-    Lengths are median characters; overlap is the mean share of a query's distinct words that a passage holds.
-    `split` keeps the words of passages from one system to the next.
+    Lengths are medians in characters. Overlap is the mean share of a query's distinct words that a passage contains.
+    `split` caches the words of passages from one system to the next.
     """
     places = {key: place for place, key in enumerate(corpus.ids)}
     split = {} if split is None else split
@@ -171,7 +171,7 @@ def biases(
 
 
 def _only(run: Run, wanted: set[str]) -> list[tuple[str, list[tuple[str, float]]]]:
-    """The hits of some queries, without turning all the others into strings."""
+    """The hits of the wanted queries only; converting the hits of all queries would be slow."""
     found = []
     for place, key in enumerate(run.query_ids):
         if key in wanted:
@@ -187,7 +187,7 @@ def _median(values: Sequence[int]) -> float:
 
 
 def length_class(count: int) -> str:
-    """The paper's classes of query length (appendix A.2.1), apart from each other."""
+    """The class of a query length in words: the paper's classes (appendix A.2.1), made disjoint."""
     if count < 5:
         return "00-04"
     if count < 10:

@@ -18,7 +18,7 @@ from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
-from airgen.evaluation.report import write_reports
+from airgen.evaluation.report import DatasetReport
 from airgen.evaluation.result import (
     Paths,
     Result,
@@ -127,7 +127,7 @@ def evaluate(
         results[system.name] = result
         say(_line(result, how))
     ordered = [results[system.name] for system in systems]
-    write_reports(target, ordered)
+    DatasetReport.of(ordered).write(target)
     return ordered
 
 

@@ -1,19 +1,89 @@
-"""The files beside the results: tables, comparison and plots of one dataset, and the overview of many."""
+"""What is said about one split of one dataset, and about many datasets: each is one value that writes its own files.
+
+report = DatasetReport.of(results)
+report.comparison.groups                  # which systems cannot be told apart
+report.write(Path("results/scifact/test"))
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from airgen.evaluation.plots import bars, heat_map, scatter
 from airgen.evaluation.result import Result, as_matrix, write_json
 from airgen.evaluation.significance import Comparison, compare
-from airgen.evaluation.tables import comparison_table, cost_table, dataset_table, overview_table, safe, to_csv
+from airgen.evaluation.tables import (
+    attribute_table,
+    bias_table,
+    comparison_table,
+    cost_table,
+    dataset_table,
+    note_lines,
+    overview_table,
+    results_csv,
+)
+from airgen.text.display import md
 
-__all__ = ["compare_results", "write_overview", "write_reports"]
+__all__ = ["DatasetReport", "compare_results", "write_overview"]
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """The systems of one split of one dataset.
+
+    comparison: every pair of systems on the headline measure. correlation: Pearson's r between the systems' scores
+    by query, float64 (systems, systems).
+    """
+
+    results: tuple[Result, ...]
+    comparison: Comparison
+    correlation: Matrix
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> DatasetReport:
+        """Compare the systems. Raises DatasetError where per-query scores cannot be read."""
+        scores = as_matrix(results, results[0].headline)
+        return cls(tuple(results), compare([result.name for result in results], scores), _correlation(scores))
+
+    def write(self, folder: Path) -> None:
+        """Write `report.md`, `results.csv`, `comparison.json`, `latency.svg` and `correlation.svg`."""
+        from airgen.evaluation.charts import heat_map, latency_chart, save_svg
+
+        write_json(folder / "comparison.json", asdict(self.comparison))
+        _write(folder / "results.csv", results_csv(self.results))
+        _write(folder / "report.md", self.markdown())
+        save_svg(latency_chart(self.results), folder / "latency.svg")
+        if len(self.results) > 1:
+            title = f"{self.results[0].headline} by query: correlation of the systems"
+            save_svg(heat_map(self.comparison.names, self.correlation, title=title), folder / "correlation.svg")
+
+    def markdown(self) -> str:
+        """The report for people; text from outside is escaped."""
+        first = self.results[0]
+        sections = {
+            "Costs": cost_table(self.results),
+            "Pairs": comparison_table(self.comparison) if self.comparison.pairs else "",
+            "By kind of query": attribute_table(self.results) if any(result.groups for result in self.results) else "",
+            "Bias": bias_table(self.results),
+            "Rules": "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
+        }
+        parts = [
+            f"# {md(first.dataset)}, {md(first.split)}",
+            f"{first.queries} queries, {first.about['passages']} passages, content hash "
+            f"`{first.about['digest'][:16]}`. Systems that share a letter cannot be told apart (Fisher's randomisation "
+            f"test, Holm's correction, alpha {self.comparison.alpha}). Intervals are 95 % bootstrap intervals over "
+            "queries. The best value of a column is bold, the second is underlined.",
+            dataset_table(self.results, self.comparison),
+            note_lines(self.results),
+            *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def compare_results(results: Sequence[Result]) -> Comparison:
@@ -21,122 +91,32 @@ def compare_results(results: Sequence[Result]) -> Comparison:
     return compare([result.name for result in results], as_matrix(results, results[0].headline))
 
 
-def write_reports(folder: Path, results: Sequence[Result]) -> None:
-    """`report.md`, `results.csv`, `comparison.json` and the plots of one split of one dataset."""
-    comparison = compare_results(results)
-    headline = results[0].headline
-    write_json(folder / "comparison.json", asdict(comparison))
-    _write(folder / "results.csv", to_csv(results))
-    _write(folder / "report.md", _report(results, comparison))
-    timed = [result for result in results if result.costs.batch_ms]
-    _write(
-        folder / "latency.svg",
-        scatter(
-            [result.name for result in timed],
-            [result.costs.batch_ms or 0.0 for result in timed],
-            [result.score for result in timed],
-            x_label="milliseconds a query, all asked at once",
-            y_label=headline,
-            title=f"{results[0].dataset}: {headline} against time",
-        ),
-    )
-    if len(results) > 1:
-        matrix = _correlation(as_matrix(results, headline))
-        names = [result.name for result in results]
-        _write(folder / "correlation.svg", heat_map(names, matrix, title=f"{headline} by query, correlation"))
-
-
 def write_overview(out: Path, results: Sequence[Result]) -> None:
-    """`results.md`, `results.csv` and `datasets.svg` over many datasets."""
+    """Write `results.md`, `results.csv`, `datasets.svg` and, from three datasets and systems on, `agreement.svg`."""
+    from airgen.evaluation.charts import heat_map, save_svg, scores_chart
+
     headlines = ", ".join(sorted({result.headline for result in results}))
-    _write(out / "results.csv", to_csv(results))
-    _write(out / "results.md", f"# Results ({headlines})\n\nBest bold, second underlined.\n\n{overview_table(results)}")
+    text = f"# Results ({headlines})\n\nBest bold, second underlined.\n\n{overview_table(results)}"
+    _write(out / "results.md", text)
+    _write(out / "results.csv", results_csv(results))
+    save_svg(scores_chart(results), out / "datasets.svg")
     sets = list(dict.fromkeys(result.dataset for result in results))
     names = list(dict.fromkeys(result.name for result in results))
-    values = np.full((len(sets), len(names)), np.nan)
+    scores = np.full((len(sets), len(names)), np.nan)
     for result in results:
-        values[sets.index(result.dataset), names.index(result.name)] = result.score
-    _write(out / "datasets.svg", bars(sets, names, values, title=headlines))
-    if len(sets) > 2 and len(names) > 2 and not np.isnan(values).any():
-        _write(out / "agreement.svg", heat_map(sets, _correlation(values), title="system scores, correlation"))
+        scores[sets.index(result.dataset), names.index(result.name)] = result.score
+    if len(sets) > 2 and len(names) > 2 and not np.isnan(scores).any():
+        title = "correlation of the datasets by the scores of the systems"
+        save_svg(heat_map(sets, _correlation(scores), title=title), out / "agreement.svg")
 
 
-def _report(results: Sequence[Result], comparison: Comparison) -> str:
-    first = results[0]
-    parts = [
-        f"# {safe(first.dataset)}, {safe(first.split)}",
-        f"{first.queries} queries, {first.about['passages']} passages, content hash `{first.about['digest'][:16]}`. "
-        f"Systems that share a letter cannot be told apart (Fisher's randomisation test, Holm, {comparison.alpha}). "
-        "Intervals: 95 %, bootstrap over queries. Best bold, second underlined.",
-        dataset_table(results, comparison),
-        _missing(results),
-        "## Costs\n\n" + cost_table(results),
-        "## Pairs\n\n" + comparison_table(comparison) if comparison.pairs else "",
-        "## By kind of query\n\n" + _groups(results) if any(result.groups for result in results) else "",
-        "## Bias\n\n" + _bias(results),
-        "## Rules\n\n" + "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _missing(results: Sequence[Result]) -> str:
-    lines = []
-    for result in results:
-        odd = {"queries without a result": result.missing, "queries not judged": result.unjudged}
-        odd |= {name.replace("_", " "): count for name, count in result.notes.items()}
-        said = ", ".join(f"{count} {safe(name)}" for name, count in odd.items() if count)
-        if said:
-            lines.append(f"- {safe(result.name)}: {said}")
-    return "\n".join(lines)
-
-
-def _groups(results: Sequence[Result]) -> str:
-    from airgen.evaluation.tables import to_markdown
-
-    rows = []
-    for group in results[0].groups:
-        means = [
-            next((g.mean for g in result.groups if (g.attribute, g.value) == (group.attribute, group.value)), None)
-            for result in results
-        ]
-        shown = ["–" if mean is None else f"{mean:.4f}" for mean in means]
-        rows.append([safe(group.attribute), safe(group.value), str(group.queries), *shown])
-    return to_markdown(["attribute", "value", "queries", *(safe(result.name) for result in results)], rows)
-
-
-def _bias(results: Sequence[Result]) -> str:
-    from airgen.evaluation.tables import to_markdown
-
-    rows = []
-    for result in results:
-        bias, above = result.biases, result.negatives_above
-        rows.append(
-            [
-                safe(result.name),
-                f"{result.means['Hole@10']:.3f}" if "Hole@10" in result.means else "–",
-                f"{bias['top_characters']:.0f}",
-                f"{bias['relevant_characters']:.0f}",
-                f"{bias['corpus_characters']:.0f}",
-                f"{bias['top_overlap']:.2f}",
-                f"{bias['relevant_overlap']:.2f}",
-                f"{above['share']:.2f} of {above['queries']:.0f}" if above["queries"] else "–",
-            ]
-        )
-    header = ["system", "Hole@10", "top 10 characters", "relevant characters", "corpus characters"]
-    return to_markdown(
-        [*header, "top 10 word overlap", "relevant word overlap", "queries with a negative above the best positive"],
-        rows,
-    )
-
-
-def _correlation(
-    rows: np.ndarray[tuple[int, int], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _correlation(rows: Matrix) -> Matrix:
     """Pearson's correlation between rows; NaN where a row is constant."""
     centred = rows - rows.mean(axis=1, keepdims=True)
     norms = np.sqrt((centred**2).sum(axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (centred @ centred.T) / np.outer(norms, norms)  # type: ignore[no-any-return]
+        found: Matrix = (centred @ centred.T) / np.outer(norms, norms)
+    return found
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,16 +1,17 @@
-"""What is kept of one system on one dataset, and its forms: JSON, MTEB's JSON, per-query scores as Parquet."""
+"""The result of one system on one dataset, and its files: JSON, MTEB's JSON, scores by query as Parquet."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
 import sys
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ __all__ = [
     "load_result",
     "mteb_form",
     "read_scores",
+    "without_nan",
     "without_secrets",
     "write_json",
     "write_result",
@@ -58,7 +60,7 @@ _MTEB = {"nDCG": "ndcg", "AP": "map", "Recall": "recall", "P": "precision", "RR"
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The files of a result: TREC run, this result as JSON, per-query scores, MTEB's form."""
+    """The files of a result: TREC run, this result as JSON, scores by query, MTEB's form."""
 
     run: Path
     json: Path
@@ -78,9 +80,10 @@ class Result:
     """One system on one split of one dataset.
 
     means: {measure: mean over the qrels' queries}. intervals: {measure: (low, high)}, 95 % bootstrap.
-    queries: how many the qrels have; missing: of them, those without a result (counted as zero); unjudged: queries
-    of the run left out; without_relevant: queries of the qrels without a relevant passage.
-    headline: the measure that ranks systems on this dataset. cached: nothing was run. notes: oddities, counted.
+    queries: how many queries the qrels have. missing: queries of the qrels without a result, which score zero.
+    unjudged: queries of the run that the qrels lack, which are left out. without_relevant: queries of the qrels
+    without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
+    from a file. notes: counts of unusual things.
     """
 
     name: str
@@ -117,16 +120,16 @@ class Result:
 
 
 def write_result(result: Result) -> None:
-    """Write the result and MTEB's form of it, each at once or not at all."""
+    """Write the result and MTEB's form of it; each file is written whole or not at all."""
     value = {"format": _FORMAT, **asdict(result)}
-    for name in ("paths", "cached"):  # where it lies is not part of what it says
+    for name in ("paths", "cached"):  # these depend on where the file is and how it was read
         del value[name]
     write_json(result.paths.json, value)
     write_json(result.paths.mteb, mteb_form(result))
 
 
 def load_result(paths: Paths) -> Result | None:
-    """A written result, marked as cached; None where there is none or another version wrote it."""
+    """A written result, marked as cached; None if there is none, or if another version wrote it."""
     try:
         value = json.loads(paths.json.read_text("utf-8"))
         if value.pop("format") != _FORMAT:
@@ -137,7 +140,7 @@ def load_result(paths: Paths) -> Result | None:
         value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}
         return Result(**value, paths=paths, cached=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # absent, torn or of another form: the system is run again
+        return None  # the file is missing or damaged, so the system is run again
 
 
 def write_json(path: Path, value: object) -> None:
@@ -148,8 +151,21 @@ def write_json(path: Path, value: object) -> None:
     fresh.replace(path)
 
 
+def without_nan(value: Any, digits: int | None = None) -> Any:
+    """Plain values for JSON: a dataclass is a dictionary, and NaN is None. Floats are rounded to `digits`, if given."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, float):
+        return None if math.isnan(value) else value if digits is None else round(value, digits)
+    if isinstance(value, Mapping):
+        return {name: without_nan(part, digits) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(part, digits) for part in value]
+    return value
+
+
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
-    """Per-query scores as Parquet, one row a query and measure.
+    """Scores by query as Parquet, one row a query and measure.
 
     Columns: dataset, split, system (all from `result_of`), query, measure, score. DuckDB reads all systems at once:
     SELECT system, measure, avg(score) FROM 'results/*/*/*.parquet' GROUP BY ALL.
@@ -185,9 +201,9 @@ def read_scores(path: Path, measure: str) -> dict[str, float]:
 
 
 def without_secrets(value: Any) -> Any:
-    """Settings as they may be written down: keys masked, addresses without user, password and query.
+    """Settings without secrets: keys are masked, addresses lose user, password and query.
 
-    Keys belong into environment variables (`api_key_env`); this is for those who put them elsewhere.
+    Keys belong in environment variables (`api_key_env`). This protects keys that were put into settings all the same.
     """
     if isinstance(value, Mapping):
         return {
@@ -203,7 +219,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def mteb_form(result: Result) -> dict[str, Any]:
-    """The result as MTEB keeps one: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score, hf_subset}]}}`."""
+    """The result in MTEB's form: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score, hf_subset}]}}`."""
     scores: dict[str, Any] = {}
     for name, value in result.means.items():
         measure = parse_measure(name)
@@ -226,16 +242,12 @@ def mteb_form(result: Result) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """airgen, Python, and those libraries of the families that this process has loaded."""
+    """Versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
     found = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    for name in _loaded(_LIBRARIES):
+    for name in filter(sys.modules.__contains__, _LIBRARIES):
         version = getattr(sys.modules[name], "__version__", None)
         found[name] = str(version) if version else _distribution_version(name)
     return found
-
-
-def _loaded(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in sys.modules]
 
 
 def _distribution_version(name: str) -> str:
@@ -246,6 +258,6 @@ def _distribution_version(name: str) -> str:
 
 
 def as_matrix(results: Iterable[Result], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Per-query scores of several results of one dataset, float64 (results, queries), queries sorted by id."""
+    """Scores by query of several results of one dataset, float64 (results, queries), queries sorted by id."""
     rows = [read_scores(result.paths.scores, measure) for result in results]
     return np.array([[row[key] for key in sorted(row)] for row in rows])

@@ -21,7 +21,7 @@ from airgen.errors import UsageError
 
 __all__ = [
     "Comparison",
-    "Pair",
+    "SystemPair",
     "bootstrap_interval",
     "compare",
     "fisher_test",
@@ -38,7 +38,7 @@ _CELLS = 4_000_000  # resampled cells held at once: 32 MB
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class SystemPair:
     """System `first` against `second`: difference of means, p-values as they are and after Holm, effect size.
 
     `effect` is Cohen's d of the paired differences. `queries_needed` is how many queries a t-test would need to
@@ -62,7 +62,7 @@ class Comparison:
 
     names: list[str]
     means: list[float]
-    pairs: list[Pair]
+    pairs: list[SystemPair]
     groups: list[list[str]]
     alpha: float
     samples: int
@@ -201,7 +201,7 @@ def compare(
         difference = float(differences[place].mean())
         deviation = float(differences[place].std(ddof=1)) if scores.shape[1] > 1 else 0.0
         pairs.append(
-            Pair(
+            SystemPair(
                 names[one],
                 names[other],
                 difference,

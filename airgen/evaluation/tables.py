@@ -1,65 +1,36 @@
-"""Results as tables: Markdown for people, CSV for programs. Best bold, second underlined.
-
-Text in a table comes from datasets and systems files, so it is escaped: a name cannot break a row or open a tag.
-"""
+"""Results as tables: Markdown, CSV, and plain text for a terminal. The best value is bold, the second underlined."""
 
 from __future__ import annotations
 
-import csv
-import html
-import io
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from airgen.evaluation.result import Result
-from airgen.evaluation.significance import Comparison
+from airgen.evaluation.significance import Comparison, SystemPair
+from airgen.text.display import csv_text, figure, markdown_table, md, p_value, terminal_table, terminal_text
 
 __all__ = [
+    "attribute_table",
+    "bias_table",
     "comparison_table",
     "cost_table",
-    "csv_text",
     "dataset_table",
     "group_letters",
+    "note_lines",
     "overview_table",
-    "safe",
-    "to_csv",
-    "to_markdown",
+    "pair_text",
+    "ranking_text",
+    "results_csv",
 ]
 
-Row = Sequence[str]
+T = TypeVar("T")
 
 
-def safe(text: object) -> str:
-    """Text for a Markdown cell: no line breaks, no HTML, no column separator, no emphasis."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    escaped = html.escape(flat, quote=False)
-    for sign in "\\|`*[]":
-        escaped = escaped.replace(sign, "\\" + sign)
-    return escaped
-
-
-def to_markdown(header: Row, rows: Sequence[Row]) -> str:
-    """A table whose cells are Markdown already; the first column is left-aligned, the others right."""
-    lines = [f"| {' | '.join(header)} |", f"|{'|'.join([' --- ', *[' ---: '] * (len(header) - 1)])}|"]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
-
-
-def csv_text(header: Row, rows: Iterable[Sequence[object]]) -> str:
-    """A CSV file's text, cells as they are: one that begins like a formula becomes text in a spreadsheet."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(
-            [f"'{cell}" if str(cell).startswith(("=", "+", "-", "@")) and not _number(cell) else cell for cell in row]
-        )
-    return stream.getvalue()
-
-
-def to_csv(results: Sequence[Result]) -> str:
-    """Every mean with its interval, one row a dataset, split, system and measure."""
+def results_csv(results: Sequence[Result]) -> str:
+    """CSV of every mean with its interval; one row for each dataset, split, system and measure."""
     rows: list[list[object]] = []
     for result in results:
         for measure, mean in result.means.items():
@@ -70,11 +41,11 @@ def to_csv(results: Sequence[Result]) -> str:
 
 
 def dataset_table(results: Sequence[Result], comparison: Comparison | None = None) -> str:
-    """One dataset: systems by rows, measures by columns, the headline's interval, and letters of equal groups."""
+    """One dataset: a row for each system, a column for each measure, the headline's interval, and group letters."""
     headline = results[0].headline
     measures = [headline, *(name for name in results[0].means if name != headline)]
     letters = group_letters(comparison) if comparison else {}
-    # Holes and judged shares say how far to trust the others: they have no best.
+    # Hole and Judged say how far the other measures can be trusted, so they have no best value.
     plain = [""] * len(results)
     marks = {
         name: plain if name.startswith(("Hole", "Judged")) else _marks([result.means[name] for result in results])
@@ -85,37 +56,33 @@ def dataset_table(results: Sequence[Result], comparison: Comparison | None = Non
         result = results[place]
         low, high = result.intervals[headline]
         cells = [_marked(result.means[name], marks[name][place]) for name in measures]
-        rows.append([safe(result.name), cells[0], f"{low:.3f}–{high:.3f}", letters.get(result.name, ""), *cells[1:]])
-    return to_markdown(["system", headline, "95 %", "group", *measures[1:]], rows)
+        rows.append([md(result.name), cells[0], f"{low:.3f}–{high:.3f}", letters.get(result.name, ""), *cells[1:]])
+    return markdown_table(["system", headline, "95 %", "group", *measures[1:]], rows)
 
 
 def cost_table(results: Sequence[Result]) -> str:
-    """What each system costs, as BEIR's Table 3."""
-    rows = []
-    for result in results:
-        cost = result.costs
-        rows.append(
-            [
-                safe(result.name),
-                _cell(cost.latency_p50_ms, "{:.1f}"),
-                _cell(cost.latency_p95_ms, "{:.1f}"),
-                _cell(cost.batch_ms, "{:.2f}"),
-                _cell(cost.queries_per_second, "{:,.0f}"),
-                _cell(cost.index_seconds, "{:.1f}"),
-                _cell(cost.index_bytes, "{:.1f}", 1e-6),
-                _cell(cost.memory_bytes, "{:.0f}", 1e-6),
-                _cell(cost.parameters, "{:.1f}", 1e-6),
-                safe(cost.device or "–"),
-            ]
-        )
-    header = ["system", "p50 ms", "p95 ms", "batched ms", "queries/s", "index s", "index MB", "memory MB"]
-    return to_markdown([*header, "parameters M", "device"], rows)
+    """What each system costs, as in BEIR's Table 3."""
+    return _columns_table(
+        results,
+        {
+            "system": lambda result: md(result.name),
+            "p50 ms": lambda result: figure(result.costs.latency_p50_ms, ".1f"),
+            "p95 ms": lambda result: figure(result.costs.latency_p95_ms, ".1f"),
+            "batched ms": lambda result: figure(result.costs.batch_ms, ".2f"),
+            "queries/s": lambda result: figure(result.costs.queries_per_second, ",.0f"),
+            "index s": lambda result: figure(result.costs.index_seconds, ".1f"),
+            "index MB": lambda result: figure(result.costs.index_bytes, ".1f", scale=1e-6),
+            "memory MB": lambda result: figure(result.costs.memory_bytes, ".0f", scale=1e-6),
+            "parameters M": lambda result: figure(result.costs.parameters, ".1f", scale=1e-6),
+            "device": lambda result: md(result.costs.device or "–"),
+        },
+    )
 
 
 def overview_table(results: Sequence[Result]) -> str:
-    """Many datasets: the headline score of each system on each, their mean, and means by task, domain, language.
+    """Many datasets: each system's headline score on each, the mean, and means by task, domain and language.
 
-    A mean is given only for systems that have every dataset of it.
+    A system gets a mean only if it was evaluated on all datasets of that mean.
     """
     names = list(dict.fromkeys(result.name for result in results))
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
@@ -140,33 +107,83 @@ def overview_table(results: Sequence[Result]) -> str:
     names.sort(key=lambda name: -(first[name] or 0.0))
     marks = [_marks([table[name][place] for name in names]) for place in range(len(columns))]
     rows = [
-        [safe(name), *(_marked(table[name][place], marks[place][at]) for place in range(len(columns)))]
+        [md(name), *(_marked(table[name][place], marks[place][at]) for place in range(len(columns)))]
         for at, name in enumerate(names)
     ]
-    return to_markdown(["system", *(safe(title) for title, _ in columns)], rows)
+    return markdown_table(["system", *(md(title) for title, _ in columns)], rows)
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """Every pair: difference, p-values, and how many queries it would take to see that difference."""
-    rows = [
-        [
-            f"{safe(pair.first)} – {safe(pair.second)}",
-            f"{pair.difference:+.4f}",
-            _p(pair.fisher),
-            _p(pair.fisher_holm),
-            _p(pair.t),
-            _p(pair.t_holm),
-            f"{pair.effect:.2f}",
-            "–" if pair.queries_needed is None else f"{pair.queries_needed:,}",
+    """Every pair of systems: difference, p-values, and how many queries are needed to detect that difference."""
+    return _columns_table(
+        comparison.pairs,
+        {
+            "pair": lambda pair: f"{md(pair.first)} – {md(pair.second)}",
+            "difference": lambda pair: f"{pair.difference:+.4f}",
+            "p Fisher": lambda pair: p_value(pair.fisher),
+            "Fisher, Holm": lambda pair: p_value(pair.fisher_holm),
+            "p t-test": lambda pair: p_value(pair.t),
+            "t-test, Holm": lambda pair: p_value(pair.t_holm),
+            "effect d": lambda pair: f"{pair.effect:.2f}",
+            "queries for power .8": lambda pair: figure(pair.queries_needed, ","),
+        },
+    )
+
+
+def attribute_table(results: Sequence[Result]) -> str:
+    """The headline measure by attribute of the query, a column for each system."""
+    rows = []
+    for group in results[0].groups:
+        means = [
+            next((g.mean for g in result.groups if (g.attribute, g.value) == (group.attribute, group.value)), None)
+            for result in results
         ]
-        for pair in comparison.pairs
-    ]
-    header = ["pair", "difference", "p Fisher", "Holm", "p t-test", "Holm", "effect d", "queries for power .8"]
-    return to_markdown(header, rows)
+        cells = [figure(mean, ".4f") for mean in means]
+        rows.append([md(group.attribute), md(group.value), str(group.queries), *cells])
+    return markdown_table(["attribute", "value", "queries", *(md(result.name) for result in results)], rows)
+
+
+def bias_table(results: Sequence[Result]) -> str:
+    """Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
+
+    def above(result: Result) -> str:
+        counts = result.negatives_above
+        return f"{counts['share']:.2f} of {counts['queries']:.0f}" if counts["queries"] else "–"
+
+    return _columns_table(
+        results,
+        {
+            "system": lambda result: md(result.name),
+            "Hole@10": lambda result: figure(result.means.get("Hole@10")),
+            "top 10 characters": lambda result: f"{result.biases['top_characters']:.0f}",
+            "relevant characters": lambda result: f"{result.biases['relevant_characters']:.0f}",
+            "corpus characters": lambda result: f"{result.biases['corpus_characters']:.0f}",
+            "top 10 word overlap": lambda result: f"{result.biases['top_overlap']:.2f}",
+            "relevant word overlap": lambda result: f"{result.biases['relevant_overlap']:.2f}",
+            "queries with a negative above the best positive": above,
+        },
+    )
+
+
+def _columns_table(items: Sequence[T], columns: Mapping[str, Callable[[T], str]]) -> str:
+    """A row for each item, with the cells that the functions make of it."""
+    return markdown_table(list(columns), [[cell(item) for cell in columns.values()] for item in items])
+
+
+def note_lines(results: Sequence[Result]) -> str:
+    """A line for each system of which something unusual was counted, such as queries without a result."""
+    lines = []
+    for result in results:
+        counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
+        counts |= {name.replace("_", " "): count for name, count in result.notes.items()}
+        text = ", ".join(f"{count} {md(name)}" for name, count in counts.items() if count)
+        if text:
+            lines.append(f"- {md(result.name)}: {text}")
+    return "\n".join(lines)
 
 
 def group_letters(comparison: Comparison) -> dict[str, str]:
-    """The groups of each system as letters: two systems that share one cannot be told apart."""
+    """The groups of each system as letters: two systems that share a letter cannot be told apart."""
     signs = string.ascii_letters
     found: dict[str, str] = {}
     for place, group in enumerate(comparison.groups):
@@ -176,8 +193,30 @@ def group_letters(comparison: Comparison) -> dict[str, str]:
     return found
 
 
+def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
+    """For a terminal: the systems, best first, with intervals, and which of them cannot be told apart."""
+    headline = results[0].headline
+    rows = [["system", headline, "95 %", "missing", "ms/query"]]
+    for result in sorted(results, key=lambda result: -result.score):
+        low, high = result.intervals[headline]
+        time = "" if result.costs.batch_ms is None else f"{result.costs.batch_ms:.2f}"
+        rows.append([result.name, f"{result.score:.4f}", f"{low:.3f}-{high:.3f}", str(result.missing), time])
+    groups = [", ".join(group) for group in comparison.groups if len(group) > 1]
+    text = "cannot be told apart: " + terminal_text("; ".join(groups))
+    return "\n".join([terminal_table(rows), text] if groups else [terminal_table(rows)])
+
+
+def pair_text(pair: SystemPair, measure: str) -> str:
+    """For a terminal: one comparison of two systems."""
+    needed = "" if pair.queries_needed is None else f"; {pair.queries_needed:,} queries would show it (power .8)"
+    return (
+        f"{measure}: {pair.first} - {pair.second} = {pair.difference:+.4f}  p {pair.fisher:.4f} (Fisher), "
+        f"{pair.t:.4f} (t), after Holm {pair.fisher_holm:.4f}, {pair.t_holm:.4f}; d {pair.effect:.2f}{needed}"
+    )
+
+
 def _marks(values: Sequence[float | None]) -> list[str]:
-    """For each value: best, second or nothing, as the figures shown would be ranked."""
+    """For each value: best, second or nothing, by the rounded figures that are shown."""
     shown = sorted({round(value, 4) for value in values if value is not None}, reverse=True)
     rank = dict(zip(shown, ("best", "second"), strict=False)) if len(values) > 1 else {}
     return ["" if value is None else rank.get(round(value, 4), "") for value in values]
@@ -188,15 +227,3 @@ def _marked(value: float | None, mark: str) -> str:
         return "–"
     text = f"{value:.4f}"
     return {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(mark, text)
-
-
-def _cell(value: float | None, form: str, scale: float = 1.0) -> str:
-    return "–" if value is None else form.format(value * scale)
-
-
-def _p(value: float) -> str:
-    return "<.0001" if value < 0.0001 else f"{value:.4f}"
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) or str(value).replace(".", "", 1).lstrip("-").isdigit()

@@ -18,6 +18,7 @@ from airgen.pipeline.progress import read_status
 from airgen.pipeline.stage import Lineage
 from airgen.records import Decision, Judgment, Prelabel, Skip
 from airgen.store import Store
+from airgen.text.display import terminal_lines
 
 __all__ = ["find_lineage", "job_with", "life", "render_life"]
 
@@ -135,5 +136,4 @@ def render_life(value: dict[str, Any]) -> str:
             f"label      {row['kind']:<12} votes {row['votes']}  level {level}{probability}  {decision}"
             f"  {row['id']}  {row['title']}".rstrip()
         )
-    text = "\n".join(lines)
-    return "".join(char for char in text if char == "\n" or char == "\t" or char.isprintable())
+    return terminal_lines("\n".join(lines))

@@ -1,12 +1,12 @@
 """A leaderboard of saved scores: a static page without scripts, and the same as JSON.
 
-For each version, AIR-Bench's three classes; for each task, one table: the head measure's mean over all datasets, over
-those of each domain and of each language. A system that lacks a dataset has no mean, and stands below.
+Each version has AIR-Bench's three classes of systems, and each task of a class has one table: the mean of the head
+measure over all datasets, over those of each domain, and over those of each language. A system that was not scored on
+all datasets has no mean and is listed below the others.
 """
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
 from airgen.publishing.scores import CLASSES, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
+from airgen.text.display import html_text
 
 __all__ = ["HEAD", "Table", "leaderboard", "write_leaderboard"]
 
@@ -26,7 +27,7 @@ HEAD = {"qa": "nDCG@10", "long-doc": "Recall@10"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One class and task of one version: `columns` are groups, `rows` the systems, best first.
+    """One class and task of one version: `columns` are groups of datasets, `rows` are systems, the best first.
 
     A row is {rank, model, reranker, mean, cells: {column: mean or None}, datasets, missing_queries}.
     """
@@ -40,7 +41,7 @@ class Table:
 
 
 def leaderboard(scores: Iterable[SystemScore], split: str = "test") -> list[Table]:
-    """The tables, newest version first, classes in the paper's order. Means are in [0, 1] or None."""
+    """The tables, the newest version first, classes in the paper's order. Means are in [0, 1] or None."""
     scores = list(scores)
     tables = []
     for version in sorted({score.version for score in scores}, key=_order, reverse=True):
@@ -104,10 +105,10 @@ def _table(
 
 
 def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = "Leaderboard") -> list[Path]:
-    """Write index.html and leaderboard.json to `out`. Raises DatasetError where there are no scores."""
+    """Write index.html and leaderboard.json to `out`. Raises DatasetError if there are no scores."""
     tables = leaderboard(scores)
     if not tables:
-        raise DatasetError("there are no scores to show: save some with airgen score --save DIR")
+        raise DatasetError("there are no scores to show: save some with `airgen score --save DIR`")
     write_text(out / "index.html", _page(tables, title))
     value = [
         {
@@ -145,17 +146,17 @@ def _page(tables: Sequence[Table], title: str) -> str:
         "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name=viewport content="width=device-width">\n'
-        f"<title>{_safe(title)}</title>\n<style>{_STYLE}</style>\n<h1>{_safe(title)}</h1>\n"
-        "<p>Scores times 100, on labels that are private. A query without results counts as zero. "
-        "The best of each column is marked; −3 beside the number of datasets stands for three such queries.</p>\n"
+        f"<title>{_cell(title)}</title>\n<style>{_STYLE}</style>\n<h1>{_cell(title)}</h1>\n"
+        "<p>Scores are multiplied by 100. A query without results counts as zero. The best score of each column is "
+        "marked. −3 beside the number of datasets means three queries without results.</p>\n"
     )
     parts = [head]
     version = ""
     for table in tables:
         if table.version != version:
             version = table.version
-            parts.append(f"<h2>Version {_safe(version)}</h2>\n")
-        parts.append(f"<h3>{_safe(table.system_class)}: {_safe(table.task)}, {_safe(table.measure)}</h3>\n")
+            parts.append(f"<h2>Version {_cell(version)}</h2>\n")
+        parts.append(f"<h3>{_cell(table.system_class)}: {_cell(table.task)}, {_cell(table.measure)}</h3>\n")
         parts.append(_html_table(table))
     return "".join(parts)
 
@@ -170,18 +171,22 @@ def _html_table(table: Table) -> str:
     lines = ["<div class=wide><table>\n<tr><th rowspan=2>#<th rowspan=2 class=l>model"]
     lines += ["<th rowspan=2 class=l>re-ranker"] * with_reranker
     lines += ["<th rowspan=2>mean", *(f"<th class=group colspan={len(names)}>{kind}" for kind, names in groups)]
-    lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_safe(name.partition(' ')[2])}" for name in table.columns), "\n"]
+    lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_cell(name.partition(' ')[2])}" for name in table.columns), "\n"]
     for row in table.rows:
-        cells = [f"<td>{row['rank'] or '–'}", f"<td class=l>{_safe(row['model'])}"]
-        cells += [f"<td class=l>{_safe(row['reranker'])}"] * with_reranker
+        cells = [f"<td>{row['rank'] or '–'}", f"<td class=l>{_cell(row['model'])}"]
+        cells += [f"<td class=l>{_cell(row['reranker'])}"] * with_reranker
         cells.append(_number(row["mean"], best[""], "mean"))
         cells += [_number(row["cells"][name], best[name]) for name in table.columns]
         warn = f" <span class=warn title='queries without results'>−{row['missing_queries']:,}</span>" * bool(
             row["missing_queries"]
         )
-        cells.append(f"<td>{_safe(row['datasets'])}{warn}")
+        cells.append(f"<td>{_cell(row['datasets'])}{warn}")
         lines.append("<tr>" + "".join(cells) + "\n")
     return "".join(lines) + "</table></div>\n"
+
+
+def _cell(text: str) -> str:
+    return html_text(text, 120)
 
 
 def _number(value: float | None, best: float, css: str = "") -> str:
@@ -189,9 +194,3 @@ def _number(value: float | None, best: float, css: str = "") -> str:
         return f'<td class="{css}">–'
     classes = f"{css} best".strip() if value == best else css
     return f'<td class="{classes}">{value * 100:.2f}'
-
-
-def _safe(text: str) -> str:
-    """Escaped, on one line, and not longer than a cell."""
-    flat = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return html.escape(flat[:120])

@@ -20,7 +20,7 @@ from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.dataset.split import long_doc_splits
-from airgen.dataset.statistics import csv_table, markdown_table, table_rows
+from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import Problem, verify
 from airgen.errors import BudgetSpent, DatasetError
 from airgen.settings.yaml_file import load_yaml
@@ -218,8 +218,8 @@ def _take(
 def _finish(home: Path, suite: Suite, datasets: Mapping[str, Manifest], spent: float) -> None:
     rows = table_rows(datasets.values())
     title = f"# {suite.name} {suite.version}\n\n" + (f"{suite.description}\n\n" if suite.description else "")
-    write_text(home / "statistics.md", title + markdown_table(rows))
-    write_text(home / "statistics.csv", csv_table(rows))
+    write_text(home / "statistics.md", title + statistics_markdown(rows))
+    write_text(home / "statistics.csv", statistics_csv(rows))
     value = {
         "name": suite.name,
         "version": suite.version,

@@ -15,7 +15,7 @@ from typing import Any
 from airgen.dataset.atomic import building
 from airgen.errors import TrainingError
 from airgen.evaluation.result import library_versions
-from airgen.evaluation.tables import safe, to_markdown
+from airgen.text.display import markdown_table, md
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
 from airgen.training.task import Task, Trained
@@ -89,9 +89,9 @@ def _words(card: Mapping[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"# {card['kind']} trained on {safe(data['dataset'])}",
+            f"# {card['kind']} trained on {md(data['dataset'])}",
             "",
-            f"Base: {safe(card['base']['model'])}. Data: {safe(data['dataset'])}, split {safe(data['split'])}{fold}: "
+            f"Base: {md(card['base']['model'])}. Data: {md(data['dataset'])}, split {md(data['split'])}{fold}: "
             f"{data['training_queries']} training and {data['dev_queries']} dev queries over "
             f"{data['passages']} passages; content hash {data['digest']}.",
             "",
@@ -101,7 +101,7 @@ def _words(card: Mapping[str, Any]) -> str:
             "",
             f"In a systems YAML: `{system_line(card)}`",
             "",
-            to_markdown(["step", "loss", "dev nDCG@10"], history),
+            markdown_table(["step", "loss", "dev nDCG@10"], history),
             "## Recipe",
             "",
             *(f"- {name}: {value}" for name, value in card["recipe"].items()),

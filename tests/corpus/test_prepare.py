@@ -11,7 +11,7 @@ from corpus_maker import corpus, prose
 
 from airgen.corpus import load_corpus_settings, preparation, prepare
 from airgen.corpus.settings import manifest_names
-from airgen.corpus.statistics import bins, printable, summarise
+from airgen.corpus.statistics import bins, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
 from airgen.records import Dropped, Passage
@@ -116,11 +116,6 @@ def test_histogram_bins_hold_every_size_once() -> None:
     ]
     assert bins(Counter()) == []
     assert sum(count for _, _, count in bins(Counter({5: 1, 10**6: 1}))) == 2
-
-
-def test_text_for_the_terminal_has_no_controls() -> None:
-    assert printable("a\x1b[31mb\nc\u202ed") == "a [31mb c d"
-    assert printable("x" * 50, 10) == "x" * 9 + "…"
 
 
 def test_every_shipped_manifest_loads() -> None:

@@ -21,7 +21,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, DatasetContent, QrelRow, QueryRow
 from airgen.dataset.files import git_blob_id, sort_by_id
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.statistics import count_words, csv_table, markdown_table, table_rows
+from airgen.dataset.statistics import count_words, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
@@ -88,10 +88,10 @@ def test_statistics_against_hand_counted_numbers(tmp_path: Path) -> None:
 def test_tables_keep_hostile_text_in_its_cell(tmp_path: Path) -> None:
     info = dataclasses.replace(INFO, source='=HYPERLINK("x")|<b>\n# head', source_licence="CC|BY")
     rows = table_rows([write_dataset(tmp_path / "d", make_content(info=info))])
-    table = markdown_table(rows)
+    table = statistics_markdown(rows)
     assert len(table.splitlines()) == 4  # head, rule, dev, test
     assert "<b>" not in table
-    assert csv_table(rows).splitlines()[1].split(",")[4].startswith("\"'=HYPERLINK")
+    assert statistics_csv(rows).splitlines()[1].split(",")[4].startswith("\"'=HYPERLINK")
 
 
 def test_variants_are_chosen_and_absent_levels_write_none(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from airgen.commands.agree import app
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.progress import Display
+from airgen.quality.agreement.agreement_study import AgreementStudy, control_without
 from airgen.quality.agreement.report import AgreementReport
-from airgen.quality.agreement.study import agreement_report, control_without
-from airgen.quality.agreement.two_sides import agree_job
+from airgen.quality.agreement.scored_sides import agree_job
 from airgen.settings import ControlSettings
 
 SYSTEMS = """
@@ -87,7 +87,8 @@ def go(collection: Path, folder: Path) -> Go:
             collection, folder / "agree.yaml", folder / runs, sources=options.pop("sources", "positives")
         )  # fmt: skip
         display = Display(job.directory / "status.json", Console(quiet=True))
-        report = agreement_report(job, collection, load_systems(folder / "systems.yaml"), folder, display, **options)
+        study = AgreementStudy(job, collection, load_systems(folder / "systems.yaml"), folder, **options)
+        report: AgreementReport = study.report(display)
         report.write(job.directory / "agreement")
         return report
 

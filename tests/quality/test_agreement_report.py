@@ -6,12 +6,14 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from airgen.quality.agreement.bias import LexicalOverlap, circularity, rank_gains, saturation
-from airgen.quality.agreement.charts import ranks_plot, resamplings_plot, scores_plot
+from airgen.evaluation.charts import save_svg
+from airgen.quality.agreement.bias import LexicalOverlap, RankGain, circularity, rank_gains, saturation
+from airgen.quality.agreement.charts import ranks_chart, resamplings_chart, scores_chart
 from airgen.quality.agreement.rankings import (
     Resamplings,
     Side,
@@ -46,6 +48,10 @@ def report(generated: np.ndarray | None = None) -> AgreementReport:
     )  # fmt: skip
 
 
+def svg_texts(path: Path) -> list[str]:
+    return [element.text or "" for element in ET.parse(path).iter() if element.tag.endswith("}text")]
+
+
 def test_the_figures_are_in_the_text() -> None:
     text = report().markdown()
     # Human ranks: lsa, mini|lm, bm25, weak; generated: bm25, mini|lm, lsa, weak. rho = 1 - 6 * 8 / 60.
@@ -57,19 +63,17 @@ def test_the_figures_are_in_the_text() -> None:
     assert "> 7 generated queries" in text
 
 
-def test_names_from_outside_break_nothing() -> None:
+def test_names_from_outside_break_nothing(tmp_path: Path) -> None:
     found = report()
     text = found.markdown()
     assert "<b>" not in text
     for block in text.split("\n\n"):
         rows = [line for line in block.splitlines() if line.startswith("|")]
         assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1
-    for picture in (
-        ranks_plot(found.gains, title="a <b> & \x00"),
-        scores_plot(NAMES, [0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], found.families, measure="m", title="t"),
-        resamplings_plot(found.resamplings, found.ceiling, math.nan, title="t"),
-    ):
-        ET.fromstring(picture)  # well-formed
+    found.write(tmp_path)
+    for path in tmp_path.glob("*.svg"):
+        ET.parse(path)  # well-formed
+    assert all("mini|lm <b>" in svg_texts(tmp_path / name) for name in ("ranks.svg", "scores.svg"))
 
 
 def test_undefined_is_null_and_said() -> None:
@@ -90,20 +94,43 @@ def test_a_report_is_written_whole_and_the_same_twice(tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def rank_rows(gains: list[RankGain]) -> list[dict[str, Any]]:
+    """The data of the lines and names of the chart."""
+    datasets = ranks_chart(gains, title="t").to_dict()["datasets"].values()
+    return next(rows for rows in datasets if "left" in rows[0])
+
+
 @pytest.mark.parametrize("count", [1, 3, 30])
-def test_ranks_plot_has_two_labels_and_a_line_for_each_system(count: int) -> None:
+def test_ranks_have_two_labels_and_a_line_for_each_system(count: int, tmp_path: Path) -> None:
     names = tuple(f"s{place}" for place in range(count))
     side = Side(names, np.arange(count, dtype=float)[:, None])
-    picture = ET.fromstring(ranks_plot(rank_gains(side, side, {}), title="t"))
-    shapes = [element.tag.rpartition("}")[2] for element in picture]
-    assert shapes.count("line") == count
-    assert sum("s0" in (element.text or "") for element in picture) == 2
-    heights = {element.get("y1") for element in picture if element.tag.endswith("line")}
-    assert len(heights) == count  # no two on each other, ties or not
+    gains = rank_gains(side, side, dict(zip(names, names, strict=True)))
+    save_svg(ranks_chart(gains, title="t"), tmp_path / "ranks.svg")
+    assert svg_texts(tmp_path / "ranks.svg").count("s0") >= 2
+    rows = rank_rows(gains)
+    assert sorted(row["left"] for row in rows) == sorted(row["right"] for row in rows) == list(range(count))
 
 
-def test_draws_that_rank_nothing_are_left_out_of_the_plot() -> None:
+def test_ties_get_a_row_each() -> None:
+    side = Side(("a", "b", "c"), np.ones((3, 1)))
+    rows = rank_rows(rank_gains(side, side, {}))
+    assert [row["left"] for row in rows] == [0, 1, 2] and {row["human"] for row in rows} == {"2"}
+
+
+def test_scores_of_both_sides_have_intervals() -> None:
+    found = report()
+    chart = scores_chart(found.human, found.generated, found.families, measure="nDCG@10", title="t").to_dict()
+    human, generated = (chart["datasets"][panel["data"]["name"]] for panel in chart["concat"])
+    assert all(row["low"] < row["value"] < row["high"] for row in human)
+    assert {row["system"]: row["value"] for row in generated} == pytest.approx(
+        dict(zip(found.generated.names, found.generated.means.tolist(), strict=True))
+    )
+    assert {row["group"] for row in human} == {"lexical", "other"}
+
+
+def test_draws_that_rank_nothing_are_left_out_of_the_chart(tmp_path: Path) -> None:
     nothing = Resamplings(5, (math.nan, math.nan))
-    assert "nothing to show" in resamplings_plot(nothing, nothing, math.nan, title="t")
-    some = resamplings_plot(Resamplings(5, (0.5, math.nan, -0.2)), nothing, 0.4, title="t")
-    assert some.count("<circle") == 2
+    save_svg(resamplings_chart(nothing, nothing, math.nan, title="t"), tmp_path / "none.svg")
+    assert "nothing to show" in svg_texts(tmp_path / "none.svg")
+    some = resamplings_chart(Resamplings(5, (0.5, math.nan, -0.2)), nothing, 0.4, title="t").to_dict()["datasets"]
+    assert sorted(row["rho"] for rows in some.values() for row in rows) == [-0.2, 0.4, 0.5]

@@ -21,7 +21,7 @@ from airgen.quality.judge.agreement_figures import (
     noise_floor,
 )
 from airgen.quality.judge.assess import Opinion, as_dict, assess, assessments_markdown
-from airgen.quality.judge.labelled_pairs import LabelledPair, halves, select_pairs
+from airgen.quality.judge.labelled_pairs import CalibrationPair, halves, select_pairs
 from airgen.quality.judge.logistic import fit, predict
 
 
@@ -117,7 +117,7 @@ def test_thresholds_are_picked_on_one_half_and_used_on_the_other() -> None:
     assert decided.tolist() == [False, False, True, True]
     own = cross_decided(np.array([1.0, 2.0]), np.array([False, True]), ["a", "a"])
     assert own.tolist() == [False, True]
-    with pytest.raises(UsageError, match="none"):
+    with pytest.raises(UsageError, match="there are no scores"):
         best_threshold(np.array([]), np.array([], bool))
 
 
@@ -143,7 +143,7 @@ def test_logistic_regression_is_scikit_learns() -> None:
         assert mine == pytest.approx([*theirs.coef_[0], theirs.intercept_[0]], abs=1e-4)
     separable = fit(np.array([[0.0], [1.0]]), np.array([False, True]))
     assert np.isfinite(separable).all()  # the ridge bounds what separable labels would not
-    with pytest.raises(UsageError, match="only one kind"):
+    with pytest.raises(UsageError, match="all pairs have the same label"):
         fit(features, np.ones(300, bool))
 
 
@@ -151,10 +151,10 @@ def logit(probability: float) -> float:
     return math.log(probability / (1 - probability))
 
 
-def pairs_of(kinds: str) -> list[LabelledPair]:
+def pairs_of(kinds: str) -> list[CalibrationPair]:
     """One pair a letter: r, j or u; a query for every two."""
     names = {"r": ("relevant", 2.0), "j": ("judged", 0.0), "u": ("unjudged", None)}
-    return [LabelledPair(f"q{at // 2}", f"d{at}", *names[letter]) for at, letter in enumerate(kinds)]  # type: ignore[arg-type]
+    return [CalibrationPair(f"q{at // 2}", f"d{at}", *names[letter]) for at, letter in enumerate(kinds)]  # type: ignore[arg-type]
 
 
 def test_an_assessment_by_hand() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,10 +17,11 @@ from typer.testing import CliRunner
 from airgen.commands.diversity import app
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.evaluation.plots import lines
+from airgen.evaluation.charts import save_svg
+from airgen.quality.diversity.charts import growth_chart, shares_chart
 from airgen.quality.diversity.measure import NO_SPLIT, profile_dataset
 from airgen.quality.diversity.report import write_diversity
-from airgen.quality.diversity.vocabulary import Vocabulary, jaccard_matrix, weighted_jaccard
+from airgen.quality.diversity.vocabulary import Growth, Vocabulary, jaccard_matrix, weighted_jaccard
 
 CORPUS = [
     {"_id": "d1", "title": "Bees", "text": "Bees make honey from the nectar of flowers."},
@@ -193,14 +195,25 @@ def test_datasets_of_one_name_are_told_apart(folder: Path, tmp_path: Path) -> No
     assert value["weighted_jaccard"]["datasets"] == ["insects", "insects (2)", "insects (3)"]
 
 
-def test_curves_lie_on_logarithmic_axes() -> None:
-    picture = lines(["a&b", "none"], [((1, 10, 100), (1, 10, 100)), ((), ())], x_label="x", y_label="y", title="t")
-    root = ElementTree.fromstring(picture)
-    first, empty = (one.get("points") or "" for one in root.iter("{http://www.w3.org/2000/svg}polyline"))
-    points = [tuple(map(float, point.split(","))) for point in first.split()]
-    assert points[1][0] - points[0][0] == pytest.approx(points[2][0] - points[1][0], abs=0.2)
-    assert points[0] == (70.0, 400.0) and points[2] == (580.0, 40.0)
-    assert empty == ""
+def test_growth_is_drawn_on_logarithmic_axes(tmp_path: Path) -> None:
+    curves = [Growth((1, 10, 100), (1, 10, 100), None, None), Growth((), (), None, None)]
+    save_svg(growth_chart(["a&b", "none"], curves, title="t"), tmp_path / "growth.svg")
+    root = ElementTree.parse(tmp_path / "growth.svg").getroot()
+    (line,) = (one for one in root.iter() if one.get("aria-roledescription") == "line mark")
+    points = [tuple(map(float, point.split(","))) for point in re.split("[ML]", line.get("d") or "")[1:]]
+    assert points == [(0, 340), (260, 170), (520, 0)]  # a straight line from corner to corner
+    assert "a&b" in [one.text for one in root.iter() if one.tag.endswith("}text")]
+    save_svg(growth_chart(["none"], curves[1:], title="t"), tmp_path / "none.svg")
+    assert "nothing to show" in (tmp_path / "none.svg").read_text("utf-8")
+
+
+def test_shares_are_drawn_for_every_column_in_order() -> None:
+    chart = shares_chart({"a dev": {"x": 3, "y": 1}, "b test": {"y": 2}}, ["y", "x"], title="t").to_dict()
+    rows = [chart["datasets"][panel["data"]["name"]] for panel in chart["concat"]]
+    assert [[(row["value"], row["share"]) for row in one] for one in rows] == [
+        [("y", 0.25), ("x", 0.75)],
+        [("y", 1.0), ("x", 0.0)],
+    ]
 
 
 def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, tmp_path: Path) -> None:

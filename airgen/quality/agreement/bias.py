@@ -1,6 +1,6 @@
-"""Why two rankings differ: who is over-rated, how saturated a side is, how much its queries copy, and circularity.
+"""Why two rankings differ: over-rated systems, saturation, words copied into queries, and circularity.
 
-gains = rank_gains(human, generated, family_of)      # positive: better placed than people place it
+gains = rank_gains(human, generated, family_of)      # positive: the generated side ranks the system higher
 """
 
 from __future__ import annotations
@@ -52,14 +52,17 @@ class RankGain:
 
     @property
     def gain(self) -> float:
-        """Positive: the generated side places it better than people do."""
+        """Positive: the generated side ranks the system higher than people do."""
         return self.human - self.generated
 
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """How little room is left: the median system's mean; shares of queries that more than half of the systems answer
-    perfectly, and that no system answers at all."""
+    """How little room for improvement is left.
+
+    median: mean score of the median system. solved: share of queries on which more than half of the systems have the
+    perfect score. failed: share of queries on which every system scores 0.
+    """
 
     median: float
     solved: float
@@ -68,8 +71,11 @@ class Saturation:
 
 @dataclass(frozen=True, slots=True)
 class LexicalOverlap:
-    """How much of the queries stands in their positives: mean share of a query's stems, and the share of queries all
-    of whose stems stand in one positive. `queries`: those that have a positive with text and a stem."""
+    """How many of the queries' words their positives contain.
+
+    queries: how many have a stem and a positive with text. mean: mean share of a query's stems that a positive
+    contains. whole: share of queries that have all stems in one positive.
+    """
 
     queries: int
     mean: float
@@ -78,10 +84,10 @@ class LexicalOverlap:
 
 @dataclass(frozen=True, slots=True)
 class Circularity:
-    """Systems that share a model with quality control against the others.
+    """Systems that share a model with quality control, against the others.
 
-    `involved`: system -> the models shared. `gain` and `others`: mean rank gains of the two groups. `p`: share of
-    random groups of that size whose difference is at least as large, one-sided; NaN where one group is empty.
+    involved: {system: the shared models}. gain and others: mean rank gains of the two groups. p: share of random
+    groups of that size whose difference is at least as large, one-sided; NaN if one group is empty.
     """
 
     involved: Mapping[str, tuple[str, ...]]
@@ -91,7 +97,7 @@ class Circularity:
 
 
 def rank_gains(human: Side, generated: Side, families: Mapping[str, str]) -> list[RankGain]:
-    """Every system's ranks on both sides, in the human side's order of merit."""
+    """Every system's ranks on both sides, the best on the human side first."""
     ranks = [average_ranks(-side.means) for side in (human, generated.of(human.names))]
     found = [
         RankGain(name, families.get(name, ""), float(one), float(other))
@@ -110,7 +116,7 @@ def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
 
 
 def saturation(side: Side) -> Saturation:
-    """See `Saturation`."""
+    """How little room for improvement the scores of one side leave."""
     perfect = (side.scores >= PERFECT).mean(axis=0)
     return Saturation(
         float(np.median(side.means)), float((perfect > 0.5).mean()), float((side.scores <= 0).all(axis=0).mean())
@@ -120,11 +126,11 @@ def saturation(side: Side) -> Saturation:
 def lexical_overlap(
     queries: Mapping[str, BeirQuery], labels: Mapping[str, Mapping[str, float]], corpus: Corpus
 ) -> LexicalOverlap:
-    """Over the labelled queries; a query with several positives counts with the mean over them."""
+    """The overlap of the labelled queries; for a query with several positives, `mean` takes the mean over them."""
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     shares, whole = [], []
-    for key, of_query in labels.items():
-        positives = [places[id_] for id_, label in of_query.items() if label > 0 and id_ in places]
+    for key, judged in labels.items():
+        positives = [places[id_] for id_, label in judged.items() if label > 0 and id_ in places]
         if key not in queries or not positives:
             continue
         found = [borrowed(queries[key].text, corpus.full_text(place), corpus.language)[0] for place in positives]
@@ -136,9 +142,9 @@ def lexical_overlap(
 
 
 def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
-    """{system: what it is made of}: model names for neural parts, kinds (bm25, rm3, lsa) for the others.
+    """{system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
 
-    `systems` stand after those that they build on, as `load_systems` gives them.
+    Each system must come after those that it builds on, as in the result of `load_systems`.
     """
     found: dict[str, frozenset[str]] = {}
     for system in systems:
@@ -171,7 +177,7 @@ def circularity(
     samples: int = 10_000,
     seed: int = 0,
 ) -> Circularity:
-    """Are systems better placed that share a model with what recalled and voted? `control` are the pipeline's specs."""
+    """Do systems that share a model with recall, pools or votes (`control`, the pipeline's specs) rank higher?"""
     used = {model_name(spec) for spec in control}
     involved = {
         gain.system: tuple(sorted(models.get(gain.system, frozenset()) & used))

@@ -4,9 +4,9 @@
     found = agree(human, generated, weakened={"lsa-10"})
     found.all.spearman                           # Interval(value=0.82, low=0.61, high=0.91)
 
-Intervals resample the queries of both sides, each on its own: they say how far other queries of the same kind would
-have moved the figure. Ranking noise only lowers a rank correlation, so a resampled one lies below the observed one on
-average and an interval need not be centred on it. A side on which all systems score alike ranks nothing: NaN.
+Intervals resample the queries of both sides, each on its own: they say how much the figure would change with other
+queries of the same kind. Noise only lowers a rank correlation, so resampled values are lower than the observed one on
+average, and an interval need not be centred on it. If all systems score alike on a side, the figure is NaN.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from airgen.evaluation.significance import compare, resampled_means, t_tail
 from airgen.quality.judge.agreement_figures import Interval
 
 __all__ = [
-    "Agreement",
     "Correlation",
     "OrderedPairs",
+    "RankAgreement",
     "Resamplings",
     "Side",
     "agree",
@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 Matrix = NDArray[np.float64]
-LEAST_SYSTEMS = 3  # two systems agree or do not: no correlation
-PAPER_SHARE = 2000 / 6319  # queries that the paper draws at a time, of those that it has (4.1)
+LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
+PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a time (section 4.1)
 
 
 @dataclass(frozen=True)
 class Side:
-    """Per-query scores of systems on one set of queries: names, and float64 (systems, queries)."""
+    """Scores by query of systems on one set of queries: names, and float64 (systems, queries)."""
 
     names: tuple[str, ...]
     scores: Matrix
@@ -58,15 +58,20 @@ class Side:
         return means
 
     @property
+    def by_name(self) -> dict[str, float]:
+        """{system: mean score}."""
+        return dict(zip(self.names, self.means.tolist(), strict=True))
+
+    @property
     def queries(self) -> int:
         """How many queries there are."""
         return int(self.scores.shape[1])
 
     def of(self, names: Sequence[str]) -> Side:
-        """The same queries, these systems in this order. Raises UsageError for a system that is not there."""
+        """The same queries with these systems in this order. Raises UsageError for a system without scores."""
         missing = [name for name in names if name not in self.names]
         if missing:
-            raise UsageError(f"no scores of the system {missing[0]!r} on one side: evaluate the same systems on both")
+            raise UsageError(f"one side has no scores of the system {missing[0]!r}: evaluate the same systems on both")
         return Side(tuple(names), self.scores[[self.names.index(name) for name in names]])
 
 
@@ -82,8 +87,12 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True)
 class OrderedPairs:
-    """Pairs of systems: all, those that the human side separates (Fisher, Holm, .05), those of them that the generated
-    side puts in the same order, and those that it separates, too, in the opposite order."""
+    """Counts of pairs of systems.
+
+    pairs: all. separated: those whose difference is significant on the human side (Fisher's test, Holm's correction,
+    .05). same: separated pairs that the generated side puts in the same order. contradicted: separated pairs whose
+    difference is significant on the generated side in the opposite order.
+    """
 
     pairs: int
     separated: int
@@ -92,7 +101,7 @@ class OrderedPairs:
 
     @property
     def share(self) -> float:
-        """Separated pairs in the same order, of all separated; NaN where none is."""
+        """The share of separated pairs in the same order; NaN if no pair is separated."""
         return self.same / self.separated if self.separated else math.nan
 
 
@@ -110,8 +119,11 @@ class Resamplings:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """One generated side against the human one; `strong` leaves the weakened systems out (None: too few are left)."""
+class RankAgreement:
+    """One generated side against the human one.
+
+    `strong` leaves out the systems that were weakened on purpose; None if too few are left.
+    """
 
     queries: int
     all: Correlation
@@ -135,7 +147,7 @@ def average_ranks(values: Matrix) -> Matrix:
 
 
 def spearman(left: Matrix, right: Matrix) -> Matrix:
-    """Spearman's rho of each row with the row beside it: (..., systems) twice -> (...); NaN for a constant row."""
+    """Spearman's rho of each row of `left` with that row of `right`: (..., systems) -> (...); NaN for constant rows."""
     one, other = average_ranks(left), average_ranks(right)
     one = one - one.mean(axis=-1, keepdims=True)
     other = other - other.mean(axis=-1, keepdims=True)
@@ -146,7 +158,7 @@ def spearman(left: Matrix, right: Matrix) -> Matrix:
 
 
 def kendall(left: Matrix, right: Matrix) -> Matrix:
-    """Kendall's tau-b (with ties) of each row with the row beside it; NaN for a constant row."""
+    """Kendall's tau-b (with ties) of each row of `left` with that row of `right`; NaN for a constant row."""
     first, second = np.triu_indices(np.shape(left)[-1], 1)
     left, right = np.round(left, 12), np.round(right, 12)
     one = np.sign(left[..., first] - left[..., second])
@@ -160,7 +172,7 @@ def kendall(left: Matrix, right: Matrix) -> Matrix:
 def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 0) -> Correlation:
     """Rank correlation of the systems' means, with intervals over the queries of both sides.
 
-    Raises UsageError for fewer than three systems, or sides that do not hold the same ones.
+    Raises UsageError for fewer than three systems, or if the sides have different systems.
     """
     _comparable(human, generated)
     left = resampled_means(human.scores, samples=samples, seed=seed)
@@ -175,24 +187,25 @@ def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 
 
 
 def ordered_pairs(human: Side, generated: Side, *, alpha: float = 0.05, seed: int = 0) -> OrderedPairs:
-    """How the generated side orders the pairs that the human side tells apart."""
+    """How the generated side orders the pairs whose difference is significant on the human side."""
     _comparable(human, generated)
-    told = compare(human.names, human.scores, alpha=alpha, seed=seed).pairs
-    separated = [(pair.first, pair.second) for pair in told if pair.fisher_holm <= alpha]
-    theirs = {
+    pairs = compare(human.names, human.scores, alpha=alpha, seed=seed).pairs
+    separated = [(pair.first, pair.second) for pair in pairs if pair.fisher_holm <= alpha]
+    significant = {
         frozenset((pair.first, pair.second)): pair.fisher_holm <= alpha
         for pair in compare(generated.names, generated.scores, alpha=alpha, seed=seed).pairs
     }
-    mean = dict(zip(generated.names, np.round(generated.means, 12).tolist(), strict=True))
+    mean = {name: round(score, 12) for name, score in generated.by_name.items()}
     same = sum(mean[better] > mean[worse] for better, worse in separated)
-    against = sum(mean[better] < mean[worse] and theirs[frozenset((better, worse))] for better, worse in separated)
-    return OrderedPairs(len(told), len(separated), same, against)
+    against = sum(mean[better] < mean[worse] and significant[frozenset((better, worse))] for better, worse in separated)
+    return OrderedPairs(len(pairs), len(separated), same, against)
 
 
 def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
     """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
 
-    It is that of half the queries; Spearman and Brown's formula, which would raise it to all of them, is not applied.
+    It is the reliability of half the queries. The formula of Spearman and Brown, which estimates that of all queries,
+    is not applied.
     """
     if side.queries < 2:
         return math.nan
@@ -205,9 +218,9 @@ def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
 
 
 def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200, seed: int = 0) -> Resamplings:
-    """What human queries themselves would reach: `queries` of them against all that were not drawn.
+    """What human queries themselves reach: the ranking by `queries` of them against the ranking by all others.
 
-    Where fewer than twice as many are there, half of them against the other half.
+    If there are fewer than twice as many, half of them are ranked against the other half.
     """
     if human.queries < 2:
         return Resamplings(0, (math.nan,))
@@ -222,9 +235,9 @@ def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200, seed: int
 def resamplings(
     human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30, seed: int = 0
 ) -> Resamplings:
-    """The paper's Figure 3: Spearman with the human ranking when some of the generated queries are drawn, 30 times.
+    """The paper's Figure 3: Spearman with the human ranking for 30 random draws of the generated queries.
 
-    `queries`: how many at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
+    `queries`: how many are drawn at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
     """
     _comparable(human, generated)
     size = queries or max(1, round(generated.queries * PAPER_SHARE))
@@ -238,14 +251,14 @@ def resamplings(
 
 def agree(
     human: Side, generated: Side, weakened: Collection[str] = (), *, samples: int = 2000, seed: int = 0
-) -> Agreement:
+) -> RankAgreement:
     """All figures of one generated side. Raises UsageError for fewer than three systems."""
     generated = generated.of(human.names)
     names = [name for name in human.names if name not in weakened]
     strong = None
     if LEAST_SYSTEMS <= len(names) < len(human.names):
         strong = correlate(human.of(names), generated.of(names), samples=samples, seed=seed)
-    return Agreement(
+    return RankAgreement(
         generated.queries,
         correlate(human, generated, samples=samples, seed=seed),
         strong,
@@ -255,7 +268,7 @@ def agree(
 
 def _comparable(human: Side, generated: Side) -> None:
     if human.names != generated.names:
-        raise UsageError("the two sides hold different systems: evaluate the same ones on both")
+        raise UsageError("the two sides have different systems: evaluate the same systems on both")
     if len(human.names) < LEAST_SYSTEMS:
         raise UsageError(
             f"{len(human.names)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, "
@@ -270,7 +283,7 @@ def _orders(total: int, rounds: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def _interval(value: float, resampled: Matrix) -> Interval:
-    found = resampled[~np.isnan(resampled)]  # a draw of equal scores ranks nothing
+    found = resampled[~np.isnan(resampled)]  # a draw in which all scores are equal is NaN
     if math.isnan(value) or not len(found):
         return Interval(value, math.nan, math.nan)
     low, high = np.quantile(found, [0.025, 0.975])
@@ -278,7 +291,7 @@ def _interval(value: float, resampled: Matrix) -> Interval:
 
 
 def _p_value(rho: float, systems: int) -> float:
-    """Two-sided, by Student's t with n - 2 degrees of freedom, as the paper's Table 5 gives it."""
+    """Two-sided p-value by Student's t with n - 2 degrees of freedom, as in the paper's Table 5."""
     if math.isnan(rho) or systems < LEAST_SYSTEMS:
         return math.nan
     if abs(rho) >= 1:

@@ -2,7 +2,7 @@
 
 report.as_dict()             # JSON: no NaN, an undefined figure is null
 report.markdown()            # for people
-report.write(folder)         # agreement.json, agreement.md and three plots
+report.write(folder)         # agreement.json, agreement.md and three charts
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.evaluation.result import write_json
-from airgen.evaluation.tables import safe, to_markdown
+from airgen.evaluation.result import without_nan, write_json
 from airgen.quality.agreement.bias import Circularity, LexicalOverlap, RankGain, Saturation, family_gains
-from airgen.quality.agreement.charts import ranks_plot, resamplings_plot, scores_plot
-from airgen.quality.agreement.rankings import Agreement, Correlation, Resamplings, Side
+from airgen.quality.agreement.rankings import Correlation, RankAgreement, Resamplings, Side
 from airgen.quality.judge.agreement_figures import Interval
+from airgen.text.display import figure, markdown_table, md, p_value
 
 __all__ = ["AgreementReport", "Competitor", "LeaveOneOut", "Variant"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of making the generated side: its figures, and its positives (or summed gains) a query."""
+    """One way of making the generated side: its agreement, and its mean positives (or sum of gains) a query."""
 
     name: str
-    agreement: Agreement
+    agreement: RankAgreement
     positives: float
 
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """Another collection's human ranking in the place of the generated one, over the systems that both have."""
+    """The human ranking by another collection instead of the generated one, over the systems that both have."""
 
     name: str
     correlation: Correlation
@@ -42,13 +41,13 @@ class Competitor:
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut:
-    """One system's rank when quality control ran without the models that it shares with it."""
+    """One system's ranks by people, by the generated labels, and (`alone`) by labels made without the shared models."""
 
     system: str
     without: tuple[str, ...]
     human: float
     generated: float
-    alone: float  # its rank on the labels made without it
+    alone: float
 
 
 @dataclass(frozen=True)
@@ -77,71 +76,74 @@ class AgreementReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN is None."""
-        scores = {
-            side: dict(zip(one.names, one.means.tolist(), strict=True))
-            for side, one in (("human", self.human), ("generated", self.generated.of(self.human.names)))
-        }
         found = {
             "collection": self.collection,
             "pipeline": self.pipeline,
             "sources": self.sources,
             "measure": self.measure,
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
-            "scores": scores,
-            "weakened": list(self.weakened),
-            "families": dict(self.families),
-            "variants": [asdict(one) for one in self.variants],
-            "split_half": dict(self.reliability),
+            "scores": {
+                "human": self.human.by_name,
+                "generated": self.generated.of(self.human.names).by_name,
+            },
+            "weakened": self.weakened,
+            "families": self.families,
+            "variants": self.variants,
+            "split_half": self.reliability,
             "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
             "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
-            "competitors": [asdict(one) for one in self.competitors],
+            "competitors": self.competitors,
             "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
-            "saturation": {name: asdict(one) for name, one in self.saturation.items()},
-            "lexical_overlap": {name: asdict(one) for name, one in self.overlap.items()},
-            "circularity": asdict(self.circularity),
-            "leave_one_out": [asdict(one) for one in self.leave_one_out],
-            "notes": list(self.notes),
+            "saturation": self.saturation,
+            "lexical_overlap": self.overlap,
+            "circularity": self.circularity,
+            "leave_one_out": self.leave_one_out,
+            "notes": self.notes,
         }
-        plain: dict[str, Any] = _without_nan(found)
+        plain: dict[str, Any] = without_nan(found)
         return plain
 
     def write(self, folder: Path) -> None:
-        """Write the report and its plots into a folder."""
+        """Write `agreement.json`, `agreement.md` and three charts into a folder."""
+        from airgen.evaluation.charts import save_svg
+        from airgen.quality.agreement import charts
+
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "agreement.json", self.as_dict())
-        generated = self.generated.of(self.human.names)
-        pictures = {
-            "ranks.svg": ranks_plot(self.gains, title=f"{self.collection}: ranks of {len(self.gains)} systems"),
-            "scores.svg": scores_plot(
-                self.human.names, self.human.means.tolist(), generated.means.tolist(), self.families,
-                measure=self.measure, title=f"{self.collection}: scores on both sides",
+        (folder / "agreement.md").write_text(self.markdown(), encoding="utf-8", errors="backslashreplace")
+        generated, name = self.generated.of(self.human.names), self.collection
+        drawings = {
+            "ranks": charts.ranks_chart(self.gains, title=f"{name}: ranks of {len(self.gains)} systems"),
+            "scores": charts.scores_chart(
+                self.human, generated, self.families, measure=self.measure,
+                title=f"{name}: scores on both sides, with 95 % intervals over queries",
             ),
-            "resamplings.svg": resamplings_plot(
+            "resamplings": charts.resamplings_chart(
                 self.resamplings, self.ceiling, self.variants[0].agreement.all.spearman.value,
-                title=f"{self.collection}: {len(self.resamplings.values)} draws of generated queries",
+                title=f"{name}: {len(self.resamplings.values)} draws of generated queries",
             ),
         }  # fmt: skip
-        for name, picture in {**pictures, "agreement.md": self.markdown()}.items():
-            (folder / name).write_text(picture, encoding="utf-8", errors="backslashreplace")
+        for stem, chart in drawings.items():
+            save_svg(chart, folder / f"{stem}.svg")
 
     def markdown(self) -> str:
         """The report for people; text from outside is escaped."""
         parts = [
-            f"# {safe(self.collection)}: does {safe(self.pipeline)} rank systems as people do?",
-            f"{len(self.human.names)} systems by {safe(self.measure)}; {self.human.queries} human queries, "
-            f"{self.generated.queries} generated from {_SOURCES.get(self.sources, safe(self.sources))}. "
-            "Intervals: 95 %, "
-            "queries of both sides resampled; resampling only lowers a rank correlation, so an interval lies low. "
-            f"Weakened on purpose: {', '.join(map(safe, self.weakened)) or 'none'}.",
-            *(f"> {safe(note)}" for note in self.notes),
+            f"# {md(self.collection)}: does {md(self.pipeline)} rank systems as people do?",
+            f"{len(self.human.names)} systems by {md(self.measure)}; {self.human.queries} human queries, "
+            f"{self.generated.queries} generated from {_SOURCES.get(self.sources, md(self.sources))}. "
+            "Intervals are 95 % bootstrap intervals over the queries of both sides. Resampling only lowers a rank "
+            "correlation, so an interval can lie below its value. "
+            f"Weakened on purpose: {', '.join(map(md, self.weakened)) or 'none'}.",
+            *(f"> {md(note)}" for note in self.notes),
             "## Agreement\n\n" + self._variants(),
-            "## Beside what\n\n" + self._beside(),
+            "## For comparison\n\n" + self._comparisons(),
             "## Scores (the paper's Table 5)\n\n" + self._scores(),
-            "## Who is over-rated\n\n" + self._families(),
-            "## How hard, and how literal\n\n" + self._sides(),
+            "## Over-rated families\n\n" + self._families(),
+            "## Difficulty and copied words\n\n" + self._sides(),
             "## Circularity\n\n" + self._circularity(),
-            "Plots: [ranks](ranks.svg), [scores](scores.svg), [draws of queries](resamplings.svg).",
+            "Charts: [ranks](ranks.svg), [scores](scores.svg), [draws of queries](resamplings.svg).",
         ]
         return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -153,17 +155,18 @@ class AgreementReport:
             strong = one.agreement.strong
             rows.append(
                 [
-                    safe(one.name), str(one.agreement.queries), _figure(one.positives), _interval(every.spearman),
-                    _p(every.p), _interval(every.kendall), _interval(strong.spearman) if strong else "–",
+                    md(one.name), str(one.agreement.queries), _figure(one.positives), _interval(every.spearman),
+                    p_value(every.p), _interval(every.kendall), _interval(strong.spearman) if strong else "–",
                     f"{pairs.same} of {pairs.separated}", str(pairs.contradicted),
                 ]
             )  # fmt: skip
-        return to_markdown([*header, "separated pairs in order", "contradicted"], rows) + (
-            "\nSeparated: pairs that the human side tells apart (Fisher's randomisation test, Holm, .05), of "
-            f"{self.variants[0].agreement.pairs.pairs}; contradicted: told apart the other way round.\n"
+        return markdown_table([*header, "separated pairs in order", "contradicted"], rows) + (
+            f"\nSeparated pairs, of all {self.variants[0].agreement.pairs.pairs}: the difference is significant on the "
+            "human side (Fisher's randomisation test, Holm's correction, .05). Contradicted: it is significant on the "
+            "generated side in the opposite order.\n"
         )
 
-    def _beside(self) -> str:
+    def _comparisons(self) -> str:
         rows = [[f"split halves of the {name} queries", _figure(value), ""] for name, value in self.reliability.items()]
         rows.append([f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""])
         low, high = _span(self.resamplings.values)
@@ -171,32 +174,31 @@ class AgreementReport:
         rows.append([drawn, _figure(self.resamplings.mean), f"{low} to {high}"])
         rows += [
             [
-                f"another collection's human ranking: {safe(one.name)} ({one.correlation.systems} systems)",
+                f"another collection's human ranking: {md(one.name)} ({one.correlation.systems} systems)",
                 _figure(one.correlation.spearman.value),
                 _bounds(one.correlation.spearman),
             ]
             for one in self.competitors
         ]
-        return to_markdown(["Spearman of", "value", ""], rows)
+        return markdown_table(["Spearman of", "value", ""], rows)
 
     def _scores(self) -> str:
-        generated = dict(zip(self.generated.names, self.generated.means.tolist(), strict=True))
-        human = dict(zip(self.human.names, self.human.means.tolist(), strict=True))
+        human, generated = self.human.by_name, self.generated.by_name
         rows = [
             [
-                safe(gain.system) + (" (weakened)" if gain.system in self.weakened else ""), safe(gain.family),
+                md(gain.system) + (" (weakened)" if gain.system in self.weakened else ""), md(gain.family),
                 f"{human[gain.system]:.4f}", f"{generated[gain.system]:.4f}", f"{gain.human:g}", f"{gain.generated:g}",
                 f"{gain.gain:+g}",
             ]
             for gain in self.gains
         ]  # fmt: skip
-        return to_markdown(["system", "family", "human", "generated", "human rank", "generated rank", "gain"], rows)
+        return markdown_table(["system", "family", "human", "generated", "human rank", "generated rank", "gain"], rows)
 
     def _families(self) -> str:
         rows = [
-            [safe(name), str(count), f"{gain:+.1f}"] for name, (count, gain) in family_gains(self.gains).items()
+            [md(name), str(count), f"{gain:+.1f}"] for name, (count, gain) in family_gains(self.gains).items()
         ]  # fmt: skip
-        return to_markdown(["family", "systems", "mean rank gain"], rows)
+        return markdown_table(["family", "systems", "mean rank gain"], rows)
 
     def _sides(self) -> str:
         rows = []
@@ -204,35 +206,36 @@ class AgreementReport:
             words = self.overlap.get(side)
             rows.append(
                 [
-                    safe(side), f"{one.median:.3f}", f"{one.solved:.0%}", f"{one.failed:.0%}",
-                    _share(words.mean) if words else "–", _share(words.whole) if words else "–",
+                    md(side), f"{one.median:.3f}", f"{one.solved:.0%}", f"{one.failed:.0%}",
+                    figure(words.mean, ".0%") if words else "–", figure(words.whole, ".0%") if words else "–",
                 ]
             )  # fmt: skip
-        header = ["queries", "median system", "solved by most systems", "by none", "stems in the positive"]
-        return to_markdown([*header, "all stems there"], rows)
+        header = ["queries", "median system", "solved by most systems", "solved by none", "stems in the positive"]
+        return markdown_table([*header, "all stems in the positive"], rows)
 
     def _circularity(self) -> str:
         found = self.circularity
         if not found.involved:
             lines = ["No system under test shares a model with quality control."]
         else:
-            shared = ", ".join(f"{safe(name)} ({safe(', '.join(of))})" for name, of in sorted(found.involved.items()))
+            shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(found.involved.items()))
             lines = [
                 f"Systems that share a model with recall or votes: {shared}.",
-                f"Their mean rank gain: {_figure(found.gain, '+.1f')}; the others': {_figure(found.others, '+.1f')}; "
-                f"a random group of that size gains as much with p = {_figure(found.p, '.3f')}.",
+                f"Their mean rank gain is {_figure(found.gain, '+.1f')}, that of the others "
+                f"{_figure(found.others, '+.1f')}; a random group of that size gains as much with "
+                f"p = {_figure(found.p, '.3f')}.",
             ]
         if self.leave_one_out:
             rows = [
                 [
-                    safe(one.system),
-                    safe(", ".join(one.without)),
+                    md(one.system),
+                    md(", ".join(one.without)),
                     *(f"{r:g}" for r in (one.human, one.generated, one.alone)),
                 ]
                 for one in self.leave_one_out
             ]
-            table = to_markdown(["system", "control without", "human rank", "generated rank", "left out"], rows)
-            lines.append(f"Pools and votes without the system under test:\n\n{table}")
+            table = markdown_table(["system", "control without", "human rank", "generated rank", "left out"], rows)
+            lines.append(f"Ranks by labels that were made without the models of the system:\n\n{table}")
         return "\n\n".join(lines)
 
 
@@ -248,27 +251,9 @@ def _bounds(found: Interval) -> str:
 
 
 def _figure(value: float, form: str = ".2f") -> str:
-    return "undefined" if math.isnan(value) else format(value, form)
-
-
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.0%}"
-
-
-def _p(value: float) -> str:
-    return "undefined" if math.isnan(value) else "<.0001" if value < 0.0001 else f"{value:.4f}"
+    return figure(value, form, "undefined")
 
 
 def _span(values: Sequence[float]) -> tuple[str, str]:
     known = [value for value in values if not math.isnan(value)]
     return (_figure(min(known)), _figure(max(known))) if known else ("undefined", "undefined")
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    if isinstance(value, Mapping):
-        return {name: _without_nan(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(part) for part in value]
-    return value

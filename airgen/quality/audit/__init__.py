@@ -1,3 +1,3 @@
-"""People check a sample of a dataset's labels."""
+"""The human audit: people check a sample of a dataset's labels."""
 
 __all__: list[str] = []

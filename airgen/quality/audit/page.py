@@ -1,18 +1,17 @@
-"""The audit as one HTML page: works from a file, by keyboard, and saves what was answered to a JSON file.
+"""The audit as one HTML page. It works without a server, by keyboard, and saves the answers to a JSON file.
 
-It holds the texts and nothing of the judge's. Texts are data: they stand in a JSON block whose angle brackets are
-escaped and reach the page as text nodes only; a content security policy allows the page's own script and nothing
-from outside.
+It has the texts, but not the judge's answers. Texts are data: they are in a JSON block with escaped angle brackets, and
+reach the page as text nodes only. A content security policy allows the page's own script and nothing from outside.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 
 from airgen.quality.audit.sample import AuditSample
+from airgen.text.display import html_text
 
 __all__ = ["audit_page"]
 
@@ -25,7 +24,7 @@ def audit_page(sample: AuditSample) -> str:
     allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; base-uri 'none'"
     levels = "".join(
-        f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html.escape(text)}</button>'
+        f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html_text(text)}</button>'
         for level, text in enumerate(_LEVELS)
     )
     return f"""<!doctype html>
@@ -34,12 +33,12 @@ def audit_page(sample: AuditSample) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>Audit of {html.escape(sample.dataset)}</title>
+<title>Audit of {html_text(sample.dataset)}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
 <header>
-<h1>Audit of {html.escape(sample.dataset)}</h1>
+<h1>Audit of {html_text(sample.dataset)}</h1>
 <p>Does the document answer the query? Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
 <kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
 <p id="progress" role="status" aria-live="polite"></p>

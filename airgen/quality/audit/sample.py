@@ -1,10 +1,10 @@
 """Human audit: a stratified sample of a dataset's labels, checked by people, and how far they agree.
 
-    sample = draw(items, 100, seed=42)                 # every kind of document and every level, blind order
+    sample = draw(items, 100, seed=42)                 # every kind of document and every level, in random order
     result = score(sample, [answers])                  # agreement by kind and level, with Wilson intervals
 
-People give the same levels 0 to 3 as the judge, without seeing what it said. Whether a label is right is a question
-of relevance: the person's level cut where the judge's was.
+People give the same levels 0 to 3 as the judge, without seeing its answer. A label is confirmed if the person's level
+means the same relevance, with the cut between levels that was used for the judge.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import Any
 
 from airgen.errors import DatasetError
 from airgen.keys import content_key, text_key
+from airgen.text.display import csv_text
 
 __all__ = [
     "KINDS",
-    "Agreement",
     "AuditItem",
     "AuditResult",
     "AuditSample",
+    "Proportion",
     "draw",
     "load_sample",
     "read_answers",
@@ -36,14 +37,18 @@ __all__ = [
 ]
 
 KINDS = ("positive", "added positive", "generated negative", "dropped negative", "other")
-"""Its own document; one that control added; a generated one; one that control took out; one judged not relevant."""
+"""The kinds of documents of a query: the document that it was written from; one that quality control added; a
+generated one; a generated one that control removed; one judged not relevant."""
 
 Answers = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditItem:
-    """One (query, document) pair. `level` is the judge's, None where it was not asked; `relevant` what was decided."""
+    """One (query, document) pair.
+
+    level: the judge's; None if it was not asked. relevant: the decision of quality control.
+    """
 
     query: str
     document: str
@@ -62,7 +67,7 @@ class AuditItem:
 
 @dataclass(frozen=True, slots=True)
 class AuditSample:
-    """Items in the order they are shown; `populations` counts all pairs of each stratum that was drawn from."""
+    """Items in the order in which people see them; `populations` counts all pairs of each stratum."""
 
     dataset: str
     relevant_from: int
@@ -71,13 +76,13 @@ class AuditSample:
 
     @property
     def key(self) -> str:
-        """Names the sample, so that answers to another one are not taken for its own."""
+        """An id of the sample, so that answers to another sample are refused."""
         return content_key([self.dataset, [[item.query, item.document] for item in self.items]])[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """How many of `count` pairs people label as the dataset does; `low` and `high` bound the share with 95 %."""
+class Proportion:
+    """The share of `count` pairs on which two labels agree, with its 95 % interval from `low` to `high`."""
 
     agreed: int
     count: int
@@ -88,33 +93,34 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What people say.
+    """How far people agree with the labels.
 
-    `overall` weighs each stratum by its size in the dataset: what share of all labels people would confirm.
-    `same_level` is the share of equal levels. `people` is how many answered, `agree` how far those who saw the same
-    pair gave the same relevance (None where no pair was seen twice). `unanswered` pairs count nowhere.
+    overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.
+    same_level: the share of pairs with equal levels. people: how many people answered. agree: how often people who saw
+    the same pair gave the same relevance; None if no pair was seen twice. unanswered: pairs without an answer, which
+    count nowhere.
     """
 
-    overall: Agreement
-    by_kind: Mapping[str, Agreement]
-    by_level: Mapping[str, Agreement]
-    same_level: Agreement
+    overall: Proportion
+    by_kind: Mapping[str, Proportion]
+    by_level: Mapping[str, Proportion]
+    same_level: Proportion
     people: int
-    agree: Agreement | None
+    agree: Proportion | None
     unanswered: int
 
     def as_card(self) -> dict[str, Any]:
         """Figures for the dataset's card."""
         found = {
-            "labels that people confirm, weighted by stratum": _words(self.overall),
-            "equal levels": _words(self.same_level),
+            "labels that people confirm, weighted by stratum": _shown(self.overall),
+            "equal levels": _shown(self.same_level),
             "people": self.people,
             "pairs without an answer": self.unanswered,
         }
-        found |= {f"confirmed, {kind}": _words(value) for kind, value in self.by_kind.items()}
-        found |= {f"confirmed, {level}": _words(value) for level, value in self.by_level.items()}
+        found |= {f"confirmed, {kind}": _shown(value) for kind, value in self.by_kind.items()}
+        found |= {f"confirmed, {level}": _shown(value) for level, value in self.by_level.items()}
         if self.agree is not None:
-            found["people agree with each other"] = _words(self.agree)
+            found["people agree with each other"] = _shown(self.agree)
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -122,15 +128,15 @@ class AuditResult:
         return asdict(self)
 
 
-def _words(value: Agreement) -> str:
+def _shown(value: Proportion) -> str:
     return f"{value.share:.3f} ({value.low:.3f}–{value.high:.3f}), {value.agreed} of {value.count}"
 
 
 def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from: int, seed: int = 0) -> AuditSample:
     """At most `count` items: strata by kind and level share them equally, small ones are taken whole.
 
-    Which, and in which order, is drawn by the seed, so that neither tells the judge's level. Raises DatasetError
-    where there is nothing to draw from.
+    The seed decides which items and in which order, so the order does not show the judge's level. Raises DatasetError
+    if there are no items.
     """
     if not items:
         raise DatasetError(f"{dataset}: there are no decisions to audit; run the pipeline to its end first")
@@ -142,7 +148,7 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
         return text_key(f"audit\x1f{seed}\x1f{item.query}\x1f{item.document}")
 
     chosen: list[AuditItem] = []
-    # The smallest first: what it does not use is shared by the rest.
+    # The smallest stratum comes first, so that the others share what it does not use.
     for turn, name in enumerate(sorted(strata, key=lambda name: (len(strata[name]), name))):
         share = math.ceil((count - len(chosen)) / (len(strata) - turn))
         chosen += sorted(strata[name], key=place)[: max(0, min(share, count - len(chosen)))]
@@ -151,7 +157,7 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
 
 
 def sample_json(sample: AuditSample) -> str:
-    """What `load_sample` reads: verdicts, no texts."""
+    """The file that `load_sample` reads. It has the decisions and no texts."""
     hidden = ("query_text", "title", "text")
     items = [{key: value for key, value in asdict(item).items() if key not in hidden} for item in sample.items]
     value = {"key": sample.key, "dataset": sample.dataset, "relevant_from": sample.relevant_from}
@@ -159,33 +165,25 @@ def sample_json(sample: AuditSample) -> str:
 
 
 def load_sample(path: Path) -> AuditSample:
-    """The sample that was drawn. Raises DatasetError where the file is missing or not one."""
+    """The sample that was drawn. Raises DatasetError if the file is missing or is not a sample."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         items = tuple(AuditItem(**item) for item in value["items"])
         return AuditSample(str(value["dataset"]), int(value["relevant_from"]), items, dict(value["populations"]))
     except FileNotFoundError:
-        raise DatasetError(f"{path}: no sample; draw one with airgen audit sample") from None
+        raise DatasetError(f"{path}: no sample: draw one with `airgen audit sample`") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{path}: not a sample of airgen audit ({error})") from error
 
 
 def sample_csv(sample: AuditSample) -> str:
-    """The same pairs for a spreadsheet, with an empty column `level` to fill in; nothing of the judge's."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["number", "query", "title", "text", "level"])
-    for number, item in enumerate(sample.items, 1):
-        cells = [item.query_text, item.title, item.text]
-        # A text that begins like a formula must stay text.
-        writer.writerow(
-            [number, *(f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t") else cell for cell in cells), ""]
-        )
-    return stream.getvalue()
+    """The same pairs for a spreadsheet, with an empty column `level` to fill in, and without the judge's answers."""
+    rows = [[at, item.query_text, item.title, item.text, ""] for at, item in enumerate(sample.items, 1)]
+    return csv_text(["number", "query", "title", "text", "level"], rows)
 
 
 def read_answers(path: Path, sample: AuditSample) -> dict[int, int | None]:
-    """One person's levels by item number, out of the page's JSON or the filled-in CSV.
+    """One person's levels by item number, from the page's JSON or the filled-in CSV.
 
     Raises DatasetError for another sample's answers, a number that is not in the sample, or a level not in 0 to 3.
     """
@@ -196,38 +194,40 @@ def read_answers(path: Path, sample: AuditSample) -> dict[int, int | None]:
         else:
             value = json.loads(text)
             if value["key"] != sample.key:
-                raise DatasetError(f"{path}: answers to another sample ({value['key']}, this one is {sample.key})")
+                raise DatasetError(f"{path}: answers to another sample ({value['key']}; this sample is {sample.key})")
             rows = list(value["answers"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DatasetError(f"{path}: not answers of an audit ({error})") from error
+        raise DatasetError(f"{path}: not answers to an audit ({error})") from error
     found: dict[int, int | None] = {}
     for number, level in rows:
         known = str(number).isdigit() and 1 <= int(number) <= len(sample.items)
         if not known or (level is not None and str(level) not in ("0", "1", "2", "3")):
-            raise DatasetError(f"{path}: item {number!r} with level {level!r}: wants 1 to {len(sample.items)}, 0 to 3")
+            raise DatasetError(
+                f"{path}: item {number!r} with level {level!r}: items are 1 to {len(sample.items)}, levels 0 to 3"
+            )
         found[int(number)] = None if level is None else int(level)
     if not found:
-        raise DatasetError(f"{path}: holds no answer")
+        raise DatasetError(f"{path}: the file has no answer")
     return found
 
 
-def wilson(agreed: int, count: int, z: float = 1.959964) -> Agreement:
-    """A share with Wilson's 95 % score interval, which holds for few pairs and for shares near 1 (Wilson, 1927)."""
+def wilson(agreed: int, count: int, z: float = 1.959964) -> Proportion:
+    """A share with Wilson's 95 % score interval, which is right for few pairs and for shares near 1 (Wilson, 1927)."""
     return _wilson(agreed, count, agreed / count if count else math.nan, count, z)
 
 
-def _wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Agreement:
+def _wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Proportion:
     if not count:
-        return Agreement(0, 0, math.nan, 0.0, 1.0)
+        return Proportion(0, 0, math.nan, 0.0, 1.0)
     middle = (share + z * z / (2 * effective)) / (1 + z * z / effective)
     reach = z / (1 + z * z / effective) * math.sqrt(share * (1 - share) / effective + z * z / (4 * effective**2))
-    return Agreement(agreed, count, share, max(0.0, middle - reach), min(1.0, middle + reach))
+    return Proportion(agreed, count, share, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
 def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
-    """Agreement of the dataset's labels with people's; a pair that several saw gets the lower median of their levels.
+    """Compare the dataset's labels with people's. A pair with several answers gets the lower median of their levels.
 
-    Raises DatasetError where nobody answered anything.
+    Raises DatasetError if there is no answer at all.
     """
     levels: dict[int, list[int]] = {}
     for answers in people:
@@ -235,7 +235,7 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
             if level is not None:
                 levels.setdefault(number, []).append(level)
     if not levels:
-        raise DatasetError("the audit has no answer")
+        raise DatasetError("nobody answered: the audit has no answer")
     cut = sample.relevant_from
     right: list[tuple[AuditItem, bool, bool]] = []
     for number, given in sorted(levels.items()):
@@ -254,7 +254,7 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
     )
 
 
-def _grouped(right: Sequence[tuple[AuditItem, bool, bool]], groups: Sequence[tuple[str, Any]]) -> dict[str, Agreement]:
+def _grouped(right: Sequence[tuple[AuditItem, bool, bool]], groups: Sequence[tuple[str, Any]]) -> dict[str, Proportion]:
     found = {}
     for name, belongs in groups:
         here = [good for item, good, _ in right if belongs(item)]
@@ -263,9 +263,12 @@ def _grouped(right: Sequence[tuple[AuditItem, bool, bool]], groups: Sequence[tup
     return found
 
 
-def _weighted(sample: AuditSample, right: Sequence[tuple[AuditItem, bool, bool]]) -> Agreement:
-    """The share over all labels: strata by their size. Its interval is Wilson's for as many pairs as an unstratified
-    sample of equal weight would have (Kish's effective size)."""
+def _weighted(sample: AuditSample, right: Sequence[tuple[AuditItem, bool, bool]]) -> Proportion:
+    """The share over all labels, with strata weighted by their size.
+
+    The interval is Wilson's for Kish's effective sample size: as many pairs as an unstratified sample of the same
+    precision would have.
+    """
     counts: dict[str, list[bool]] = {}
     for item, good, _ in right:
         counts.setdefault(item.stratum, []).append(good)

@@ -4,10 +4,10 @@
     profile.shares["type"]["test"]             # {"question": 31, "claim": 9, ...}
     profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
 
-What kind a query is comes from its metadata, where the dataset has such, and from labels that a model gave, where the
-caller has such (`airgen diversity --label-with`). All else needs queries, passages and qrels only, so that a
-collection labelled by people can be set beside a generated one. The originals of rewritten queries stand in
-`private/lineage.jsonl`, which a finished dataset has and a published one has not.
+The kind of a query comes from its metadata, if the dataset has them, and from labels of a model, if the caller gives
+them (`airgen diversity --label-with`). Everything else needs only queries, passages and qrels, so a collection labelled
+by people can be compared with a generated one. The original forms of rewritten queries are in
+`private/lineage.jsonl`, which a finished dataset has and a published one does not have.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
 from airgen.text.analysis import Analyser, analyser
 from airgen.text.near_duplicates import NearDuplicates, folded_words
 from airgen.text.words import count_words
 
-__all__ = ["ATTRIBUTES", "Duplicates", "Lengths", "Overlap", "Profile", "profile_dataset"]
+__all__ = ["ATTRIBUTES", "Duplicates", "Overlap", "Profile", "WordCounts", "profile_dataset", "profile_datasets"]
 
 T = TypeVar("T")
 
 ATTRIBUTES = ("type", "style", "length", "information")
-"""Metadata of generated queries: what was asked for (AIR-Bench A.2.1)."""
+"""Metadata of generated queries: the properties that the generator was asked for (AIR-Bench A.2.1)."""
 
 NO_SPLIT = "(no labels)"
 _BATCH = 5000  # passages read at a time
@@ -42,7 +43,7 @@ Shares = dict[str, dict[str, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class WordCounts:
     """Words a text: mean, median, 5th and 95th percentile."""
 
     mean: float
@@ -53,11 +54,11 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Mean share of a query's different stemmed words, stop words left out, that a passage holds, 0 to 1.
+    """Mean share of a query's different stemmed words, without stop words, that a passage contains, 0 to 1.
 
-    `positives`: its relevant passages (mean of several), over `queries` queries; `others`: a relevant passage of
-    another query, which is what the subject alone gives. `original` and `rewritten`: the passage that the query was
-    written from, before and after rewriting, over the `pairs` queries that were rewritten; None where not known.
+    positives: the query's relevant passages (their mean), over `queries` queries. others: a relevant passage of
+    another query, which shows how much comes from the subject alone. original and rewritten: the passage that the
+    query was written from, before and after rewriting, over the `pairs` rewritten queries; None if not known.
     """
 
     queries: int
@@ -70,8 +71,11 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Shares, 0 to 1. `exact`: queries with the words of an earlier one; `near`: with a Jaccard similarity of words of
-    0.8 or more to an earlier one, exact ones included; `passages`: passages with the title and text of an earlier one.
+    """Shares, 0 to 1.
+
+    exact: queries with the same words as an earlier one. near: queries whose words have a Jaccard similarity of 0.8
+    or more with those of an earlier one, exact ones included. passages: passages with the title and text of an
+    earlier one.
     """
 
     exact: float
@@ -81,7 +85,10 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Profile:
-    """One dataset. `shares`: {attribute: {split: {value: queries}}}; `analysis` says how words were found."""
+    """The measures of one dataset.
+
+    shares: {attribute: {split: {value: queries}}}. analysis: how words were found.
+    """
 
     name: str
     task: str
@@ -89,8 +96,8 @@ class Profile:
     passages: int
     splits: Mapping[str, int]
     shares: Shares
-    query_words: Lengths
-    passage_words: Lengths
+    query_words: WordCounts
+    passage_words: WordCounts
     length_classes: Mapping[str, int]
     overlap: Overlap
     duplicates: Duplicates
@@ -105,6 +112,45 @@ class Profile:
         return sum(self.splits.values())
 
 
+def profile_datasets(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    language: str | None = None,
+    pipeline: Path | None = None,
+    most: int | None = None,
+    budget_usd: float | None = None,
+) -> tuple[list[Profile], Mapping[str, int]]:
+    """Measure the datasets; returns their profiles, and how many queries got no label, by reason.
+
+    language: of corpora whose manifest does not say it. pipeline: the LLM of this YAML labels types and styles; its
+    answers and `labels.jsonl` are kept in `out`. most: how many queries of a dataset are labelled. Raises UsageError
+    for `most` or a budget without a pipeline, and what reading a dataset and asking an LLM raise.
+    """
+    if pipeline is None and (most is not None or budget_usd is not None):
+        raise UsageError("--most and --budget limit the labels of an LLM: give --label-with as well")
+    from airgen.quality.diversity.labels import label_queries
+
+    opened = [BeirDataset.open(path) for path in paths]
+    labels: list[dict[str, dict[str, str]]] = [{} for _ in opened]
+    failed: Mapping[str, int] = {}
+    if pipeline is not None:
+        texts = [{key: query.text for key, query in dataset.queries().items()} for dataset in opened]
+        labels, failed = label_queries(pipeline, out, texts, most=most, budget_usd=budget_usd)
+        rows = [
+            {"dataset": dataset.name, "query": key, **values}
+            for dataset, labelled in zip(opened, labels, strict=True)
+            for key, values in labelled.items()
+        ]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    profiles = [
+        profile_dataset(dataset, language=None if dataset.info.get("language") else language, labels=labelled)
+        for dataset, labelled in zip(opened, labels, strict=True)
+    ]
+    return profiles, failed
+
+
 def profile_dataset(
     dataset: BeirDataset,
     *,
@@ -113,8 +159,9 @@ def profile_dataset(
 ) -> Profile:
     """Read a dataset once and measure it.
 
-    language: of the corpus; the manifest's where not given, else English. labels: {query id: {attribute: value}} of a
-    labeller, counted beside the metadata as `labelled ATTRIBUTE`. Raises DatasetError for files that cannot be read.
+    language: the corpus's; if not given, the manifest's, and if that has none, English. labels: a labeller's
+    {query id: {attribute: value}}, counted beside the metadata as `labelled ATTRIBUTE`. Raises DatasetError for files
+    that cannot be read.
     """
     language = language or str(dataset.info.get("language") or "en")
     queries = dataset.queries()
@@ -122,7 +169,9 @@ def profile_dataset(
         raise DatasetError(f"{dataset.path}: there are no queries")
     qrels = dataset.qrels("all").labels
     split_of = {query: split for split in dataset.splits for query in dataset.qrels(split).labels}
-    positives = {key: [id_ for id_, label in of.items() if label > 0] for key, of in qrels.items() if key in queries}
+    positives = {
+        key: [id_ for id_, label in labelled.items() if label > 0] for key, labelled in qrels.items() if key in queries
+    }
     lineage = _lineage(dataset)
     wanted = {id_ for ids in positives.values() for id_ in ids} | {row["positive"] for row in lineage.values()}
     stems = analyser(language)
@@ -152,7 +201,7 @@ def profile_dataset(
 def _read_corpus(
     passages: Iterator[BeirPassage], language: str, stems: Analyser, wanted: Collection[str]
 ) -> tuple[Vocabulary, list[int], dict[str, frozenset[str]], int]:
-    """The corpus's vocabulary, words a passage, the terms of the wanted passages, and how many passages repeat."""
+    """The corpus's vocabulary, words a passage, terms of the wanted passages, and how many passages are repeated."""
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
     seen: set[int] = set()
     for batch in _batches(passages):
@@ -177,7 +226,7 @@ def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
 
 
 def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
-    """{query id: row} of the rows that say which passage a query came from."""
+    """{query id: row} of the file that says which passage a query was written from."""
     path = dataset.path / "private" / "lineage.jsonl"
     if not path.is_file():
         return {}
@@ -187,7 +236,7 @@ def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
             row = json.loads(line)
             found[str(row["query"])] = {**row, "positive": str(row["positive"]), "original": str(row["original"])}
         except (ValueError, KeyError, TypeError) as error:
-            raise DatasetError(f"{path}:{number}: wants query, positive and original ({error})") from error
+            raise DatasetError(f"{path}:{number}: needs query, positive and original ({error})") from error
     return found
 
 
@@ -208,9 +257,9 @@ def _shares(
     }
 
 
-def _lengths(counts: Sequence[int]) -> Lengths:
+def _lengths(counts: Sequence[int]) -> WordCounts:
     low, median, high = (float(value) for value in np.percentile(counts, [5, 50, 95]))
-    return Lengths(float(np.mean(counts)), median, low, high)
+    return WordCounts(float(np.mean(counts)), median, low, high)
 
 
 def _overlap(
@@ -222,7 +271,7 @@ def _overlap(
 ) -> Overlap:
     own: list[float] = []
     others: list[float] = []
-    # In file order, which in an exported dataset is random: the next query's passage stands for any other's.
+    # The order of an exported dataset is random, so the next query's passage represents any other query's.
     known = [(key, [id_ for id_ in ids if id_ in terms]) for key, ids in positives.items()]
     known = [(key, ids) for key, ids in known if ids]
     for place, (key, ids) in enumerate(known):

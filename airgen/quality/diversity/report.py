@@ -1,9 +1,9 @@
-"""The diversity report of one or more datasets: `diversity.md`, `.json`, `.csv` and pictures.
+"""The diversity report of one or more datasets: `diversity.md`, `.json`, `.csv` and charts.
 
     write_diversity(Path("diversity"), [profile_dataset(BeirDataset.open(path)) for path in paths])
 
-Shares of query types and styles are set out by dataset and split, as in AIR-Bench's Tables 3 and 10; the similarity
-of corpora as in BEIR's Figure 2 and AIR-Bench's Figure 4.
+Shares of query types and styles are listed by dataset and split, as in AIR-Bench's Tables 3 and 10. The similarity of
+corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.plots import bars, heat_map, lines
-from airgen.evaluation.result import write_json
-from airgen.evaluation.tables import csv_text, safe, to_markdown
+from airgen.evaluation.result import without_nan, write_json
 from airgen.quality.diversity.measure import Profile
 from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
+from airgen.text.display import csv_text, distinct_names, figure, markdown_table, md
 
 __all__ = ["as_dict", "summary_rows", "write_diversity"]
 
@@ -39,38 +38,41 @@ _SUMMARY = [
 
 
 def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
-    """Write the report into `out`; returns what `diversity.json` holds. Equal datasets give equal bytes."""
+    """Write the report into `out`; returns the content of `diversity.json`. Equal datasets give equal bytes."""
+    from airgen.evaluation.charts import heat_map, save_svg
+    from airgen.quality.diversity.charts import growth_chart, shares_chart
+
     out.mkdir(parents=True, exist_ok=True)
     similarity = jaccard_matrix([profile.vocabulary for profile in profiles]) if len(profiles) > 1 else None
     value = as_dict(profiles, similarity)
     write_json(out / "diversity.json", value)
     _write(out / "diversity.csv", csv_text(["dataset", "split", "measure", "name", "value"], _long(profiles)))
     names = _names(profiles)
-    pictures = {f"{name.replace(' ', '-')}.svg": _shares_picture(profiles, name) for name in _attributes(profiles)}
-    for what in ("query", "corpus"):
-        curves = [(one.tokens, one.types) for one in _growths(profiles, what)]
-        title = f"vocabulary growth, {'queries' if what == 'query' else 'corpus'}"
-        pictures[f"growth-{what}.svg"] = lines(names, curves, x_label="tokens", y_label="types", title=title)
+    drawings = {}
+    for attribute in _attributes(profiles):
+        columns = dict(_columns(profiles, attribute))
+        values = sorted({value for counts in columns.values() for value in counts}, key=_size)
+        title = f"share of queries by {attribute}"
+        drawings[f"{attribute.replace(' ', '-')}.svg"] = shares_chart(columns, values, title=title)
+    for part in ("query", "corpus"):
+        title = f"vocabulary growth, {'queries' if part == 'query' else 'corpus'}"
+        drawings[f"growth-{part}.svg"] = growth_chart(names, _growths(profiles, part), title=title)
     if similarity is not None:
-        pictures["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
+        drawings["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
         rows = [
             [name, *(f"{value:.6f}" for value in row)] for name, row in zip(names, similarity.tolist(), strict=True)
         ]
         _write(out / "jaccard.csv", csv_text(["dataset", *names], rows))
-    for name, picture in pictures.items():
-        _write(out / name, picture)
-    _write(out / "diversity.md", _markdown(profiles, similarity, list(pictures)))
+    for name, chart in drawings.items():
+        save_svg(chart, out / name)
+    _write(out / "diversity.md", _markdown(profiles, similarity, list(drawings)))
     return value
 
 
 def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None = None) -> dict[str, Any]:
     """Plain values of everything."""
-    found = []
-    for profile in profiles:
-        one = {f.name: getattr(profile, f.name) for f in fields(profile) if f.name != "vocabulary"}
-        for name in ("query_words", "passage_words", "overlap", "duplicates", "query_growth", "corpus_growth"):
-            one[name] = asdict(one[name])
-        found.append(one)
+    shown = [field.name for field in fields(Profile) if field.name != "vocabulary"]
+    found = [{name: without_nan(getattr(profile, name)) for name in shown} for profile in profiles]
     value: dict[str, Any] = {"datasets": found}
     if similarity is not None:
         value["weighted_jaccard"] = {"datasets": _names(profiles), "matrix": np.round(similarity, 6).tolist()}
@@ -78,7 +80,7 @@ def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None 
 
 
 def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
-    """One line a dataset, a header first: the figures that fit a terminal."""
+    """A header, and a row for each dataset: the figures that fit a terminal."""
     rows = [_SUMMARY]
     for name, profile in zip(_names(profiles), profiles, strict=True):
         overlap = profile.overlap
@@ -89,34 +91,29 @@ def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
                 f"{profile.query_words.mean:.1f}",
                 f"{overlap.positives:.3f}",
                 f"{overlap.others:.3f}",
-                _optional(overlap.original),
-                _optional(overlap.rewritten),
+                figure(overlap.original),
+                figure(overlap.rewritten),
                 f"{profile.duplicates.near:.1%}",
-                _optional(profile.query_growth.exponent),
+                figure(profile.query_growth.exponent),
             ]
         )
     return rows
-
-
-def _names(profiles: Sequence[Profile]) -> list[str]:
-    """Names of datasets, told apart where two have one."""
-    names: list[str] = []
-    for profile in profiles:
-        again = sum(name == profile.name or name.startswith(f"{profile.name} (") for name in names)
-        names.append(f"{profile.name} ({again + 1})" if again else profile.name)
-    return names
 
 
 def _attributes(profiles: Sequence[Profile]) -> list[str]:
     return sorted({name for profile in profiles for name in profile.shares})
 
 
-def _growths(profiles: Sequence[Profile], what: str) -> list[Growth]:
-    return [profile.query_growth if what == "query" else profile.corpus_growth for profile in profiles]
+def _names(profiles: Sequence[Profile]) -> list[str]:
+    return distinct_names(profile.name for profile in profiles)
+
+
+def _growths(profiles: Sequence[Profile], part: str) -> list[Growth]:
+    return [profile.query_growth if part == "query" else profile.corpus_growth for profile in profiles]
 
 
 def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dict[str, int]]]:
-    """(title, {value: queries}) of each dataset and split, then of each task's splits where there are several."""
+    """(title, {value: queries}) of each dataset and split, then of each task and split with several datasets."""
     found, tasks = [], dict[str, list[dict[str, int]]]()
     for name, profile in zip(_names(profiles), profiles, strict=True):
         for split, counts in profile.shares.get(attribute, {}).items():
@@ -132,25 +129,19 @@ def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dic
 
 def _shares_table(profiles: Sequence[Profile], attribute: str) -> str:
     columns = _columns(profiles, attribute)
-    total = {value: sum(counts.get(value, 0) for _, counts in columns) for _, of in columns for value in of}
+    every = {value for _, counts in columns for value in counts}
+    total = {value: sum(counts.get(value, 0) for _, counts in columns) for value in every}
     rows = []
     for value in sorted(total, key=lambda value: (-total[value], value)):
         cells = [
             f"{counts.get(value, 0):,} ({counts.get(value, 0) / sum(counts.values()):.1%})" for _, counts in columns
         ]
-        rows.append([safe(value), *cells])
-    return to_markdown([attribute, *(safe(title) for title, _ in columns)], rows)
-
-
-def _shares_picture(profiles: Sequence[Profile], attribute: str) -> str:
-    columns = _columns(profiles, attribute)
-    values = sorted({value for _, counts in columns for value in counts}, key=_size)
-    shares = np.array([[counts.get(value, 0) / sum(counts.values()) for _, counts in columns] for value in values])
-    return bars(values, [title for title, _ in columns], shares, title=f"share of queries by {attribute}")
+        rows.append([md(value), *cells])
+    return markdown_table([attribute, *(md(title) for title, _ in columns)], rows)
 
 
 def _size(value: str) -> tuple[int, str]:
-    """Length classes stand by size, all else by name."""
+    """Orders length classes by size, and all other values by name."""
     return (LENGTHS.index(value) if value in LENGTHS else len(LENGTHS), value)
 
 
@@ -163,25 +154,26 @@ def _long(profiles: Sequence[Profile]) -> list[list[object]]:
                 rows += [[name, split, attribute, value, count] for value, count in counts.items()]
         rows += [[name, "", "length class", value, count] for value, count in profile.length_classes.items()]
         for measure in ("query_words", "passage_words", "overlap", "duplicates"):
-            for what, figure in asdict(getattr(profile, measure)).items():
-                rows.append([name, "", measure.replace("_", " "), what, _figure(figure)])
-        for what in ("query", "corpus"):
-            growth = _growths([profile], what)[0]
-            rows += [[name, "", f"types of the {what} text after tokens", at, types]
+            for part, value in asdict(getattr(profile, measure)).items():
+                rows.append([name, "", measure.replace("_", " "), part, _plain(value)])
+        for part in ("query", "corpus"):
+            growth = _growths([profile], part)[0]
+            rows += [[name, "", f"types of the {part} text after tokens", at, types]
                      for at, types in zip(growth.tokens, growth.types, strict=True)]  # fmt: skip
     return rows
 
 
-def _markdown(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, pictures: Sequence[str]) -> str:
-    names = [safe(name) for name in _names(profiles)]
+def _markdown(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, drawings: Sequence[str]) -> str:
+    names = [md(name) for name in _names(profiles)]
     summary = summary_rows(profiles)
     parts = [
         "# Diversity",
-        to_markdown(summary[0], [[name, *row[1:]] for name, row in zip(names, summary[1:], strict=True)]),
-        "Overlap: mean share of a query's stemmed words, stop words left out, that its relevant passage holds; by "
-        "chance: that another query's relevant passage holds; original and rewritten: of the rewritten queries, before "
-        "and after, with the passage they were written from. Near duplicates: queries whose words are those of an "
-        "earlier query to a Jaccard similarity of 0.8. Heaps b: the exponent by which the queries' vocabulary grows.",
+        markdown_table(summary[0], [[name, *row[1:]] for name, row in zip(names, summary[1:], strict=True)]),
+        "Overlap: mean share of a query's stemmed words, without stop words, that its relevant passage contains. By "
+        "chance: the share that another query's relevant passage contains. Original and rewritten: the overlap of "
+        "rewritten queries with the passage that they were written from, before and after rewriting. Near duplicates: "
+        "queries whose words have a Jaccard similarity of 0.8 or more with those of an earlier query. Heaps b: the "
+        "exponent of the growth of the queries' vocabulary.",
     ]
     for attribute in _attributes(profiles):
         parts += [f"## {attribute.capitalize()}", _shares_table(profiles, attribute)]
@@ -190,10 +182,11 @@ def _markdown(profiles: Sequence[Profile], similarity: NDArray[np.float64] | Non
         rows = [[name, *(f"{v:.3f}" for v in row)] for name, row in zip(names, similarity.tolist(), strict=True)]
         parts += [
             "## Weighted Jaccard similarity of the corpora",
-            to_markdown(["", *names], rows),
-            "Over words, not stemmed, stop words kept (BEIR, appendix F). Between languages it says little.",
+            markdown_table(["", *names], rows),
+            "The words are not stemmed and stop words are kept (BEIR, appendix F). The similarity of corpora in "
+            "different languages says little.",
         ]
-    parts += ["\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in pictures)]
+    parts += ["\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in drawings)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -206,7 +199,7 @@ def _lengths_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
         cells = [f"{asked.mean:.1f}", f"{asked.median:g}", f"{asked.low:.0f}–{asked.high:.0f}", *shares]
         rows.append([name, *cells, f"{read.mean:.1f}", f"{read.median:g}"])
     header = ["dataset", "mean", "median", "5–95 %", *classes, "passages: mean", "median"]
-    return to_markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
@@ -218,17 +211,16 @@ def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
                 f"{growth.tokens[-1]:,}" if growth.tokens else "0",
                 f"{growth.types[-1]:,}" if growth.types else "0",
             ]
-            cells += [_optional(growth.factor, "{:.1f}"), _optional(growth.exponent)]
+            cells += [figure(growth.factor, ".1f"), figure(growth.exponent)]
         rows.append([name, *cells])
     header = ["dataset", "query tokens", "types", "K", "b", "corpus tokens", "types", "K", "b"]
-    return to_markdown(header, rows) + "\ntypes = K tokens^b (Heaps), fitted from 100 tokens on, texts in file order."
+    return (
+        markdown_table(header, rows)
+        + "\ntypes = K tokens^b (Heaps' law), fitted from 100 tokens on, with the texts in file order."
+    )
 
 
-def _optional(value: float | None, form: str = "{:.3f}") -> str:
-    return "–" if value is None else form.format(value)
-
-
-def _figure(value: object) -> object:
+def _plain(value: object) -> object:
     return "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
 
 

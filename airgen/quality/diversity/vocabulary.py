@@ -1,12 +1,12 @@
-"""The words of a collection: how often each comes, how their number grows, how two collections differ.
+"""The words of a collection: how often each occurs, how their number grows, how two collections differ.
 
     vocabulary = Vocabulary("en")
     vocabulary.add(["The cats sat", "a cat"])
     vocabulary.tokens, vocabulary.types               # 5, 5
     weighted_jaccard(vocabulary, other)               # 0 to 1
 
-Words are neither stemmed nor stopped: what is measured is the wording. Words of a text are found as BM25 finds them
-(`airgen.text.analysis`), Chinese, Japanese and Korean ones by `airgen.text.words`.
+Words are not stemmed and stop words are kept, because the wording itself is measured. Words are found as BM25 finds
+them (`airgen.text.analysis`), and in Chinese, Japanese and Korean by `airgen.text.words`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from airgen.text.analysis import Encoder, analyser
 
 __all__ = ["Growth", "Vocabulary", "jaccard_matrix", "weighted_jaccard"]
 
-_FIT_FROM = 100  # tokens: below, nearly every word is new in any text
+_FIT_FROM = 100  # tokens; among fewer, nearly every word is new in any text
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Types (different words) after so many tokens, in the order of the texts (Heaps 1978).
+    """The number of types (different words) after a number of tokens, in the order of the texts (Heaps 1978).
 
-    `factor` and `exponent` are K and b of types = K tokens^b, fitted by least squares on the logarithms of the
-    points from 100 tokens on; None where there are fewer than three.
+    `factor` and `exponent` are K and b of types = K tokens^b, fitted by least squares to the logarithms of the
+    points from 100 tokens on; None if there are fewer than three points.
     """
 
     tokens: tuple[int, ...]
@@ -40,7 +40,7 @@ class Growth:
 
 
 class Vocabulary:
-    """Counts of the words of one collection, filled batch by batch."""
+    """Counts of the words of one collection, which is added batch by batch."""
 
     def __init__(self, language: str) -> None:
         chain = analyser(language, stem=False, stopwords=False, segment=language in ("zh", "ja", "ko"))
@@ -50,7 +50,7 @@ class Vocabulary:
         self.tokens = 0
 
     def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Count the words of some more texts; returns how many each has, int64 (texts,)."""
+        """Count the words of more texts; returns how many each text has, int64 (texts,)."""
         terms, lengths = self._encoder.encode(texts)
         self._grow(terms)
         counts = np.bincount(terms, minlength=len(self._encoder.vocabulary))
@@ -60,10 +60,10 @@ class Vocabulary:
         return lengths
 
     def _grow(self, terms: NDArray[np.int32]) -> None:
-        """Note the points of the curve that lie among these terms: 1, 2, 5, 10, 20, 50, ... tokens."""
+        """Add the points of the curve that fall within these terms: at 1, 2, 5, 10, 20, 50, ... tokens."""
         if not len(terms):
             return
-        # Ids are given in the order of first appearance, so the largest so far says how many there are.
+        # Ids are given in the order of first appearance, so the largest id so far gives the number of types.
         highest = np.maximum.accumulate(terms)
         for mark in _marks(self.tokens, self.tokens + len(terms)):
             self._curve.append((mark, int(max(len(self._counts), highest[mark - self.tokens - 1] + 1))))
@@ -74,7 +74,7 @@ class Vocabulary:
         return len(self._counts)
 
     def growth(self) -> Growth:
-        """The curve so far; its last point is the whole collection."""
+        """The curve so far; its last point is all texts."""
         points = [*self._curve]
         if self.tokens and (not points or points[-1][0] != self.tokens):
             points.append((self.tokens, self.types))
@@ -101,13 +101,13 @@ def _marks(after: int, last: int) -> list[int]:
 
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
-    """Sum of the smaller over sum of the larger of each word's two shares (BEIR, appendix F): 0 to 1, 1 for equals."""
+    """Of each word's two shares, the sum of the smaller over the sum of the larger (BEIR, appendix F), 0 to 1."""
     one, other = left.shares(), right.shares()
     if len(other) < len(one):
         one, other = other, one
     if not one:
         return 0.0
-    # Shares sum to 1 on either side, so what is not in the smaller is in the larger.
+    # The shares of each side sum to 1, so the two sums add up to 2.
     smaller = min(math.fsum(min(share, other[word]) for word, share in one.items() if word in other), 1.0)
     return smaller / (2.0 - smaller)
 

@@ -1,11 +1,11 @@
-"""How far a judge agrees with people: AUC, Cohen's kappa, calibration error, each with an interval.
+"""How far a judge agrees with people: AUC, Cohen's kappa and calibration error, each with an interval.
 
-    scores:   float64 (n,), higher is more relevant: a probability, a level, a re-ranker's score
+    scores:   float64 (n,), higher means more relevant: a probability, a level, a re-ranker's score
     relevant: bool (n,), the human labels
-    queries:  n names; intervals resample queries, because pairs of one query are not independent
+    queries:  n query ids; intervals resample queries, because pairs of one query are not independent
 
-A threshold is picked on one half of the queries and used on the other, both ways round, so that every pair is
-decided by a threshold that has not seen it.
+A threshold is chosen on one half of the queries and used on the other half, and the other way round. So each pair is
+decided by a threshold that was chosen without it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Interval:
 
 
 def auc(scores: Floats, relevant: Bools) -> float:
-    """The share of (relevant, not relevant) couples that the scores order rightly; equal scores count half.
+    """The share of (relevant, not relevant) pairs that the scores put in the right order; equal scores count half.
 
-    NaN where one side is empty.
+    NaN if there are no relevant or no other items.
 
     >>> auc(np.array([0.9, 0.4, 0.4]), np.array([True, True, False]))
     0.75
@@ -63,7 +63,7 @@ def auc(scores: Floats, relevant: Bools) -> float:
 
 
 def kappa(decided: Bools, relevant: Bools) -> float:
-    """Cohen's kappa of two binary labellings; 0 where both are one and the same constant.
+    """Cohen's kappa of two binary labellings; 0 if both are the same constant.
 
     >>> round(kappa(np.array([True, True, False, False]), np.array([True, False, False, False])), 3)
     0.5
@@ -75,38 +75,39 @@ def kappa(decided: Bools, relevant: Bools) -> float:
 
 
 def expected_calibration_error(probabilities: Floats, relevant: Bools, bins: int = BINS) -> float:
-    """The mean distance between stated probability and share of relevant pairs, over bins weighted by their size."""
+    """The mean distance between the stated probability and the share of relevant pairs, with bins weighted by size."""
     place = np.minimum((probabilities * bins).astype(int), bins - 1)
     gaps = np.bincount(place, weights=relevant - probabilities, minlength=bins)
     return float(np.abs(gaps).sum() / len(probabilities))
 
 
 def noise_floor(probabilities: Floats, samples: int = 1000, seed: int = 0) -> float:
-    """The calibration error that a perfectly calibrated judge would show on so few pairs.
+    """The calibration error that a perfectly calibrated judge would have on as many pairs.
 
-    Labels are drawn from the stated probabilities themselves; below this figure there is nothing to see.
+    Labels are drawn from the stated probabilities. An error below this value says nothing about the judge.
     """
     random = np.random.default_rng(seed)
-    drawn = random.random((samples, len(probabilities))) < probabilities
-    return float(np.mean([expected_calibration_error(probabilities, labels) for labels in drawn]))
+    simulated = random.random((samples, len(probabilities))) < probabilities
+    return float(np.mean([expected_calibration_error(probabilities, labels) for labels in simulated]))
 
 
 def best_threshold(scores: Floats, relevant: Bools) -> float:
-    """The cut of greatest kappa, from which on a pair counts as relevant; midway between scores, the lowest of equals.
+    """The threshold with the greatest kappa: pairs with this score or a higher one count as relevant.
 
-    Raises UsageError for no scores at all.
+    It lies midway between two scores; of equally good ones the lowest is taken. Raises UsageError if there are no
+    scores.
     """
     values = np.unique(scores)
     if not len(values):
-        raise UsageError("a threshold is picked on scores, there are none")
+        raise UsageError("a threshold cannot be chosen, because there are no scores")
     cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
     return float(max(cuts, key=lambda cut: (kappa(scores >= cut, relevant), -cut)))
 
 
 def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str], seed: int = 0) -> Bools:
-    """Each pair decided by the threshold of the other half of the queries; bool (n,).
+    """The decision for each pair, by the threshold that was chosen on the other half of the queries; bool (n,).
 
-    With a single query there is no other half: its own threshold is used.
+    A single query has no other half, so its own threshold is used.
     """
     half = np.array(halves(queries, seed))
     decided = np.zeros(len(scores), bool)
@@ -120,9 +121,9 @@ def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str], seed:
 def interval(
     statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[str], *, samples: int = 1000, seed: int = 0
 ) -> Interval:
-    """A statistic of some pairs (given by their places) with its 95 % interval; queries are resampled whole.
+    """A statistic of pairs (given by their positions) with its 95 % interval; whole queries are resampled.
 
-    Resamples in which the statistic is not defined (NaN) are left out.
+    Resamples in which the statistic is undefined (NaN) are left out.
     """
     names, place = np.unique(np.array(queries), return_inverse=True)
     groups = [np.flatnonzero(place == at) for at in range(len(names))]

@@ -1,16 +1,16 @@
-"""One judge on one collection: every figure of `airgen calibrate`, and the tables that show them."""
+"""The figures of one judge on one collection, as `airgen calibrate` prints them, and their tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.tables import safe, to_markdown
+from airgen.evaluation.result import without_nan
 from airgen.quality.judge.agreement_figures import (
     Interval,
     auc,
@@ -21,8 +21,9 @@ from airgen.quality.judge.agreement_figures import (
     kappa,
     noise_floor,
 )
-from airgen.quality.judge.labelled_pairs import KINDS, LabelledPair, halves
+from airgen.quality.judge.labelled_pairs import KINDS, CalibrationPair, halves
 from airgen.quality.judge.logistic import fit, predict
+from airgen.text.display import figure, markdown_table, md
 
 __all__ = ["Assessment", "Opinion", "as_dict", "assess", "assessments_markdown"]
 
@@ -31,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a judge says of one pair: a score of any scale, and a level and a probability where it gives them."""
+    """A judge's answer for one pair: a score on any scale, and a level and a probability if it gives them."""
 
     score: float
     level: int | None = None
@@ -42,12 +43,12 @@ class Opinion:
 class Assessment:
     """The figures of one judge on one collection.
 
-    auc: against `judged` not relevant passages, against `unjudged` ones, and against `all`; None for a kind that the
-    collection lacks. threshold: the one to use from now on, picked on all pairs (or given). kappa: of decisions by
-    thresholds that had not seen their pair. error: expected calibration error of the probabilities as stated, None
-    where there are none; error_scaled: after Platt's scaling fitted on the other half of the queries; error_floor:
-    what a perfectly calibrated judge would show on as many pairs. confusion: human label -> level (or decision) ->
-    pairs. refused: pairs without an opinion, left out of all else.
+    auc: of relevant passages against `judged` not relevant ones, against `unjudged` ones, and against `all`; None for
+    a kind that the collection does not have. threshold: the threshold to use, chosen on all pairs or given. kappa: of
+    decisions by thresholds that were chosen without their pair. error: expected calibration error of the probabilities
+    as stated; None if there are none. error_scaled: the same after Platt's scaling, fitted on the other half of the
+    queries. error_floor: the error of a perfectly calibrated judge on as many pairs. confusion: {human label: {level or
+    decision: pairs}}. refused: pairs without an opinion, which count nowhere else.
     """
 
     collection: str
@@ -65,13 +66,13 @@ class Assessment:
 
 def assess(
     collection: str,
-    pairs: Sequence[LabelledPair],
+    pairs: Sequence[CalibrationPair],
     opinions: Sequence[Opinion | None],
     *,
     threshold: float | None = None,
     seed: int = 0,
 ) -> Assessment:
-    """The figures. `threshold`, where it was picked elsewhere, is used as it is. An opinion of None is a refusal."""
+    """Compute the figures. A given `threshold` is used as it is. An opinion of None is a refusal."""
     known = [(pair, opinion) for pair, opinion in zip(pairs, opinions, strict=True) if opinion is not None]
     asked = [pair for pair, _ in known]
     scores = np.array([opinion.score for _, opinion in known], np.float64)
@@ -119,7 +120,7 @@ def _auc_interval(scores: Floats, relevant: NDArray[np.bool_], queries: Sequence
 
 
 def _scaled(scores: Floats, relevant: NDArray[np.bool_], queries: Sequence[str], seed: int) -> Floats:
-    """Probabilities by Platt's scaling, each from the other half of the queries."""
+    """Probabilities by Platt's scaling, each fitted on the other half of the queries."""
     half = np.array(halves(queries, seed))
     spread = float(scores.std()) or 1.0
     rows = ((scores - scores.mean()) / spread)[:, None]
@@ -131,7 +132,9 @@ def _scaled(scores: Floats, relevant: NDArray[np.bool_], queries: Sequence[str],
     return found
 
 
-def _confusion(known: Sequence[tuple[LabelledPair, Opinion]], decided: NDArray[np.bool_]) -> dict[str, dict[str, int]]:
+def _confusion(
+    known: Sequence[tuple[CalibrationPair, Opinion]], decided: NDArray[np.bool_]
+) -> dict[str, dict[str, int]]:
     table: dict[str, dict[str, int]] = {}
     for (pair, opinion), yes in zip(known, decided.tolist(), strict=True):
         row = "unjudged" if pair.label is None else f"{pair.label:g}"
@@ -143,43 +146,39 @@ def _confusion(known: Sequence[tuple[LabelledPair, Opinion]], decided: NDArray[n
 
 def as_dict(assessment: Assessment) -> dict[str, Any]:
     """Plain values for JSON: NaN is null."""
-    return {key: _plain(value) for key, value in asdict(assessment).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, float):
-        return None if math.isnan(value) else round(value, 6)
-    return value
+    found: dict[str, Any] = without_nan(assessment, 6)
+    return found
 
 
 def assessments_markdown(assessments: Sequence[Assessment]) -> str:
-    """A table of the figures, a collection a row, and the confusion by level below."""
-    header = ["collection", "pairs", "AUC judged", "AUC unjudged", "AUC all", "kappa", "threshold", "ECE", "scaled"]
+    """A table of the figures with a row for each collection, and below it each collection's confusion by level."""
+    header = ["collection", "pairs", "AUC judged", "AUC unjudged", "AUC all", "kappa", "threshold", "ECE"]
     rows = []
     for one in assessments:
         counts = " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
         areas = [_interval(one.auc.get(kind)) for kind in ("judged", "unjudged", "all")]
-        floor = f" ({_number(one.error_floor)})"
-        errors = ["–" if one.error is None else _number(one.error) + floor, _number(one.error_scaled) + floor]
+        floor = f" ({figure(one.error_floor)})"
+        errors = ["–" if one.error is None else figure(one.error) + floor, figure(one.error_scaled) + floor]
         refused = f", {one.refused} refused" if one.refused else ""
         rows.append(
-            [safe(one.collection), counts + refused, *areas, _interval(one.kappa), f"{one.threshold:.3f}", *errors]
+            [
+                md(one.collection),
+                counts + refused,
+                *areas,
+                _interval(one.kappa),
+                f"{one.threshold:.3f}",
+                *errors,
+            ]
         )
-    text = to_markdown([*header[:-1], "ECE scaled (floor)"], rows)
+    text = markdown_table([*header, "ECE scaled (floor)"], rows)
     for one in assessments:
         columns = sorted({column for cells in one.confusion.values() for column in cells})
         if columns:
             table = [[row, *(str(cells.get(column, 0)) for column in columns)] for row, cells in one.confusion.items()]
-            text += f"\n{safe(one.collection)}: human labels (rows) and what the judge said\n\n"
-            text += to_markdown(["label", *columns], table)
+            text += f"\n{md(one.collection)}: human labels (rows) and the judge's answers (columns)\n\n"
+            text += markdown_table(["label", *columns], table)
     return text
 
 
 def _interval(value: Interval | None) -> str:
     return "–" if value is None or math.isnan(value.value) else f"{value.value:.2f} ({value.low:.2f}–{value.high:.2f})"
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"

@@ -30,7 +30,7 @@ from airgen.prompts import PromptSet
 from airgen.quality.judge.assess import Assessment, Opinion, as_dict, assess, assessments_markdown
 from airgen.quality.judge.evidence import Evidence, Selection, gather
 from airgen.quality.judge.fit import applied, fit_combination, leave_one_out
-from airgen.quality.judge.labelled_pairs import LabelledPair
+from airgen.quality.judge.labelled_pairs import CalibrationPair
 from airgen.settings import JudgeSettings, Pipeline
 from airgen.store import Store
 
@@ -158,7 +158,7 @@ def _ask(store: Store, trial: Trial, found: Sequence[Evidence], display: Display
     """Every pair's verdict. Pairs of one document stand together, so that a prefix cache serves them."""
     pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
 
-    async def one(engine: Llm, item: tuple[Evidence, LabelledPair]) -> Verdict | Refusal:
+    async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Refusal:
         evidence, pair = item
         tools = Tools(trial.pipeline, trial.prompts, {}, engine)
         return await judge_pair(tools, evidence.queries[pair.query], _cut(evidence.documents[pair.id], trial.words))
@@ -210,7 +210,7 @@ def _reranked(one: Evidence) -> Assessment:
 def _combined(
     judge: str, saved: Combination | None, found: Sequence[Evidence], verdicts: Verdicts, identity: Mapping[str, str]
 ) -> Calibration:
-    def probability(name: str, pair: LabelledPair) -> float | None:
+    def probability(name: str, pair: CalibrationPair) -> float | None:
         verdict = verdicts.get((name, pair.query, pair.id))
         return verdict.probability if isinstance(verdict, Verdict) else None
 

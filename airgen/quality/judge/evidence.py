@@ -17,7 +17,7 @@ from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import SetWork, add_rows
 from airgen.pipeline.progress import Display
-from airgen.quality.judge.labelled_pairs import LabelledPair, select_pairs
+from airgen.quality.judge.labelled_pairs import CalibrationPair, select_pairs
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings
@@ -49,7 +49,7 @@ class Evidence:
     """The pairs of one collection; recall and pre-labels by query id, texts by id."""
 
     name: str
-    pairs: list[LabelledPair]
+    pairs: list[CalibrationPair]
     queries: Mapping[str, str]
     documents: Mapping[str, str]
     recalls: Mapping[str, Recall]

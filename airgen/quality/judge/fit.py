@@ -16,7 +16,7 @@ from airgen.pipeline.control.judge_kinds import level_of_probability
 from airgen.quality.judge.agreement_figures import best_threshold
 from airgen.quality.judge.assess import Assessment, Opinion, assess
 from airgen.quality.judge.evidence import Evidence
-from airgen.quality.judge.labelled_pairs import LabelledPair
+from airgen.quality.judge.labelled_pairs import CalibrationPair
 from airgen.quality.judge.logistic import fit, predict
 
 __all__ = ["applied", "fit_combination", "leave_one_out"]
@@ -24,7 +24,7 @@ __all__ = ["applied", "fit_combination", "leave_one_out"]
 RIDGE = 1.0
 _DECIMALS = 4  # of a coefficient: far below what labels can tell, and readable
 
-Probability = Callable[[str, LabelledPair], float | None]
+Probability = Callable[[str, CalibrationPair], float | None]
 """The LLM's probability of Yes by collection and pair; None where it refused."""
 
 
@@ -33,7 +33,7 @@ class _Rows:
     """The pairs of one collection that have all features."""
 
     name: str
-    kept: list[LabelledPair]
+    kept: list[CalibrationPair]
     values: np.ndarray
     relevant: np.ndarray
 

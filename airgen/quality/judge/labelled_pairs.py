@@ -1,10 +1,10 @@
-"""Which human-labelled (query, passage) pairs a judge is tried on.
+"""The human-labelled (query, passage) pairs on which a judge is assessed.
 
-    pairs = select_pairs(labels, pools, 60)          # 30 relevant, 30 that are not, from as many queries as possible
+    pairs = select_pairs(labels, pools, 60)          # 30 relevant, 30 not relevant, from as many queries as possible
 
-`pools` are what retrieval brings to the top: pairs that a judge meets in quality control, not a random passage that
-anyone can tell apart. Three kinds: relevant by the labels, judged not relevant, and unjudged. The last are the
-hard ones, and nearly all of them are not relevant where the labels are plentiful.
+`pools` are the top results of retrieval, because these are the pairs that a judge gets in quality control; a random
+passage would be too easy. There are three kinds: relevant by the labels, judged not relevant, and unjudged. Unjudged
+pairs are the hard ones. If a collection has many labels, nearly all of them are not relevant.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Literal
 
 from airgen.keys import text_key
 
-__all__ = ["KINDS", "Kind", "LabelledPair", "halves", "select_pairs"]
+__all__ = ["KINDS", "CalibrationPair", "Kind", "halves", "select_pairs"]
 
 Kind = Literal["relevant", "judged", "unjudged"]
 KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledPair:
-    """One pair; `label` is the human one, None where nobody judged it."""
+class CalibrationPair:
+    """One pair; `label` is the human one, None if nobody judged the pair."""
 
     query: str
     id: str
@@ -32,7 +32,7 @@ class LabelledPair:
 
     @property
     def relevant(self) -> bool:
-        """What the judge should find."""
+        """The answer that the judge should give."""
         return self.kind == "relevant"
 
 
@@ -44,15 +44,15 @@ def select_pairs(
     relevant_from: float = 1,
     ignore: Collection[float] = (),
     seed: int = 0,
-) -> list[LabelledPair]:
-    """At most `count` pairs out of the pools, half of them relevant, sorted by query and passage.
+) -> list[CalibrationPair]:
+    """At most `count` pairs from the pools, half of them relevant, sorted by query and passage.
 
-    The other half is shared equally by judged and unjudged ones; where one kind has too few, the other fills up, and
-    both sides stay equal. Every query gives a pair of a kind before any gives a second; which ones is drawn by the
-    seed. Labels from `relevant_from` on are relevant; pairs with a label in `ignore` are left out (some collections
-    mark something else by it: cranfield's 0 is a query's own source paper).
+    The other half is judged and unjudged pairs in equal numbers; if there are too few of one kind, the other fills up.
+    Each query gives one pair of a kind before any query gives a second one; the seed decides which. Labels of
+    `relevant_from` and above are relevant. Pairs with a label in `ignore` are left out, because some collections use a
+    label for something else: cranfield's 0 is a query's own source paper.
     """
-    found: dict[Kind, dict[str, list[LabelledPair]]] = {kind: {} for kind in KINDS}
+    found: dict[Kind, dict[str, list[CalibrationPair]]] = {kind: {} for kind in KINDS}
     for query, pool in pools.items():
         known = labels.get(query, {})
         for id_ in dict.fromkeys(pool):
@@ -60,7 +60,7 @@ def select_pairs(
             if label is not None and label in ignore:
                 continue
             kind: Kind = "unjudged" if label is None else "relevant" if label >= relevant_from else "judged"
-            found[kind].setdefault(query, []).append(LabelledPair(query, id_, kind, label))
+            found[kind].setdefault(query, []).append(CalibrationPair(query, id_, kind, label))
     order = {kind: _in_turn(by_query, f"{seed}") for kind, by_query in found.items()}
     side = min(count // 2, len(order["relevant"]), len(order["judged"]) + len(order["unjudged"]))
     judged = min(len(order["judged"]), max(side // 2, side - len(order["unjudged"])))
@@ -68,22 +68,22 @@ def select_pairs(
     return sorted(chosen, key=lambda pair: (pair.query, pair.id))
 
 
-def _in_turn(by_query: Mapping[str, list[LabelledPair]], seed: str) -> list[LabelledPair]:
-    """One pair of each query, then a second of each, ...; both orders drawn."""
+def _in_turn(by_query: Mapping[str, list[CalibrationPair]], seed: str) -> list[CalibrationPair]:
+    """One pair of each query, then a second one of each, and so on; the seed decides both orders."""
 
-    def drawn(pair: LabelledPair) -> str:
+    def draw_key(pair: CalibrationPair) -> str:
         return text_key(f"{seed}\x1f{pair.query}\x1f{pair.id}")
 
     placed = [
         (turn, text_key(f"{seed}\x1f{query}"), pair)
         for query, pairs in by_query.items()
-        for turn, pair in enumerate(sorted(pairs, key=drawn))
+        for turn, pair in enumerate(sorted(pairs, key=draw_key))
     ]
     return [pair for _, _, pair in sorted(placed, key=lambda item: (item[0], item[1]))]
 
 
 def halves(queries: Sequence[str], seed: int = 0) -> list[int]:
-    """0 or 1 for each entry: equal queries share a half, and the halves differ by one query at most."""
-    drawn = sorted(set(queries), key=lambda query: text_key(f"half\x1f{seed}\x1f{query}"))
-    place = {query: at % 2 for at, query in enumerate(drawn)}
-    return [place[query] for query in queries]
+    """0 or 1 for each entry: equal queries are in one half, and the halves differ by at most one query."""
+    order = sorted(set(queries), key=lambda query: text_key(f"half\x1f{seed}\x1f{query}"))
+    half = {query: place % 2 for place, query in enumerate(order)}
+    return [half[query] for query in queries]

@@ -1,9 +1,10 @@
-"""Logistic regression with a ridge, by Newton's method: a handful of features, a few thousand rows at most.
+"""Logistic regression with a ridge penalty, by Newton's method, for a few features and a few thousand rows.
 
     weights = fit(features, relevant)                  # float64 (d + 1,), the last one the intercept
     probability = predict(weights, features)
 
-Written out because it is twenty lines and fitting a judge should not need scikit-learn; a test holds it to that.
+It is written out because it has twenty lines, and fitting a judge should not need scikit-learn. A test compares the
+results with scikit-learn's.
 """
 
 from __future__ import annotations
@@ -21,17 +22,16 @@ _TOLERANCE = 1e-10
 
 
 def fit(features: Floats, relevant: NDArray[np.bool_], *, ridge: float = 1.0, weights: Floats | None = None) -> Floats:
-    """Coefficients that minimise the weighted log-loss plus ridge / 2 times their squares; not the intercept's.
+    """The coefficients that minimise the weighted log-loss plus ridge / 2 times their squares (without the intercept).
 
-    features: (n, d), on comparable scales. weights: (n,), 1 by default. Raises UsageError where all labels are equal:
-    there is nothing to tell apart.
+    features: (n, d), on comparable scales. weights: (n,), 1 by default. Raises UsageError if all labels are equal.
     """
     if relevant.all() or not relevant.any():
-        raise UsageError("a judge is fitted on relevant and other pairs, there is only one kind")
+        raise UsageError("a judge cannot be fitted: all pairs have the same label, relevant or not")
     rows = np.hstack([features, np.ones((len(features), 1))])
     each = np.ones(len(rows)) if weights is None else weights
     penalty = np.full(rows.shape[1], ridge)
-    penalty[-1] = 1e-9  # the intercept is free; so little keeps Newton's step solvable
+    penalty[-1] = 1e-9  # nearly no penalty for the intercept; 0 could make Newton's step unsolvable
     found = np.zeros(rows.shape[1])
     for _ in range(_STEPS):
         probability = predict(found, features)

@@ -1,9 +1,9 @@
-"""What a job decided, as items for people to check; and what they said, into the finished dataset's card.
+"""The audit of a job: its decisions become items for people, and their answers go into the dataset's card.
 
 runs/NAME/audit/
-    audit.html      for people: works from a file, saves audit-answers.json
+    audit.html      for people: works without a server, saves audit-answers.json
     audit.csv       the same for a spreadsheet
-    sample.json     what was drawn and what the judge said, for scoring; nobody who answers should look at it
+    sample.json     the sample with the judge's answers, for scoring; people who answer should not open it
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airgen.records import Decision
 
 __all__ = ["decided_items", "draw_sample", "score_answers"]
 
-_KINDS = {  # decision -> kind of document, and whether the dataset holds it relevant
+_KINDS = {  # decision -> kind of document, and whether it is relevant in the dataset
     "keep_query": ("positive", True),
     "add_positive": ("added positive", True),
     "keep_negative": ("generated negative", False),
@@ -45,7 +45,7 @@ _KINDS = {  # decision -> kind of document, and whether the dataset holds it rel
 
 
 def decided_items(job: Job) -> list[AuditItem]:
-    """Every decision of a finished job with its texts. Raises StoreError where the job was never run."""
+    """Every decision of a finished job with its texts. Raises StoreError if the job was never run."""
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         plan = job.plan(store)
@@ -67,7 +67,7 @@ def decided_items(job: Job) -> list[AuditItem]:
 
 
 def draw_sample(job: Job, count: int, out: Path, seed: int = 0) -> AuditSample:
-    """Draw, and write page, table and sample to `out`. An older sample there is replaced."""
+    """Draw a sample, and write page, table and sample to `out`. An older sample there is replaced."""
     relevant_from = job.pipeline.control.judge.relevant_from
     sample = draw(decided_items(job), count, dataset=job.pipeline.name, relevant_from=relevant_from, seed=seed)
     out.mkdir(parents=True, exist_ok=True)
@@ -81,9 +81,9 @@ def draw_sample(job: Job, count: int, out: Path, seed: int = 0) -> AuditSample:
 
 
 def score_answers(job: Job, answers: Sequence[Path], folder: Path) -> AuditResult:
-    """Agreement of people with the sample in `folder`; written into the card of the job's dataset.
+    """Score the answers to the sample in `folder`, and write the result into the card of the job's dataset.
 
-    Raises DatasetError where the dataset is not of the decisions that were audited: a pair of the sample is gone.
+    Raises DatasetError if decisions have changed since the sample was drawn.
     """
     sample = load_sample(folder / "sample.json")
     result = score(sample, [read_answers(path, sample) for path in answers])
@@ -92,7 +92,7 @@ def score_answers(job: Job, answers: Sequence[Path], folder: Path) -> AuditResul
     if changed:
         raise DatasetError(
             f"{folder}: {changed} of {len(sample.items)} pairs were decided otherwise since the sample was drawn: "
-            "draw another one with airgen audit sample"
+            "draw another sample with `airgen audit sample`"
         )
     manifest = load_manifest(job.dataset)
     files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}

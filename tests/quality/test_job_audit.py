@@ -13,7 +13,7 @@ from airgen.commands.audit import app
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
-from airgen.quality.audit.of_job import decided_items, score_answers
+from airgen.quality.audit.job_audit import decided_items, score_answers
 from airgen.quality.audit.sample import load_sample
 
 Run = Callable[..., RunResult]

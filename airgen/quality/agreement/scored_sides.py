@@ -1,8 +1,9 @@
-"""`airgen agree`: generate from a human-labelled collection, and compare the two rankings of systems (paper 4.1).
+"""The two sides of `airgen agree`: the systems on a human-labelled collection, and on what is generated from it.
 
-The collection's corpus becomes the pipeline's, its human positives the sampling frame; the job is an ordinary one in
-its own work directory, so it can be stopped at any point. Systems are run once on each set of queries; labels that
-differ only (graded, soft, without control) are scored from the same runs.
+The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
+generated from (paper, section 4.1). The job is an ordinary one in its own work directory, so it can be stopped at any
+point. Systems are run once on each set of queries. Labels that are only different (graded, soft, without control) are
+scored from the same runs.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _KEEP_ALL = CleanSettings(
 
 @dataclass(frozen=True)
 class GeneratedSide:
-    """One set of labels on the generated queries, with every system's scores."""
+    """One set of labels on the generated queries, and the scores of every system by them."""
 
     name: str
     side: Side
@@ -64,19 +65,13 @@ class GeneratedSide:
 
     @property
     def positives(self) -> float:
-        """Positives a query; for soft labels, summed gains."""
-        return sum(max(0.0, label) for of in self._binary().values() for label in of.values()) / max(
-            1, len(self.labels)
-        )
-
-    def _binary(self) -> Labels:
-        if self.name == GAINS["soft"]:
-            return self.labels
-        return {query: {id_: float(label > 0) for id_, label in of.items()} for query, of in self.labels.items()}
+        """Mean number of positives a query; for soft labels, the mean sum of gains."""
+        every = [label for labels in self.labels.values() for label in labels.values() if label > 0]
+        return (sum(every) if self.name == GAINS["soft"] else len(every)) / max(1, len(self.labels))
 
 
 def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
-    """The collection's corpus as a corpus of airgen: nothing is cleaned away, because the human labels name it all."""
+    """The collection's corpus as a corpus of airgen. Nothing is cleaned away, because human labels name any of it."""
     info = dataset.info
     corpus = CorpusSettings(
         name=_slug(dataset.name),
@@ -92,12 +87,12 @@ def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> Corpu
 
 
 def positives_of(dataset: BeirDataset, split: str) -> frozenset[str]:
-    """The documents that a human found relevant for some query. Raises DatasetError where there is none."""
+    """The documents that a person found relevant for some query. Raises DatasetError if there are none."""
     labels = dataset.qrels(split).labels
-    found = frozenset(id_ for of_query in labels.values() for id_, label in of_query.items() if label > 0)
+    found = frozenset(id_ for judged in labels.values() for id_, label in judged.items() if label > 0)
     if not found:
         raise DatasetError(
-            f"{dataset.path}: no label of the split {split!r} is above 0, so it ranks nothing; use another split"
+            f"{dataset.path}: no label of the split {split!r} is above 0, so no system can be ranked; use another split"
         )
     return found
 
@@ -111,20 +106,22 @@ def agree_job(
     split: str = "test",
     target: int | None = None,
 ) -> Job:
-    """The job that generates from the collection; its name is the pipeline's and the collection's.
+    """The job that generates from the collection; its name is made of the pipeline's and the collection's.
 
-    `sources` says which documents queries are generated from: those with a human positive, as in the paper's 4.1,
-    or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, UsageError
-    for ids that the comparison could not read back.
+    `sources` says which documents queries are generated from: those with a human positive label, as in section 4.1 of
+    the paper, or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, and
+    UsageError for a pipeline of another task than qa.
     """
     dataset = BeirDataset.open(collection)
     positives = positives_of(dataset, split)
     settings = load_pipeline(pipeline)
     if settings.task != "qa":
-        raise UsageError(f"{pipeline}: task {settings.task!r}: a collection's documents are passages, so it must be qa")
+        raise UsageError(
+            f"{pipeline}: the task is {settings.task!r}, but the documents of a collection are passages: it must be qa"
+        )
     corpus = collection_corpus(dataset, settings.language, settings.domain)
     changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
-    # Labels are compared by id, and what is dropped as saturated is part of the pipeline's own dataset.
+    # Labels are compared by id, so the export must keep the collection's ids.
     export = settings.export.model_copy(update={"ids": "original"})
     settings = settings.model_copy(update={**changes, "export": export})
     frame = positives if sources == "positives" else None
@@ -141,10 +138,11 @@ def run_systems(
     display: Display,
     indexes: MutableMapping[str, Retriever] | None = None,
 ) -> list[Result]:
-    """Every system on one dataset; what ran before is kept. Raises UsageError for too few systems."""
+    """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems."""
     if len(systems) < LEAST_SYSTEMS:
         raise UsageError(
-            f"{len(systems)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten"
+            f"{len(systems)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
+            "name more systems"
         )
     with display.stage(f"systems on {out.name}", len(systems)) as bar:
         return evaluate(
@@ -155,7 +153,7 @@ def run_systems(
 
 
 def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
-    """The runs of some systems, scored with these labels; a query without results counts as zero."""
+    """The runs of the systems, scored with these labels; a query without results counts as zero."""
     wanted = [parse_measure(measure)]
     rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
     return Side(tuple(result.name for result in results), np.array(rows))
@@ -168,14 +166,14 @@ def generated_sides(
     measure: str,
     display: Display,
 ) -> list[GeneratedSide]:
-    """The finished job's dataset, its other labels, and its ablations, each with the scores of all systems.
+    """The finished job's dataset, its other labels and its ablations, each with the scores of all systems.
 
-    Systems are run again only where an ablation's corpus or queries differ from the complete dataset's.
+    Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
     """
     out, language = job.directory / "agreement", job.pipeline.language
     files = load_manifest(job.dataset).files
     texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
-    indexes: dict[str, Retriever] = {}  # an ablation changes queries more often than the corpus
+    indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
     results = run_systems(job.dataset, systems, out / "generated", "all", folder, language, display, indexes)
     complete = BeirDataset.open(job.dataset).qrels("all").labels
     found = [GeneratedSide(COMPLETE, scored(results, complete, measure), complete)]
@@ -184,28 +182,28 @@ def generated_sides(
         if labels is not None:
             found.append(GeneratedSide(name, scored(results, labels, measure), labels))
     for left_out, name in ABLATIONS.items():
-        if not _there(job, left_out):
+        if not _has_step(job, left_out):
             continue
         directory = out / "datasets" / f"without-{left_out}"
         with job.open_store() as store:
             manifest = job.export(store, job.accepted(store), directory, [left_out])
         same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
-        theirs = results
+        own = results
         if not same:
-            theirs = run_systems(directory, systems, out / directory.name, "all", folder, language, display, indexes)
+            own = run_systems(directory, systems, out / directory.name, "all", folder, language, display, indexes)
         labels = BeirDataset.open(directory).qrels("all").labels
-        found.append(GeneratedSide(name, scored(theirs, labels, measure), labels))
+        found.append(GeneratedSide(name, scored(own, labels, measure), labels))
     return found
 
 
-def _there(job: Job, ablation: str) -> bool:
+def _has_step(job: Job, ablation: str) -> bool:
     """Whether the pipeline has the step that an ablation leaves out."""
     generation = job.pipeline.generation
     return {"negatives": generation.hard_negatives[1] > 0, "rewrite": generation.rewrites > 0}.get(ablation, True)
 
 
 def variant_labels(dataset: Path, kind: str) -> Labels | None:
-    """The labels of all splits in one of the export's other forms; None where it has none."""
+    """The labels of all splits in one of the export's other forms (graded, soft); None if it does not have them."""
     labels: dict[str, Mapping[str, float]] = {}
     for path in sorted((dataset / f"qrels-{kind}").glob("*.tsv")):
         read: Qrels = read_qrels(path)
@@ -214,5 +212,5 @@ def variant_labels(dataset: Path, kind: str) -> Labels | None:
 
 
 def _slug(name: str) -> str:
-    """A name as corpora and pipelines have them."""
+    """A name that is allowed for corpora and pipelines."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:60] or "collection"

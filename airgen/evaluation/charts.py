@@ -1,0 +1,225 @@
+"""Charts of an evaluation, each one Vega-Lite specification.
+
+    save_svg(scores_chart(results), Path("datasets.svg"))
+
+Every text is data of the specification: Vega escapes it, and `label` removes control characters first. Equal results
+give equal bytes. Nothing is fetched: the renderer and its fonts come with vl-convert. Import this module only where a
+chart is written, because Altair takes half a second to import.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair as alt
+import vl_convert
+from numpy.typing import NDArray
+
+from airgen.evaluation.result import Result
+from airgen.text.display import distinct_names, one_line
+
+__all__ = [
+    "AnyChart",
+    "Panel",
+    "chart_names",
+    "colours",
+    "dashes",
+    "heat_map",
+    "label",
+    "latency_chart",
+    "nothing_chart",
+    "panels_chart",
+    "save_svg",
+    "scores_chart",
+    "titled",
+]
+
+_COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
+_SHAPES = ["circle", "square", "triangle-up", "diamond"]
+_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others are as wide
+_LONGEST = 60  # characters of a name
+_ROW = 18  # pixels from one system to the next
+_PANEL = 260  # pixels of a panel's width
+_COLUMNS = 4  # panels beside each other
+
+AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
+Value = tuple[float, float, float]
+
+
+class Panel(NamedTuple):
+    """One column of dots: {system: (value, low, high)}. A system without a value has no dot."""
+
+    title: str
+    values: Mapping[str, Value]
+    log: bool = False
+    form: str = ".3f"
+
+
+def save_svg(chart: AnyChart, path: Path) -> None:
+    """Draw the chart into a file, without any access to a network."""
+    version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
+    text = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=version, allowed_base_urls=[])
+    path.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+
+
+def label(text: object) -> str:
+    """Text for a chart: one line without control characters; a very long one is cut."""
+    return one_line(text, _LONGEST)
+
+
+def chart_names(names: Sequence[str]) -> list[str]:
+    """The labels of names that are different from each other; two that would look the same get a number."""
+    return distinct_names(map(label, names))
+
+
+def colours(field: str, names: Sequence[str], palette: Sequence[str] = _COLOURS) -> alt.Color:
+    """A colour for each name. After the eighth name they repeat; dashes or shapes tell these names apart."""
+    return alt.Color(f"{field}:N", scale=_cycle(names, palette, 1), legend=_legend(names))
+
+
+def dashes(field: str, names: Sequence[str]) -> alt.StrokeDash:
+    """Solid lines for the first eight names, dashed ones for the next."""
+    return alt.StrokeDash(f"{field}:N", scale=_cycle(names, _DASHES, len(_COLOURS)), legend=_legend(names))
+
+
+def _cycle(names: Sequence[str], values: Sequence[Any], each: int) -> alt.Scale:
+    return alt.Scale(domain=list(names), range=[values[at // each % len(values)] for at in range(len(names))])
+
+
+def _legend(names: Sequence[str]) -> alt.Legend | None:
+    return alt.Legend(title=None) if len(names) > 1 else None
+
+
+def titled(chart: AnyChart, title: str) -> AnyChart:
+    """The chart with its title and the look that all charts share."""
+    text: dict[str, Any] = {"labelLimit": 0, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
+    heading = alt.TitleParams(one_line(title, 100), anchor="start", fontSize=14, offset=12)
+    found: AnyChart = (
+        chart.properties(title=heading, padding=12)
+        .configure(font=_FONT, background="white")
+        .configure_axis(**text, gridColor="#e4e4e4", domainColor="#999999", tickColor="#999999")
+        .configure_legend(**text, orient="bottom", columns=4, symbolStrokeWidth=2)
+        .configure_view(stroke=None)
+    )
+    return found
+
+
+def nothing_chart(title: str) -> AnyChart:
+    """What is drawn where there is no value."""
+    chart = alt.Chart(alt.InlineData(values=[{}])).mark_text(text="nothing to show", fontSize=12)
+    return titled(chart.properties(width=300, height=60), title)
+
+
+def panels_chart(
+    names: Sequence[str],
+    panels: Sequence[Panel],
+    groups: Mapping[str, str],
+    *,
+    title: str,
+    palette: Sequence[str] = _COLOURS,
+) -> AnyChart:
+    """A row for each system in the order given, a panel for each thing measured, a dot with its interval.
+
+    `groups` says which systems share a colour.
+    """
+    if not names or not panels:
+        return nothing_chart(title)
+    shown = dict(zip(names, chart_names(names), strict=True))
+    group = {name: label(groups.get(name, "")) or "other" for name in names}
+    kinds = list(dict.fromkeys(group.values()))
+    shape = alt.Shape("group:N", scale=_cycle(kinds, _SHAPES, len(_COLOURS)), legend=_legend(kinds))
+    axis: dict[str, Any] = {"title": None, "ticks": False, "domain": False, "grid": True, "labelPadding": 8}
+    drawn = []
+    for place, panel in enumerate(panels):
+        rows = [
+            {"system": shown[name], "value": value, "low": low, "high": high,
+             "text": format(value, panel.form), "group": group[name]}
+            for name, (value, low, high) in panel.values.items()
+        ]  # fmt: skip
+        scale = alt.Scale(type="log" if panel.log else "linear", zero=False, nice=not panel.log, padding=6)
+        base = alt.Chart(alt.InlineData(values=rows)).encode(
+            x=alt.X("low:Q", scale=scale, axis=alt.Axis(title=None, format="~g", tickCount=5)),
+            y=alt.Y(
+                "system:N",
+                sort=None,
+                scale=alt.Scale(domain=list(shown.values())),
+                axis=alt.Axis(**axis, labels=place % _COLUMNS == 0),
+            ),
+            color=colours("group", kinds, palette),
+        )
+        layers = [
+            base.mark_rule(strokeWidth=1.5).encode(x2="high:Q"),
+            base.mark_point(size=50, opacity=1, filled=True).encode(x="value:Q", shape=shape),
+            base.mark_text(align="left", fontSize=10, aria=False).encode(
+                x=alt.value(_PANEL + 8), text="text:N", color=alt.value("#444444")
+            ),
+        ]
+        heading = alt.TitleParams(label(panel.title), fontSize=12, anchor="start", frame="group", offset=6)
+        drawn.append(alt.layer(*layers).properties(width=_PANEL, height=_ROW * len(shown), title=heading))
+    return titled(alt.concat(*drawn, columns=_COLUMNS, spacing=28), title)
+
+
+def scores_chart(results: Sequence[Result]) -> AnyChart:
+    """The headline score of every system on every dataset, with 95 % intervals; the best on average is on top."""
+    panels: dict[str, dict[str, Value]] = {}
+    for result in results:
+        title = result.dataset if result.split == "test" else f"{result.dataset} ({result.split})"
+        panels.setdefault(title, {})[result.name] = (result.score, *result.intervals[result.headline])
+    scores: dict[str, list[float]] = {}
+    for result in results:
+        scores.setdefault(result.name, []).append(result.score)
+    names = sorted(scores, key=lambda name: -sum(scores[name]) / len(scores[name]))
+    headlines = ", ".join(sorted({result.headline for result in results}))
+    return panels_chart(
+        names, [Panel(title, values) for title, values in panels.items()], {},
+        title=f"{headlines}, with 95 % intervals over queries",
+    )  # fmt: skip
+
+
+def latency_chart(results: Sequence[Result]) -> AnyChart:
+    """Score against time: systems that no other beats in both stand out. Systems without a time are left out."""
+    timed = sorted((result for result in results if result.costs.batch_ms), key=lambda result: -result.score)
+    scores = {result.name: (result.score, *result.intervals[result.headline]) for result in timed}
+    times = {result.name: max(result.costs.batch_ms or 0.0, 1e-6) for result in timed}
+    outstanding, other = "no other system is both better and faster", "another system is both better and faster"
+    groups, fastest = {}, math.inf
+    for result in timed:  # the best score first, so a system stands out if it is faster than all before it
+        groups[result.name] = outstanding if times[result.name] < fastest else other
+        fastest = min(fastest, times[result.name])
+    panels = [
+        Panel(results[0].headline, scores),
+        Panel("milliseconds a query, all asked at once", {n: (t, t, t) for n, t in times.items()}, True, ".3g"),
+    ]
+    title = f"{results[0].dataset}: {results[0].headline} against time"
+    names = [result.name for result in timed]
+    return panels_chart(names, panels, groups, title=title, palette=[_COLOURS[0], "#999999"])
+
+
+def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:
+    """A square matrix from -1 (red) over 0 (white) to 1 (blue); an undefined value is grey."""
+    shown = chart_names(names)
+    cells = [
+        {"row": shown[row], "column": shown[column], "value": None if math.isnan(value) else round(value, 6)}
+        for row, line in enumerate(values.tolist())
+        for column, value in enumerate(line)
+    ]
+
+    def axis(angle: int) -> alt.Axis:
+        return alt.Axis(title=None, labelAngle=angle, ticks=False, domain=False, grid=False)
+
+    base = alt.Chart(alt.InlineData(values=cells)).encode(
+        x=alt.X("column:N", sort=shown, axis=axis(-45)), y=alt.Y("row:N", sort=shown, axis=axis(0))
+    )
+    colour = alt.Color("value:Q", scale=alt.Scale(scheme="redblue", domain=[-1, 1]), legend=None)
+    rects = base.mark_rect(stroke="white", invalid=None).encode(
+        color=alt.condition("isValid(datum.value)", colour, alt.value("#eeeeee"))
+    )
+    numbers = base.transform_filter("isValid(datum.value)").mark_text(fontSize=10, aria=False).encode(
+        text=alt.Text("value:Q", format=".2f"),
+        color=alt.condition("abs(datum.value) > 0.6", alt.value("white"), alt.value("black")),
+    )  # fmt: skip
+    return titled(alt.layer(rects, numbers).properties(width=alt.Step(30), height=alt.Step(26)), title)

@@ -1,0 +1,196 @@
+"""The study of `airgen agree`: run the job, run the systems on both sides, and compare the two rankings.
+
+study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"))
+study.report(display).write(job.directory / "agreement")
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from airgen.dataset.beir import BeirDataset
+from airgen.evaluation.systems import SystemSettings
+from airgen.pipeline.job import Job
+from airgen.pipeline.progress import Display
+from airgen.quality.agreement.bias import (
+    circularity,
+    lexical_overlap,
+    model_name,
+    models_of,
+    rank_gains,
+    saturation,
+)
+from airgen.quality.agreement.rankings import (
+    Side,
+    agree,
+    average_ranks,
+    correlate,
+    resamplings,
+    same_size_ceiling,
+    split_half,
+)
+from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
+from airgen.quality.agreement.scored_sides import GeneratedSide, Labels, generated_sides, run_systems, scored
+from airgen.retrievers.base import Corpus
+from airgen.settings import ControlSettings
+
+__all__ = ["AgreementStudy", "control_without"]
+
+FEW = 30  # queries below which a ranking is mostly noise
+
+
+@dataclass(frozen=True)
+class AgreementStudy:
+    """What is compared.
+
+    job: made by `agree_job` from the collection. folder: where relative paths of the systems file start. beside:
+    collections whose human rankings are the trivial competitors. leave_one_out: label again without the models of
+    each system that quality control uses.
+    """
+
+    job: Job
+    collection: Path
+    systems: Sequence[SystemSettings]
+    folder: Path
+    split: str = "test"
+    sources: str = "positives"
+    measure: str = "nDCG@10"
+    beside: Sequence[Path] = ()
+    leave_one_out: bool = False
+    budget_usd: float | None = None
+
+    def report(self, display: Display) -> AgreementReport:
+        """Run the job to its end, run the systems on both sides, and compare. Work that was done before is kept.
+
+        Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
+        call goes on.
+        """
+        job = self.job
+        human, labels = self._human_side(self.collection, display)
+        others = [(BeirDataset.open(path).name, self._human_side(path, display)[0]) for path in self.beside]
+        result = job.run(display, budget_usd=self.budget_usd)
+        assert result.manifest is not None
+        sides = generated_sides(job, self.systems, self.folder, self.measure, display)
+        complete = sides[0]
+        weakened = [system.name for system in self.systems if system.weakened]
+        families = {system.name: system.family or system.kind for system in self.systems}
+        gains = rank_gains(human, complete.side, families)
+        control = job.pipeline.control
+        specs = [control.recall.model, *control.pools, *control.rerankers]
+        circular = circularity(gains, models_of(self.systems), specs)
+        alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
+        datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
+        corpora = {name: _corpus(dataset, job.pipeline.language) for name, dataset in datasets.items()}
+        label_sets = {"human": labels, "generated": complete.labels}
+        both = {"human": human, "generated": complete.side}
+        return AgreementReport(
+            collection=datasets["human"].name, pipeline=job.pipeline.name, sources=self.sources, measure=self.measure,
+            human=human, generated=complete.side, weakened=weakened, families=families,
+            variants=[Variant(one.name, agree(human, one.side, weakened), one.positives) for one in sides],
+            reliability={name: split_half(side) for name, side in both.items()},
+            ceiling=same_size_ceiling(human, complete.side.queries),
+            resamplings=resamplings(human, complete.side.of(human.names)),
+            competitors=[Competitor(name, correlate(human, other)) for name, other in others],
+            gains=gains,
+            saturation={name: saturation(side) for name, side in both.items()},
+            overlap={
+                name: lexical_overlap(dataset.queries(), label_sets[name], corpora[name])
+                for name, dataset in datasets.items()
+            },
+            circularity=circular, leave_one_out=alone,
+            notes=_notes(job.pipeline.target, both, bool(circular.involved), corpora),
+        )  # fmt: skip
+
+    def _human_side(self, path: Path, display: Display) -> tuple[Side, Labels]:
+        """The systems on a human-labelled collection."""
+        dataset = BeirDataset.open(path)
+        labels = dataset.qrels(self.split).labels
+        out = self.job.directory.parent / "collections" / dataset.name
+        results = run_systems(path, self.systems, out, self.split, self.folder, self.job.pipeline.language, display)
+        return scored(results, labels, self.measure), labels
+
+    def _left_out(
+        self, human: Side, complete: GeneratedSide, involved: Mapping[str, tuple[str, ...]], display: Display
+    ) -> list[LeaveOneOut]:
+        """Each involved system's rank on labels that were made without its models; equal sets of models run once."""
+        job = self.job
+        results = run_systems(
+            job.dataset, self.systems, job.directory / "agreement" / "generated", "all", self.folder,
+            job.pipeline.language, display,
+        )  # fmt: skip
+        human_ranks, complete_ranks = average_ranks(-human.means), average_ranks(-complete.side.means)
+        found: list[LeaveOneOut] = []
+        labels_without: dict[tuple[str, ...], Labels | None] = {}
+        for name in (system.name for system in self.systems if system.name in involved):
+            shared = involved[name]
+            if shared not in labels_without:
+                labels_without[shared] = _labels_without(job, frozenset(shared), display)
+            labels = labels_without[shared]
+            if labels is None:
+                continue
+            ranks = average_ranks(-scored(results, labels, self.measure).means)
+            place, at = human.names.index(name), complete.side.names.index(name)
+            values = (float(human_ranks[place]), float(complete_ranks[at]), float(ranks[at]))
+            found.append(LeaveOneOut(name, shared, *values))
+        return found
+
+
+def control_without(control: ControlSettings, models: frozenset[str]) -> ControlSettings | None:
+    """Quality control without the recall, pools and re-rankers that run these models; None if nothing can vote."""
+    pools = [spec for spec in control.pools if model_name(spec) not in models]
+    rerankers = [spec for spec in control.rerankers if model_name(spec) not in models]
+    recall_goes = model_name(control.recall.model) in models
+    if not rerankers or (recall_goes and not pools):
+        return None
+    recall = control.recall.model_copy(update={"pools_only": recall_goes or control.recall.pools_only})
+    return control.model_copy(update={"recall": recall, "pools": pools, "rerankers": rerankers})
+
+
+def _labels_without(job: Job, models: frozenset[str], display: Display) -> Labels | None:
+    """The labels of the same queries by a quality control without these models; None if nothing can vote."""
+    control = control_without(job.pipeline.control, models)
+    if control is None:
+        return None
+    pipeline = job.pipeline.model_copy(update={"control": control})
+    other = Job(job.path, job.directory.parent, pipeline=pipeline, corpus=job.corpus, frame=job.frame)
+    other.run(display, until="judgment")
+    name = "-".join(sorted(models)).replace("/", "-")
+    directory = job.directory / "agreement" / "datasets" / f"left-out-{name}"
+    with other.open_store() as store:
+        other.export(store, other.accepted(store), directory)
+    return BeirDataset.open(directory).qrels("all").labels
+
+
+def _corpus(dataset: BeirDataset, language: str) -> Corpus:
+    passages = list(dataset.passages())
+    titles = [one.title for one in passages]
+    return Corpus(
+        [one.id for one in passages], [one.text for one in passages], titles if any(titles) else (), language
+    )  # fmt: skip
+
+
+def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mapping[str, Corpus]) -> list[str]:
+    """What a reader must know before believing a figure."""
+    notes = []
+    if involved:
+        notes.append(
+            "Models of quality control are among the systems under test, or inside them: see Circularity before "
+            "believing their ranks."
+        )
+    for name, side in both.items():
+        if side.queries < FEW:
+            notes.append(f"There are only {side.queries} {name} queries: a ranking by so few is mostly noise.")
+        if len(set(side.means.round(12).tolist())) == 1:
+            notes.append(f"All systems score alike on the {name} queries, so no correlation is defined.")
+    count = both["generated"].queries
+    if count < target:
+        notes.append(f"{count} of {target} queries were generated; the other documents were used up or dropped.")
+    missing = len(set(corpora["human"].ids) - set(corpora["generated"].ids))
+    if missing:
+        notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
+    if any(math.isnan(split_half(side)) for side in both.values()):
+        notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")
+    return notes
