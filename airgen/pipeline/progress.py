@@ -19,7 +19,7 @@ STATUS_SECONDS = 1.0
 
 
 class Display:
-    """Shows progress on the terminal and in `status.json`. Without a terminal, each stage prints a line when it ends."""
+    """Progress on the terminal and in `status.json`; without a terminal, one line at the end of each stage."""
 
     def __init__(self, status_file: Path, console: Console | None = None) -> None:
         self.status_file = status_file
