@@ -46,6 +46,6 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 # prove that datasets open in them; they pin versions of what is already here, or need a compiler.
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,hub,fast,dev]'
+	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,hub,fast,openai,dev]'
 	$(PIP) --no-deps beir air-benchmark
 	touch $@

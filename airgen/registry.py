@@ -16,9 +16,8 @@ from airgen.errors import MissingExtra, UsageError
 __all__ = ["REGISTRY", "closest", "load_extra", "names", "resolve"]
 
 REGISTRY: dict[str, dict[str, str]] = {
-    "llm": {
+    "backend": {
         "openai": "airgen.llms.openai:OpenAIBackend",
-        "batch": "airgen.llms.batch:BatchBackend",
         "embedded": "airgen.llms.embedded:EmbeddedBackend",
         "scripted": "airgen.llms.scripted:ScriptedBackend",
     },
@@ -78,6 +77,7 @@ REGISTRY: dict[str, dict[str, str]] = {
 
 # Top-level package of an import -> (distribution, extra).
 EXTRAS: dict[str, tuple[str, str]] = {
+    "openai": ("openai", "openai"),
     "xllamacpp": ("xllamacpp", "embedded"),
     "onnxruntime": ("onnxruntime", "embedded"),
     "tokenizers": ("tokenizers", "embedded"),

@@ -1,14 +1,14 @@
-"""The LLM engine beside a bare aiohttp loop, the openai client, and two generators of synthetic data.
+"""The LLM engine compared with a bare aiohttp loop, the openai client, and two generators of synthetic data.
 
     python benchmarks/llm_engine.py [--calls 2000] [--rounds 3] [--only airgen,aiohttp]
         [--python curator=ENV/bin/python]
 
-A loopback server answers every call after 50 ms. Each contender makes the same calls, in turn, `--rounds` times;
-the medians are printed with the ratio to the bare loop of the same round, which is what can be compared between
-machines. Then: a job killed half way (how many calls are made twice), a finished job run again, and a server that
-allows 100 requests a second. Contenders whose package is missing are left out and said so; `--python` runs one in an
-environment of its own, where its pins would not agree with airgen's. curator and data-designer count with tiktoken: on
-a machine without a network, set TIKTOKEN_CACHE_DIR to a folder that holds its vocabulary.
+A loopback server answers every call after 50 ms. Each contender makes the same calls, in turn, `--rounds` times. The
+medians are printed with the ratio to the bare loop of the same round; only ratios can be compared between machines.
+Then follow a job that is killed half way (how many calls are made twice), a finished job that is run again, and a
+server that allows 100 requests a second. A contender whose package is missing is left out, with a message.
+`--python` runs one in an environment of its own, where its pinned versions conflict with airgen's. curator and
+data-designer count with tiktoken: on a machine without a network, set TIKTOKEN_CACHE_DIR to a folder with its files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "makers" / "llm_server.py"
 PROMPT = "<document>\n" + "word " * 100 + "\n</document>\n\nWrite a query, number {}."
-KEEPS = ("airgen", "curator", "data-designer")  # answers, so that a killed job can go on
+KEEPS = ("airgen", "curator", "data-designer")  # they keep answers, so a killed job can go on
 PYTHONS: dict[str, str] = {}  # contender -> the interpreter of its own environment
 PACKAGES = {
     "openai": "openai",
@@ -60,17 +60,18 @@ class Server:
         self._process.wait()
 
 
-# -- the contenders: each is run in a process of its own ---------------------------------------------------------
+# -- the contenders, each in a process of its own ---------------------------------------------------------
 
 
 async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path) -> None:
-    from airgen.llms.base import Message, Request
+    from airgen.llms.base import CallLimits, Message, Request
+    from airgen.llms.call_queue import Connection
     from airgen.llms.engine import Engine
     from airgen.llms.openai import OpenAIBackend
     from airgen.store import Store
 
     with Store.open(folder / "work.duckdb") as store:
-        async with Engine(OpenAIBackend(base_url), store, concurrency=concurrency) as engine:
+        async with Engine(store, Connection(OpenAIBackend(base_url), CallLimits(concurrency))) as engine:
             requests = [
                 Request("m", (Message("user", PROMPT.format(i)),), {"max_tokens": 64}, stage="query")
                 for i in range(calls)
@@ -248,8 +249,8 @@ def limited(name: str, concurrency: int) -> None:
             print(f"{name:16} failed")
             continue
         waste = run["requests"] - run["done"]
-        said = "with Retry-After" if retry_after else "without"
-        print(f"{name:16} {said:17} {run['seconds']:6.1f} s (ideal 9.0), {waste} refused")
+        header = "with Retry-After" if retry_after else "without"
+        print(f"{name:16} {header:17} {run['seconds']:6.1f} s (ideal 9.0), {waste} refused")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip
 from airgen.store import Store
 from airgen.store.migrate import migrations
+from airgen.store.store import explain
 
 
 def answer(key: str, **values: object) -> Answer:
@@ -85,6 +86,49 @@ def test_a_failed_commit_reaches_its_caller(store: Store) -> None:
 
     with pytest.raises(ValueError, match="two different rows"):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [MemoryError("no memory"), TypeError("a defect")])
+def test_any_error_of_the_writer_reaches_its_caller_and_the_writer_goes_on(
+    error: Exception, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = Store._insert
+
+    def fail_once(self: Store, table: str, rows: list[object]) -> None:
+        monkeypatch.setattr(Store, "_insert", insert)
+        raise error
+
+    async def main() -> None:
+        future = asyncio.ensure_future(store.commit([answer("lost")]))
+        await asyncio.wait([future], timeout=30)
+        assert future.done() and type(future.exception()) is type(error)
+        await asyncio.wait_for(store.commit([answer("kept")]), 30)
+
+    monkeypatch.setattr(Store, "_insert", fail_once)
+    asyncio.run(main())
+    assert set(store.answers(["lost", "kept"])) == {"kept"}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda store: store.put([answer("k")]),
+        lambda store: store.forget(["k"]),
+        lambda store: store.forget_failures(),
+        lambda store: store.finish_corpus("f", 1, 0, "d"),
+        lambda store: store.save_plan({"corpus": "c"}),
+    ],
+)
+def test_what_cannot_be_written_is_said_with_the_file(work: Callable[[Store], object], tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    Store.open(path).close()
+    with Store.open(path, read_only=True) as store, pytest.raises(StoreError, match=r"w\.duckdb: .*read-only"):
+        work(store)
+
+
+def test_a_block_is_not_a_lock() -> None:
+    assert "may be damaged" in str(explain(Path("w.duckdb"), duckdb.IOException("cannot read block 7")))
+    assert "in use" in str(explain(Path("w.duckdb"), duckdb.IOException("Could not set lock on file")))
 
 
 def test_a_fingerprint_decides_what_is_read(store: Store) -> None:

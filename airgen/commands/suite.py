@@ -28,11 +28,11 @@ def build(
     """
     import json
 
-    from airgen.llms.tokens import count_tokens
     from airgen.pipeline.job import Job
     from airgen.pipeline.summary import run_pipeline
     from airgen.publishing.suites import Outcome, load_suite
     from airgen.publishing.suites import build as build_version
+    from airgen.text.tokens import count_tokens
 
     def run(path: Path, budget_usd: float | None) -> Outcome:
         run_pipeline(path, runs=runs, budget_usd=budget_usd, evaluate=False)

@@ -122,7 +122,7 @@ def _skip(text: str, at: int) -> int:
 
 @cache
 def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callable[[str], list[str]]:
-    from airgen.text.tokens import _encoding
+    from airgen.text.tokens import encoding
 
     logging.getLogger("nltk").setLevel(logging.ERROR)
     module = load_extra("llama_index.core.node_parser", "the Long-Doc task's chunking")
@@ -131,7 +131,7 @@ def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callabl
 
         tokenize: Callable[[str], Sequence[object]] = lambda text: words(text, language)  # noqa: E731
     else:
-        tokenize = _encoding(tokenizer).encode_ordinary
+        tokenize = encoding(tokenizer).encode_ordinary
     # LlamaIndex's English sentence splitter drops the space before the first sentence of a piece, and knows no
     # other language; ours is a partition of the text in all of them.
     parser = module.SentenceSplitter(

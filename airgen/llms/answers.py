@@ -1,11 +1,11 @@
-"""Structured answers: from what a model wrote to a value that fits its schema, or one line saying why not.
+"""Structured answers: a model's text becomes a value that fits its schema, or one line that says why it does not.
 
     schema = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
     parse_json('Sure! ```json\n{"query": "why is the sky blue",}\n```', schema)   # {"query": "why is the sky blue"}
     parse_json('{"query": ""}', schema)                                           # ValueError: query: '' should be ...
 
-A stage asks once, parses, and on a ValueError asks once more with `corrective`, which shows the model its own
-answer and what was wrong with it. The second failure is the stage's to record.
+A stage asks and parses. After a ValueError it asks again with `corrective`, which shows the model its answer and
+what was wrong with it, or with `afresh`, which does not show the answer. The stage records the last failure.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from airgen.records import Answer
 
 __all__ = ["afresh", "corrective", "parse_answer", "parse_json"]
 
-_LONGEST = 1_000_000  # characters: no stage asks for a hundredth of it, and repair is slow on runaway text
+_LONGEST = 1_000_000  # characters: 100 times what any stage asks for; repairing longer text is slow
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 
 
 def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
     """The JSON value in `text`, valid under `schema` (JSON Schema, draft 2020-12).
 
-    Prose and code fences around it, trailing commas, single quotes and the like are tolerated. Raises ValueError
-    with a one-line reason: nothing there, not JSON, or which field does not fit and why.
+    Prose and code fences around it, trailing commas, single quotes and similar errors are tolerated. Raises
+    ValueError with a one-line reason: the text is empty, is not JSON, or a field does not fit the schema.
     """
     if not text.strip():
         raise ValueError("the answer is empty")
@@ -47,11 +47,10 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
-    """`parse_json` of an answer's text, knowing how the answer ended.
+    """`parse_json` of an answer's text, without repair where the answer was cut off at its token limit.
 
-    Repair would close the brackets of an answer that was cut off at its token limit and so keep half a sentence:
-    such an answer must be complete JSON as it stands. Raises ValueError as `parse_json` does, also for an answer
-    that is a failure.
+    Repair would close the brackets of such an answer and keep half a sentence. Raises ValueError as `parse_json`
+    does, and for an answer that is a failure.
     """
     if answer.error:
         raise ValueError(answer.error)
@@ -67,9 +66,9 @@ def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
 
 
 def corrective(request: Request, text: str, reason: str) -> Request:
-    """The request again, with the bad answer and what was wrong with it as two more messages.
+    """The request with two more messages: the bad answer, and what was wrong with it.
 
-    The prompt's beginning is unchanged, so a prefix cache still serves it; the key differs, so it is a new call.
+    The beginning of the prompt is the same, so a prefix cache can serve it. The key differs, so it is a new call.
     """
     shown = text if len(text) <= 4000 else text[:4000] + " [...]"
     wish = "Answer again, with only the JSON that was asked for." if request.schema else "Answer again."
@@ -81,14 +80,14 @@ def corrective(request: Request, text: str, reason: str) -> Request:
 
 
 def afresh(request: Request, reason: str) -> Request:
-    """The request again, with what was wrong with an answer that is not shown: a small model repeats what it sees."""
+    """The request with what was wrong with an answer, but without that answer: a small model repeats what it sees."""
     *earlier, last = request.messages
-    said = f"{last.content}\n\nAn earlier answer could not be used: {reason}. Answer with another one."
-    return replace(request, messages=(*earlier, Message(last.role, said)))
+    content = f"{last.content}\n\nAn earlier answer could not be used: {reason}. Answer with another one."
+    return replace(request, messages=(*earlier, Message(last.role, content)))
 
 
 def _candidates(text: str) -> list[Any]:
-    """Values that the text may mean, the strictest reading first."""
+    """Values that the text can be read as, the strictest reading first."""
     import json_repair
 
     found: list[Any] = []
@@ -106,25 +105,25 @@ def _candidates(text: str) -> list[Any]:
             continue
         if isinstance(value, dict | list):
             found.append(value)
-            # Repair gathers an object and the prose after it into a list: the members are candidates too.
+            # Repair puts an object and the prose after it into a list, so its members are candidates, too.
             if isinstance(value, list):
                 found.extend(member for member in value if isinstance(member, dict))
     return found
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """What in the value does not fit the schema, in one line, or None."""
+    """One line on what in the value does not fit the schema, or None."""
     from jsonschema.exceptions import best_match
 
     try:
         error = best_match(_validator(canonical_json(schema)).iter_errors(value))
     except RecursionError:
-        return "the answer is nested too deep"
+        return "the answer is nested too deeply"
     if error is None:
         return None
     where = ".".join(str(part) for part in error.absolute_path)
     what = " ".join(error.message.split())
-    if len(what) > 200:  # the message repeats the whole value: keep its end, which says what was expected
+    if len(what) > 200:  # the message repeats the whole value; its end says what was expected
         what = what[:60] + " ... " + what[-120:]
     return f"{where}: {what}" if where else what
 

@@ -1,32 +1,40 @@
-"""What an LLM call is: `Request` in, `Answer` out.
+"""What an LLM call is: `Request` in, `Answer` out; and what a backend is.
 
     request = Request(model="gpt-4o-mini", messages=(Message("user", "..."),), params={"temperature": 1.0})
     answer = await llm.ask(request)          # from the answers on disk, or paid for exactly once
 
-`llm` is an `airgen.llms.engine.Engine`: answers on disk first, then budget, rate limits, the backend's `send`,
-retries, and the answer committed before anyone sees it. A backend only sends; everything above it is shared.
+`llm` is an `airgen.llms.engine.Engine`. It looks the answer up on disk, keeps the budget and the rate limits, lets a
+backend send the request, repeats what failed, and commits the answer before it returns it. A backend only sends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 from airgen.errors import AirgenError
 from airgen.keys import content_key
+from airgen.llms.prices import FREE, Price, price_in
 from airgen.records import Answer
+from airgen.registry import resolve
+from airgen.settings.llm import LlmSettings
 
 __all__ = [
     "AnswerStore",
     "Backend",
+    "CallLimits",
     "Llm",
     "Message",
     "Refused",
     "Reply",
     "Request",
     "Retry",
+    "Rule",
     "ServerLimits",
+    "backend_class",
     "parse_logprobs",
 ]
 
@@ -41,12 +49,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The complete outgoing request: all that can change the answer, and nothing else.
+    """The complete outgoing request: all that can change the answer.
 
     `params` goes to the endpoint as it is (temperature, max_tokens, top_p, seed, logprobs, top_logprobs, ...).
-    `schema` is the JSON schema of the answer, or None. `sample` tells apart several draws of one request (and the
-    retries of a bad answer). `endpoint` separates providers on purpose. `stage` and `estimate` are for the
-    accounts and the scripted backend, and are not part of the key.
+    `schema` is the JSON schema of the answer, or None. `sample` tells apart several answers to one request, and the
+    second try after a bad answer. `endpoint` keeps two providers of one model apart. `stage` is for the accounts
+    and the scripted backend; it is not part of the key.
     """
 
     model: str
@@ -72,9 +80,13 @@ class Request:
         )
 
 
+Rule = Callable[[Request], str]
+"""What the scripted backend answers to the requests of a stage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a backend got: the text, what it used, and log-probabilities as [[token, logprob], ...] a token."""
+    """What a backend received: the text, the tokens used, and for each token [[alternative, log-probability], ...]."""
 
     text: str
     finish_reason: str = "stop"
@@ -87,7 +99,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What a server says of its limits: each quantity with what remains and the seconds until it is full again."""
+    """The limits in a server's headers: for requests and tokens the limit, what is left, seconds until the reset."""
 
     requests: int | None = None
     requests_left: int | None = None
@@ -98,10 +110,10 @@ class ServerLimits:
 
 
 class Retry(AirgenError):
-    """A failure that may pass: 429, 5xx, a dropped connection, a time-out. `after` is the server's wish in seconds.
+    """A failure that may pass: HTTP 429 or 5xx, a dropped connection, a time-out.
 
-    `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`; `detail` is what the
-    server or the operating system said.
+    `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`. `after` is how many
+    seconds the server asks to wait. `detail` is the message of the server or the operating system.
     """
 
     def __init__(self, reason: str, after: float | None = None, detail: str = "") -> None:
@@ -110,9 +122,10 @@ class Retry(AirgenError):
 
 
 class Refused(AirgenError):
-    """A failure of this request alone: content filter, too long a prompt. Kept as a row, never retried by itself.
+    """A failure of this request alone, such as a content filter or a prompt that is too long.
 
-    `reason` is a short name, which failures are counted by; `detail` is what the server said.
+    It is kept as a row, and asked again only on request. `reason` is a short name, by which failures are counted;
+    `detail` is the server's message.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -120,16 +133,79 @@ class Refused(AirgenError):
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
-class Backend(Protocol):
-    """One way to reach a model. Raises Retry, Refused, or `airgen.errors.LlmError` for what will never work."""
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """How one LLM may be asked.
+
+    concurrency: the most calls at a time; where `adaptive`, the engine goes below it for a slow or failing server.
+    timeout: seconds for one attempt. retries: attempts after the first, for 5xx, time-outs and dropped connections.
+    backoff: the first pause between attempts in seconds; it doubles each time. requests_per_minute,
+    tokens_per_minute: limits of the account, where they are known. max_failures: the run stops after so many failed
+    calls (from 1 on), or such a share of the calls (below 1); None never stops it.
+    """
+
+    concurrency: int = 16
+    adaptive: bool = True
+    timeout: float = 600.0
+    retries: int = 5
+    backoff: float = 0.5
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    max_failures: float | None = None
+
+
+class Backend:
+    """One way to reach a model. A subclass needs only `send`; it overrides the rest where the default is wrong.
+
+    The pipeline names it in `llm.backend`: by its line in the registry, or as `module:Class`. `Settings` declares
+    the keys of `llm:` that it adds; see `airgen.settings.llm.LlmSettings`.
+    """
+
+    Settings: ClassVar[type[LlmSettings]] = LlmSettings
+
+    @classmethod
+    def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
+        """The backend of one LLM. `settings` is of the class's own `Settings`.
+
+        `folder` is for files that a later process needs; `rules` holds the scripted answers by stage. Raises
+        SettingsError where a setting cannot work.
+        """
+        return cls()
+
+    @classmethod
+    def missing(cls, settings: Any) -> list[str]:
+        """What these settings need and this machine lacks: one line each, for `airgen check`."""
+        return []
+
+    @classmethod
+    def price(cls, settings: Any) -> Price | None:
+        """The price in the pipeline's `prices`, else free; None where a price exists and is unknown."""
+        return price_in(settings.prices, settings.model) or FREE
+
+    @classmethod
+    def limits(cls, settings: Any) -> CallLimits:
+        """How the LLM may be asked."""
+        return CallLimits(
+            concurrency=settings.concurrency,
+            timeout=settings.timeout_seconds,
+            retries=settings.retries,
+            requests_per_minute=settings.requests_per_minute,
+            tokens_per_minute=settings.tokens_per_minute,
+            max_failures=settings.max_failures,
+        )
 
     async def send(self, request: Request) -> Reply:
-        """Send one request once."""
-        ...
+        """Send one request once. Raises Retry, Refused, or LlmError for what will never work."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Release connections and processes."""
-        ...
+
+
+def backend_class(llm: LlmSettings) -> type[Backend]:
+    """The class that `llm.backend` names."""
+    found: type[Backend] = resolve("backend", llm.backend)
+    return found
 
 
 class AnswerStore(Protocol):
@@ -154,15 +230,13 @@ class Llm(Protocol):
     async def ask(self, request: Request) -> Answer:
         """The answer, from disk or fresh. A refusal or a final failure is an Answer with `error` set.
 
-        Raises BudgetSpent, Stopped, LlmError; never anything of a backend's.
+        Raises BudgetSpent, Stopped or LlmError, and no exception of a backend.
         """
         ...
 
 
 def parse_logprobs(answer: Answer) -> list[list[tuple[str, float]]]:
     """For each generated token its top alternatives as (token, logprob); empty where none were asked for."""
-    import json
-
     if not answer.logprobs:
         return []
     return [[(token, value) for token, value in alternatives] for alternatives in json.loads(answer.logprobs)]

@@ -1,50 +1,55 @@
 """The Batch API: half the price, an answer within a day, and no second submission whenever the process dies.
 
     backend = BatchBackend(folder=Path("runs/python-reference/batches"), api_key_env="OPENAI_API_KEY")
-    Engine(backend, store, concurrency=50_000, adaptive=False, timeout=DAY, price=lambda m: price(m).halved())
 
-Requests are gathered until none has come for a moment, written to a file, uploaded and submitted. Each step is on
-the disk before the next begins, and a batch carries its local name as metadata, so that a process killed between
-submitting and noting it finds its batch again in the server's list. What expired or failed goes back to the
-engine, which asks again; only that is submitted again.
+Requests are collected until none has come for a moment, written to a file, uploaded and submitted. Each step is on
+the disk before the next begins, and a batch carries its local name as metadata: a process killed between submitting
+a batch and noting it finds that batch in the server's list. What expired or failed goes back to the engine as a
+failure that may pass, so the next batch holds only that.
+
+Files and batches go through the `openai` package: a few slow calls, so the speed of its transport does not matter.
+Its own retries are off, because they give up after half a minute, and because a second `create` after a broken
+connection could submit a batch twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airgen.errors import AirgenError, LlmError
-from airgen.llms.base import Reply, Request, Retry
+from airgen.llms.base import Backend, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
-from airgen.llms.chat import chat_body, chat_reply
-from airgen.llms.http import Endpoint, failure
-from airgen.llms.openai import billed
+from airgen.llms.chat import chat_body, chat_reply, with_usage
+from airgen.llms.http import OPENAI_URL, Endpoint, error_in, failure
+from airgen.registry import load_extra
 
-__all__ = ["DAY", "BatchBackend"]
+if TYPE_CHECKING:
+    from openai.types import Batch
 
-DAY = 26 * 3600.0  # seconds: the window of 24 hours, and time to fetch
+__all__ = ["BatchBackend"]
+
 ENDED = {"completed", "expired", "failed", "cancelled"}
 TRIES = 8  # of one step, before the run stops
 
 
-class BatchBackend:
-    """Sends through `{base_url}/files` and `{base_url}/batches`.
+class BatchBackend(Backend):
+    """Sends requests through `{base_url}/files` and `{base_url}/batches`.
 
-    folder: where the state of each batch is kept; one folder belongs to one process at a time. gather: seconds
-    without a new request before a batch is submitted. poll: seconds between looks at a batch; also the first pause
-    after a failed step. max_requests, max_bytes: OpenAI's limits of one file. See `airgen.llms.http.Endpoint` for
-    the rest.
+    folder: where the state of each batch is kept; only one process at a time may use it. gather: seconds without a
+    new request before a batch is submitted. poll: seconds between two requests for a batch's status, and the first
+    pause after a failed step. max_requests, max_bytes: OpenAI's limits of one file. See
+    `airgen.llms.http.Endpoint` for the rest. Raises MissingExtra without the `openai` package.
     """
 
     def __init__(
         self,
         *,
         folder: Path,
-        base_url: str = "https://api.openai.com/v1",
+        base_url: str = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
         gather: float = 2.0,
@@ -52,15 +57,24 @@ class BatchBackend:
         max_requests: int = 50_000,
         max_bytes: int = 190_000_000,
     ) -> None:
+        openai = self._openai = load_extra("openai", "llm.mode: batch")
         self._endpoint = Endpoint(base_url, api_key_env, headers)
+        no_account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), openai.Omit())  # of the environment
+        self._client = openai.AsyncOpenAI(
+            base_url=base_url,
+            api_key="none",  # the package wants one; the headers below have the real one
+            default_headers={**no_account, **self._endpoint.headers},
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
         self._folder, self._gather, self._poll = folder, gather, poll
         self._max_requests, self._max_bytes = max_requests, max_bytes
         self._asked: dict[str, tuple[Request, asyncio.Future[Reply]]] = {}
         self._unsent: dict[str, bytes] = {}
         self._unsent_bytes = 0
-        self._results: dict[str, Reply | AirgenError] = {}
-        self._out: dict[str, BatchFile] = {}  # key -> the batch that it is out with
-        self._left: dict[str, tuple[BatchFile, set[str]]] = {}  # fetched batches, and answers nobody asked for yet
+        self._results: dict[str, Reply | AirgenError] = {}  # replies that nobody has asked for in this process
+        self._submitted: dict[str, BatchFile] = {}  # key -> the batch that holds the request
+        self._undelivered: dict[str, tuple[BatchFile, set[str]]] = {}  # fetched batches, and keys not asked for yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._recovered = False
@@ -71,31 +85,31 @@ class BatchBackend:
         if not self._recovered:
             self._recovered = True
             for batch in BatchFile.unfinished(self._folder):
-                self._follow(batch)
+                self._start(batch)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._asked[key] = (request, future)
         if key in self._results:
             self._deliver(key, self._results.pop(key))
-        elif key not in self._out:
-            self._gather_up(key, request)
+        elif key not in self._submitted:
+            self._collect(key, request)
         return await future
 
     async def close(self) -> None:
-        """Stop looking. Batches that are out stay with the server and are found again by the next process."""
+        """Stop polling. Submitted batches stay with the server, and the next process finds them."""
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # The engine commits what was delivered before it closes its backend: only now is a batch done.
-        for batch, left in self._left.values():
+        for batch, left in self._undelivered.values():
             if not left:
                 batch.note(state="done")
-        await self._endpoint.close()
+        await self._client.close()
 
-    # -- gathering -----------------------------------------------------------------------------------------------
+    # -- collecting ----------------------------------------------------------------------------------------------
 
-    def _gather_up(self, key: str, request: Request) -> None:
+    def _collect(self, key: str, request: Request) -> None:
         """Submit when no request has come for `gather` seconds, or when a file is full."""
         line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": chat_body(request)}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
@@ -115,19 +129,19 @@ class BatchBackend:
         if not lines:
             return
         try:
-            self._follow(BatchFile.write(self._folder, lines))
+            self._start(BatchFile.write(self._folder, lines))
         except AirgenError as error:
             for key in lines:
                 self._deliver(key, error)
 
-    def _follow(self, batch: BatchFile) -> None:
-        self._out |= dict.fromkeys(batch.keys, batch)
-        task = asyncio.get_running_loop().create_task(self._see_through(batch))
+    def _start(self, batch: BatchFile) -> None:
+        self._submitted |= dict.fromkeys(batch.keys, batch)
+        task = asyncio.get_running_loop().create_task(self._finish(batch))
         self._tasks.add(task)
-        task.add_done_callback(self._landed)
+        task.add_done_callback(self._ended)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        """A defect must leave nobody waiting for ever."""
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Pass an unexpected error on to every caller, so that none waits for ever."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -137,8 +151,8 @@ class BatchBackend:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    async def _see_through(self, batch: BatchFile) -> None:
-        """Upload, submit, wait, fetch, from wherever the batch stands; hand each outcome to whoever asked."""
+    async def _finish(self, batch: BatchFile) -> None:
+        """Upload, submit, wait and fetch, from the batch's state on; then deliver each outcome."""
         try:
             if batch.state["state"] == "prepared":
                 await self._upload(batch)
@@ -154,102 +168,90 @@ class BatchBackend:
         except AirgenError as error:
             outcomes = dict.fromkeys(batch.keys, error)
         else:
-            self._left[batch.name] = (batch, {key for key, got in outcomes.items() if isinstance(got, Reply)})
+            self._undelivered[batch.name] = (batch, {key for key, got in outcomes.items() if isinstance(got, Reply)})
         for key, outcome in outcomes.items():
-            # What expired here may be out again with a later batch: its failure is no news then.
-            mine = self._out.get(key) is batch
-            if mine:
-                del self._out[key]
-            if mine or isinstance(outcome, Reply):
+            # A request that expired in this batch may be in a later one by now: then only a reply counts.
+            current = self._submitted.get(key) is batch
+            if current:
+                del self._submitted[key]
+            if current or isinstance(outcome, Reply):
                 self._deliver(key, outcome)
 
     def _deliver(self, key: str, outcome: Reply | AirgenError) -> None:
         request, future = self._asked.pop(key, (None, None))
-        if request is None or future is None:  # a batch of an earlier process: somebody may ask yet
+        if request is None or future is None:  # from a batch of an earlier process: it may be asked for later
             if isinstance(outcome, Reply):
                 self._results[key] = outcome
             return
         if future.done():
             return
         if isinstance(outcome, Reply):
-            for _, left in self._left.values():
+            for _, left in self._undelivered.values():
                 left.discard(key)
-            future.set_result(billed(request, outcome))
+            future.set_result(with_usage(request, outcome))
         else:
             future.set_exception(outcome)
 
     async def _upload(self, batch: BatchFile) -> None:
-        import aiohttp
-
-        def form() -> aiohttp.FormData:
-            data = aiohttp.FormData({"purpose": "batch"})
-            data.add_field("file", batch.requests(), filename=f"{batch.name}.jsonl", content_type="application/jsonl")
-            return data
-
-        answer = await self._json("POST", "/files", form)
-        batch.note(state="uploaded", file=str(answer["id"]))
+        file = (f"{batch.name}.jsonl", batch.requests(), "application/jsonl")
+        uploaded = await self._call(lambda: self._client.files.create(file=file, purpose="batch"))
+        batch.note(state="uploaded", file=str(uploaded.id))
 
     async def _create(self, batch: BatchFile) -> None:
         """Submit, unless an earlier process was killed right after it had."""
-        found = await self._find(batch)
-        if found is None:
-            body = {
-                "input_file_id": batch.state["file"],
-                "endpoint": "/v1/chat/completions",
-                "completion_window": "24h",
-                "metadata": {"airgen": batch.name},
-            }
-            # One try: after a broken connection the server may have it, so the list is asked first.
-            for attempt in range(TRIES):
-                try:
-                    found = await self._json("POST", "/batches", lambda: body, tries=1)
-                    break
-                except Retry:
-                    if attempt + 1 == TRIES:
-                        raise
-                    await asyncio.sleep(self._poll * 2**attempt)
-                    if (found := await self._find(batch)) is not None:
-                        break
-        assert found is not None
-        batch.note(state="submitted", batch=str(found["id"]))
 
-    async def _find(self, batch: BatchFile) -> dict[str, Any] | None:
+        def create() -> Awaitable[Batch]:
+            found: Awaitable[Batch] = self._client.batches.create(
+                input_file_id=batch.state["file"],
+                endpoint="/v1/chat/completions",
+                completion_window="24h",
+                metadata={"airgen": batch.name},
+            )
+            return found
+
+        for attempt in range(TRIES):
+            # After a broken connection the server may have the batch, so its list is read before each try.
+            if (found := await self._call(lambda: self._find(batch))) is not None:
+                break
+            try:
+                found = await self._call(create, tries=1)
+                break
+            except Retry:
+                if attempt + 1 == TRIES:
+                    raise
+                await asyncio.sleep(self._poll * 2**attempt)
+        batch.note(state="submitted", batch=str(found.id))
+
+    async def _find(self, batch: BatchFile) -> Batch | None:
         """The batch in the server's list, by the name in its metadata."""
-        after = ""
-        while True:
-            page = await self._json("GET", f"/batches?limit=100{after}")
-            items = page.get("data") or []
-            for item in items:
-                if (item.get("metadata") or {}).get("airgen") == batch.name:
-                    return dict(item)
-            if not page.get("has_more") or not items:
-                return None
-            after = f"&after={items[-1]['id']}"
+        found: Batch
+        async for found in self._client.batches.list(limit=100):
+            if (found.metadata or {}).get("airgen") == batch.name:
+                return found
+        return None
 
-    async def _wait(self, batch: BatchFile) -> dict[str, Any]:
+    async def _wait(self, batch: BatchFile) -> Batch:
         while True:
-            said = await self._json("GET", f"/batches/{batch.state['batch']}")
-            if said.get("status") in ENDED:
-                return said
+            found: Batch = await self._call(lambda: self._client.batches.retrieve(batch.state["batch"]))
+            if found.status in ENDED:
+                return found
             await asyncio.sleep(self._poll)
 
-    async def _fetch(self, batch: BatchFile, said: dict[str, Any]) -> dict[str, Reply | AirgenError]:
-        """Each request's outcome; what has none is to be asked again."""
-        status = said["status"]
-        if status == "failed":
+    async def _fetch(self, batch: BatchFile, ended: Batch) -> dict[str, Reply | AirgenError]:
+        """Each request's outcome; one without a result is a failure that may pass."""
+        if ended.status == "failed":
             batch.note(state="done")
-            errors = (said.get("errors") or {}).get("data") or [{"message": "no reason given"}]
-            raise LlmError(
-                f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(str(errors[0]['message']))}"
-            )
+            errors = (ended.errors and ended.errors.data) or []
+            reason = str(errors[0].message) if errors else "no reason given"
+            raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(reason)}")
         outcomes: dict[str, Reply | AirgenError] = {
-            key: Retry("batch_expired" if status == "expired" else "batch_lost") for key in batch.keys
+            key: Retry("batch_expired" if ended.status == "expired" else "batch_lost") for key in batch.keys
         }
-        for field in ("output_file_id", "error_file_id"):
-            if not said.get(field):
+        for file in (ended.output_file_id, ended.error_file_id):
+            if not file:
                 continue
-            content = await self._patiently("GET", f"/files/{said[field]}/content")
-            for line in content.splitlines():
+            content = await self._call(lambda file=file: self._client.files.content(file))  # type: ignore[misc]
+            for line in content.content.splitlines():
                 key, outcome = self._outcome(line)
                 if key in outcomes:
                     outcomes[key] = outcome
@@ -268,34 +270,35 @@ class BatchBackend:
             except AirgenError as problem:
                 return key, problem
         if response:
-            said = (body or {}).get("error") if isinstance(body, dict) else None
-            words, code = (str(said.get("message")), str(said.get("code"))) if isinstance(said, dict) else ("", "")
-            return key, failure(status, self._endpoint.scrub(words), code, {}, self._endpoint.where)
+            message, code = error_in(body)
+            return key, failure(status, self._endpoint.scrub(message), code, {}, self._endpoint.where)
         code = str(error.get("code")) if isinstance(error, dict) else "batch_lost"
         return key, Retry(code if code.startswith("batch_") else f"batch_{code}")
 
-    # -- HTTP ----------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------
 
-    async def _json(self, method: str, path: str, body: Any = None, tries: int = TRIES) -> dict[str, Any]:
-        content = await self._patiently(method, path, body, tries)
-        try:
-            payload = json.loads(content)
-        except ValueError:
-            raise Retry("bad_body", detail=f"{path}: not JSON") from None
-        if not isinstance(payload, dict):
-            raise Retry("bad_body", detail=f"{path}: not a JSON object")
-        return payload
-
-    async def _patiently(self, method: str, path: str, body: Any = None, tries: int = TRIES) -> bytes:
-        """The content of a successful answer. `body` makes the body anew for each of `tries` tries."""
+    async def _call(self, work: Callable[[], Awaitable[Any]], tries: int = TRIES) -> Any:
+        """The result of a call of the `openai` package, which is made anew for each of `tries` tries."""
         for attempt in range(tries):
             try:
-                status, headers, content = await self._endpoint.call(method, path, body() if body else None)
-                if status == 200:
-                    return content
-                raise self._endpoint.failure(status, headers, content, path)
-            except Retry as error:
+                try:
+                    found = await work()
+                except self._openai.OpenAIError as error:
+                    raise self._problem(error) from None  # its errors carry the request, and with it the key
+                if isinstance(found, str):  # the package returns the text of what is not JSON
+                    raise Retry("bad_body", detail="not JSON")
+                return found
+            except Retry as problem:
                 if attempt + 1 == tries:
                     raise
-                await asyncio.sleep(error.after or min(300.0, self._poll * 2**attempt))
+                await asyncio.sleep(problem.after or min(300.0, self._poll * 2**attempt))
         raise AssertionError("unreachable")
+
+    def _problem(self, error: Exception) -> AirgenError:
+        """An error of the `openai` package as one of ours."""
+        if isinstance(error, self._openai.APIStatusError):
+            response = error.response
+            return self._endpoint.failure(response.status_code, response.headers, response.content, response.url.path)
+        cause = error.__cause__ or error
+        message = self._endpoint.scrub(str(cause) or type(cause).__name__)
+        return Retry("connection", detail=message)

@@ -1,4 +1,4 @@
-"""A batch on the disk: its requests, and how far it has come. Each step is noted before the next one begins.
+"""A batch on the disk: its requests and its state. Each step is written down before the next one begins.
 
 batch = BatchFile.write(folder, {key: line, ...})      # prepared
 batch.note(state="uploaded", file="file-abc")          # then submitted, then done
@@ -19,7 +19,7 @@ __all__ = ["BatchFile"]
 
 
 class BatchFile:
-    """`<name>.jsonl` holds the requests, `<name>.json` the state; `keys` are the requests' keys."""
+    """`<name>.jsonl` holds the requests, `<name>.json` the state; `keys` are the keys of the requests."""
 
     def __init__(self, folder: Path, name: str, state: dict[str, Any]) -> None:
         self.folder, self.name, self.state = folder, name, state
@@ -27,20 +27,20 @@ class BatchFile:
 
     @classmethod
     def write(cls, folder: Path, lines: Mapping[str, bytes]) -> BatchFile:
-        """Put requests on the disk as a new batch. Raises StoreError where that fails."""
+        """Write requests to the disk as a new batch. Raises StoreError where that fails."""
         name = f"airgen-{secrets.token_hex(8)}"
         batch = cls(folder, name, {"state": "prepared", "keys": sorted(lines)})
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"{folder}: cannot be made: {error.strerror}") from error
+            raise StoreError(f"{folder}: cannot be created: {error.strerror}") from error
         batch._replace(f"{name}.jsonl", b"".join(lines[key] for key in sorted(lines)))
         batch.note()
         return batch
 
     @classmethod
     def unfinished(cls, folder: Path) -> list[BatchFile]:
-        """Batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
+        """The batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
         found = []
         for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):
             try:
@@ -48,21 +48,21 @@ class BatchFile:
                 batch = cls(folder, path.stem, state)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise StoreError(
-                    f"{path}: not the state of a batch ({error}): move it away to go on without"
+                    f"{path}: not the state of a batch ({error}): move it away to go on without it"
                 ) from error
             if state.get("state") != "done":
                 found.append(batch)
         return found
 
     def requests(self) -> bytes:
-        """The requests as JSON lines, for the upload."""
+        """The requests as JSON lines."""
         try:
             return (self.folder / f"{self.name}.jsonl").read_bytes()
         except OSError as error:
             raise StoreError(f"{self.folder / self.name}.jsonl: {error.strerror}") from error
 
     def note(self, **changes: str) -> None:
-        """Change the state, on the disk before this returns."""
+        """Change the state; it is on the disk when this returns."""
         self.state |= changes
         self._replace(f"{self.name}.json", json.dumps(self.state).encode())
 

@@ -1,4 +1,4 @@
-"""Money: reserved before a call is sent, reconciled when its bill is known, never passed."""
+"""The budget: money is reserved before a call is sent and replaced by the real cost afterwards."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Budget:
         self._calls = 0
 
     def reserve(self, amount: float) -> bool:
-        """Set aside the most that a call can cost; False where that could pass the limit while others are out.
+        """Reserve the most that a call can cost; False where that could exceed the limit while others are in flight.
 
-        What calls in flight reserved and do not use comes back, so the caller tries again when one lands. Raises
-        BudgetSpent where none is out and the call still does not fit.
+        A finished call frees what it did not use, so the caller tries again then. Raises BudgetSpent where no call
+        is in flight and this one still does not fit.
         """
         if self.limit is not None and self.spent + self._reserved + amount > self.limit:
             if self._calls:
@@ -33,7 +33,7 @@ class Budget:
         return True
 
     def settle(self, reserved: float, paid: float) -> None:
-        """A call is over: give back what was reserved, take what it cost."""
+        """Replace a finished call's reservation by what it cost."""
         self.spent += paid
         self._calls -= 1
-        self._reserved = max(0.0, self._reserved - reserved) if self._calls else 0.0  # no drift of float sums
+        self._reserved = max(0.0, self._reserved - reserved) if self._calls else 0.0  # without the error of float sums

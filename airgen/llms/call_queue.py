@@ -1,8 +1,8 @@
-"""The line to one model at one endpoint: who stands in it, how fast it moves, what happens to what comes back.
+"""The queue of calls to one model at one endpoint: their order, their speed, and what happens to a failed one.
 
-A call leaves the line in the order in which it was asked, runs one attempt, and then is answered, has failed
-for good (an `Answer` with `error`), rests and returns to its old place, or is held as a suspect: it ran out of
-retries, and whether that was its own fault or the endpoint's shows in what happens to the others.
+Calls start in the order in which they were asked. An attempt ends in one of four ways: an answer; a failure for good
+(an `Answer` with `error`); a pause, after which the call is queued at its old place; or, after the last retry, the
+call is set aside until the outcome of other calls shows whether this call or the endpoint is at fault.
 """
 
 from __future__ import annotations
@@ -11,32 +11,54 @@ import asyncio
 import heapq
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from airgen.errors import AirgenError, Stopped
-from airgen.keys import rng
-from airgen.llms.base import Backend, Refused, Reply, Request, Retry
+from airgen.errors import AirgenError, LlmError, Stopped
+from airgen.keys import content_key, rng
+from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry
 from airgen.llms.budget import Budget
-from airgen.llms.prices import Price
-from airgen.llms.rate_limits import Gate, Pace
-from airgen.llms.tokens import upper_bound
-from airgen.llms.usage import Usage
+from airgen.llms.chat import upper_bound
+from airgen.llms.prices import FREE, Price
+from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
+from airgen.llms.usage import StageUsage
 from airgen.records import Answer
 
-__all__ = ["GROUP", "Backlog", "Call", "Lane", "Retries"]
+__all__ = ["GROUP", "Call", "CallQueue", "Connection", "Shared"]
 
 DEFAULT_OUTPUT = 4096  # tokens reserved for an answer whose request names no maximum
 GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
-SUSPECTS = 3  # calls that ran out of retries with no success between them: the endpoint is down
-ENDPOINT_FAULTS = {"connection", "rate_limit"}  # never a single request's own failure
+SET_ASIDE = 3  # calls without retries left, and no success between them: the endpoint is down
+ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fault of a single request
+TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
+REFUSALS = 30  # retries after HTTP 429
+GRACE = 20  # calls before a share of failures can stop the run
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
+@dataclass(frozen=True)
+class Connection:
+    """How one LLM is reached: its backend, how it may be asked, and its price (None where it is unknown).
+
+    `settings` are those of the backend itself that change an answer. They are part of the answer's key.
+    """
+
+    backend: Backend
+    limits: CallLimits = field(default_factory=CallLimits)
+    price: Price | None = FREE
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def key(self, request: Request) -> str:
+        """The identity of the answer to a request."""
+        return content_key({"request": request.key, **self.settings}) if self.settings else request.key
+
+
 @dataclass(slots=True)
 class Call:
-    """One request on its way: everyone who asked for it waits on `done`; `order` is its place in line."""
+    """One request to be sent. All who asked for it wait on `done`; `order` is its place in the queue."""
 
     request: Request
     key: str
@@ -52,207 +74,192 @@ class Call:
 
 
 @dataclass(slots=True)
-class Backlog:
-    """Answers that have come and are not on the disk yet, over all lanes."""
+class Shared:
+    """What all queues of an engine share; `unsaved` counts answers that are not on the disk yet.
 
+    `start(queue, call)` is called for each call that may start; `stop(error)` stops the whole engine.
+    """
+
+    budget: Budget
+    usage: Mapping[str, StageUsage]
+    start: Callable[[CallQueue, Call], None]
+    stop: Callable[[AirgenError], None]
     unsaved: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """How patient to be: `failures` repeats after 5xx and dropped connections, `timeouts` after time-outs (they are
-    slow and may have been paid for), `refusals` after 429s. `backoff` is the first pause in seconds, doubled each
-    time; `timeout` ends an attempt, in seconds."""
+class CallQueue:
+    """See the module."""
 
-    failures: int = 5
-    timeouts: int = 2
-    refusals: int = 30
-    backoff: float = 0.5
-    timeout: float = 600.0
-
-    def allow(self, call: Call, error: Retry) -> bool:
-        """Whether the call may be tried again."""
-        allowed = min(self.timeouts, self.failures) if error.reason == "timeout" else self.failures
-        return call.attempts <= allowed and call.refusals <= self.refusals
-
-
-class Lane:
-    """See the module. `start(lane, call)` is called for each call that may go; `stop(error)` ends the whole engine."""
-
-    def __init__(
-        self,
-        *,
-        pace: Pace,
-        gate: Gate,
-        price: Price,
-        budget: Budget,
-        backlog: Backlog,
-        usage: Usage,
-        retries: Retries,
-        start: Callable[[Lane, Call], None],
-        stop: Callable[[AirgenError], None],
-    ) -> None:
-        self.pace, self.gate = pace, gate
-        self._price, self._budget, self._backlog, self._usage, self._retries = price, budget, backlog, usage, retries
-        self._start, self._stop = start, stop
-        self._line: list[tuple[int, Call]] = []
-        self._resting: dict[int, tuple[asyncio.TimerHandle, Call]] = {}
-        self._suspects: list[tuple[Call, Retry]] = []
+    def __init__(self, connection: Connection, shared: Shared) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._connection, self._shared, limits = connection, shared, connection.limits
+        self.rate = RateLimit(self._now(), limits.requests_per_minute, limits.tokens_per_minute)
+        self.concurrency = ConcurrencyLimit(limits.concurrency, self._now(), limits.adaptive)
+        self._limits, self._price = limits, connection.price or FREE
+        self._queued: list[tuple[int, Call]] = []
+        self._paused: dict[int, tuple[asyncio.TimerHandle, Call]] = {}
+        self._set_aside: list[tuple[Call, Retry]] = []
         self._in_flight = 0
-        self._failing = 0  # failures in a row
+        self._failures_in_a_row = 0
+        self._finished, self._failures = 0, Counter[str]()
         self._timer: asyncio.TimerHandle | None = None
         self._random = rng("jitter")
-        self._now = asyncio.get_running_loop().time
 
-    def __bool__(self) -> bool:
-        return bool(self._line)
-
-    def join(self, call: Call) -> None:
-        """Put a new call in line."""
+    def add(self, call: Call) -> None:
+        """Queue a new call."""
         request = call.request
         output = request.params.get("max_completion_tokens") or request.params.get("max_tokens") or DEFAULT_OUTPUT
         prompt = upper_bound(request.messages)
         # The most it can cost: a token a byte, and the longest answer it allows.
         call.reserved = self._price.usd(prompt, int(output))
-        # As providers count a call against tokens a minute before it ran.
+        # Providers count a call against tokens a minute by such an estimate, before it runs.
         call.tokens = prompt / 4 + int(output)
-        self._usage[request.stage].waiting += 1
-        heapq.heappush(self._line, (call.order, call))
+        self._shared.usage[request.stage].waiting += 1
+        heapq.heappush(self._queued, (call.order, call))
 
-    def pump(self) -> None:
-        """Start calls from the head of the line while concurrency, pace and budget allow."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._line and self._room():
-            call = self._line[0][1]
-            if call.waiters <= 0:  # everyone who asked has gone away
-                self._leave()
+    def start_calls(self) -> None:
+        """Start the first calls of the queue while concurrency, rate and budget allow."""
+        self._cancel_timer()
+        while self._queued and self._has_room():
+            call = self._queued[0][1]
+            if call.waiters <= 0:  # its callers were cancelled
+                self._take()
                 call.done.cancel()
                 continue
-            if (wait := self.pace.wait(call.tokens, self._now())) > 0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self.pump)
+            if (wait := self.rate.wait(call.tokens, self._now())) > 0:
+                self._timer = asyncio.get_running_loop().call_later(wait, self.start_calls)
                 return
             try:
-                if not self._budget.reserve(call.reserved):
+                if not self._shared.budget.reserve(call.reserved):
                     return
             except AirgenError as error:
-                self._stop(error)
+                self._shared.stop(error)
                 return
-            self._leave()
+            self._take()
             self._in_flight += 1
-            call.number = self.pace.take(call.tokens)
-            self._usage[call.request.stage].in_flight += 1
-            self._start(self, call)
+            call.number = self.rate.take(call.tokens)
+            self._shared.usage[call.request.stage].in_flight += 1
+            self._shared.start(self, call)
 
     def empty(self) -> list[Call]:
-        """Take everyone out who has no call on the wire, for good."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        out = []
-        while self._line:
-            out.append(self._leave())
-        for timer, call in self._resting.values():
+        """Remove and return all calls that are not in flight."""
+        self._cancel_timer()
+        removed = []
+        while self._queued:
+            removed.append(self._take())
+        for timer, call in self._paused.values():
             timer.cancel()
-            self._usage[call.request.stage].waiting -= 1
-            out.append(call)
-        self._resting.clear()
-        out += [call for call, _ in self._suspects]
-        self._suspects.clear()
-        return out
+            self._shared.usage[call.request.stage].waiting -= 1
+            removed.append(call)
+        self._paused.clear()
+        removed += [call for call, _ in self._set_aside]
+        self._set_aside.clear()
+        return removed
 
-    async def attempt(self, backend: Backend, call: Call) -> list[tuple[Call, Answer]]:
-        """Send a call once. Returns what is finished by that: often the call, sometimes none or several."""
+    async def attempt(self, call: Call) -> list[tuple[Call, Answer]]:
+        """Send a call once. Returns the calls that are finished now: often this one, sometimes none or several."""
         sent = self._now()
         call.began = call.began or sent
         call.attempts += 1
         outcome: Reply | AirgenError
         try:
-            async with asyncio.timeout(self._retries.timeout):
-                outcome = await backend.send(call.request)
+            async with asyncio.timeout(self._limits.timeout):
+                outcome = await self._connection.backend.send(call.request)
         except TimeoutError:
-            outcome = Retry("timeout", detail=f"no answer within {self._retries.timeout:g} s")
+            outcome = Retry("timeout", detail=f"no answer within {self._limits.timeout:g} s")
         except AirgenError as error:
             outcome = error
         finally:
             self._in_flight -= 1
-            self._usage[call.request.stage].in_flight -= 1
+            self._shared.usage[call.request.stage].in_flight -= 1
         now = self._now()
         finished: list[tuple[Call, Answer]] = []
         if isinstance(outcome, Reply):
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
-            self._failing = 0
-            self._budget.settle(call.reserved, answer.cost_usd)
-            self.pace.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
-            self.gate.succeeded(call.request.stage, sent, now, bool(self._line))
+            self._failures_in_a_row = 0
+            self._shared.budget.settle(call.reserved, answer.cost_usd)
+            self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
+            self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
-                self.pace.told(outcome.limits, call.number, now)
+                self.rate.apply(outcome.limits, call.number, now)
         else:
-            self._budget.settle(call.reserved, 0.0)
+            self._shared.budget.settle(call.reserved, 0.0)
             if isinstance(outcome, Retry):
-                self._failing += outcome.reason != "rate_limit"
-                self._failed(call, outcome, sent, now)
+                self._failures_in_a_row += outcome.reason != "rate_limit"
+                self._retry(call, outcome, sent, now)
             elif isinstance(outcome, Refused):
                 finished.append((call, _failure(call, outcome, now)))
             else:
-                self._suspects.append((call, Retry("stopped")))  # so that `empty` finds it
-                self._stop(outcome)
-        return finished + self._judge_suspects(now, alive=bool(finished))
+                self._set_aside.append((call, Retry("stopped")))  # so that `empty` finds it
+                self._shared.stop(outcome)
+        finished += self._decide(now, alive=bool(finished))
+        for each, answer in finished:
+            self._count(each, answer, now)
+        return finished
 
-    def _room(self) -> bool:
-        """Whether one more may be sent. While nothing comes through, resting calls keep their places, so that a dead
-        server is not asked everything; a few more than fit are tried, lest bad requests look like a dead server."""
-        limit = int(self.gate.limit)
-        stuck = self._failing >= SUSPECTS and self._in_flight + len(self._resting) >= max(limit, 3 * SUSPECTS)
-        return self._in_flight + max(0, self._backlog.unsaved - GROUP) < limit and not stuck
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _leave(self) -> Call:
-        _, call = heapq.heappop(self._line)
-        self._usage[call.request.stage].waiting -= 1
+    def _has_room(self) -> bool:
+        """Whether one more call may be sent.
+
+        While every call fails, paused calls count as in flight, so that a dead server does not get the whole queue.
+        A few more than the limit are tried, because the first requests may be at fault themselves.
+        """
+        limit = int(self.concurrency.limit)
+        failing = self._failures_in_a_row >= SET_ASIDE
+        stuck = failing and self._in_flight + len(self._paused) >= max(limit, 3 * SET_ASIDE)
+        return self._in_flight + max(0, self._shared.unsaved - GROUP) < limit and not stuck
+
+    def _take(self) -> Call:
+        _, call = heapq.heappop(self._queued)
+        self._shared.usage[call.request.stage].waiting -= 1
         return call
 
-    def _failed(self, call: Call, error: Retry, sent: float, now: float) -> None:
-        """Let the call return to the line, at once or rested, or hold it as a suspect."""
+    def _retry(self, call: Call, error: Retry, sent: float, now: float) -> None:
+        """Queue the call again, at once or after a pause; or set it aside after its last retry."""
         limited = error.reason == "rate_limit"
         if limited:
             call.refusals += 1
             call.attempts -= 1
-            self.pace.refused(call.number, sent, now, error.after, self._random.random())
-        if not limited or self.pace.refusals > 1:  # a slower pace is the cure for a single refusal
-            self.gate.failed(sent, now)
-        if not self._retries.allow(call, error):
-            self._suspects.append((call, error))
+            self.rate.refused(call.number, sent, now, error.after, self._random.random())
+        if not limited or self.rate.refusals > 1:  # after a single refusal, a lower rate is enough
+            self.concurrency.failed(sent, now)
+        allowed = min(TIMEOUTS, self._limits.retries) if error.reason == "timeout" else self._limits.retries
+        if call.attempts > allowed or call.refusals > REFUSALS:
+            self._set_aside.append((call, error))
             return
-        stage = self._usage[call.request.stage]
+        stage = self._shared.usage[call.request.stage]
         stage.retries[error.reason] += 1
         stage.waiting += 1
-        if limited:  # the pace already holds the whole lane back
-            heapq.heappush(self._line, (call.order, call))
+        if limited:  # the rate limit already delays the whole queue
+            heapq.heappush(self._queued, (call.order, call))
             return
-        pause = min(30.0, self._retries.backoff * 2 ** (call.attempts - 1)) * (0.5 + self._random.random())
-        timer = asyncio.get_running_loop().call_later(max(pause, error.after or 0.0), self._again, call)
-        self._resting[call.order] = (timer, call)
+        pause = min(30.0, self._limits.backoff * 2 ** (call.attempts - 1)) * (0.5 + self._random.random())
+        timer = asyncio.get_running_loop().call_later(max(pause, error.after or 0.0), self._end_pause, call)
+        self._paused[call.order] = (timer, call)
 
-    def _again(self, call: Call) -> None:
-        del self._resting[call.order]
-        heapq.heappush(self._line, (call.order, call))
-        self.pump()
+    def _end_pause(self, call: Call) -> None:
+        del self._paused[call.order]
+        heapq.heappush(self._queued, (call.order, call))
+        self.start_calls()
 
-    def _judge_suspects(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
-        """Whose fault it was that calls ran out of retries: their own (failure rows), or the endpoint's (a stop).
+    def _decide(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
+        """Decide whether the calls that were set aside are at fault (failure rows) or the endpoint is (a stop).
 
-        An endpoint that answers others is `alive`. One that fails several calls in a row is down: no failure is
-        recorded, so that the next run asks those calls again by itself.
+        An endpoint that answers other calls is `alive`. One that fails several calls in a row is down: no failure is
+        recorded, so the next run asks those calls again.
         """
-        if not self._suspects:
+        if not self._set_aside:
             return []
-        idle = not (self._line or self._in_flight or self._resting)
-        endpoint = any(error.reason in ENDPOINT_FAULTS for _, error in self._suspects)
-        if not alive and (len(self._suspects) >= SUSPECTS or (idle and endpoint)):
-            call, error = self._suspects[-1]
-            self._stop(
+        idle = not (self._queued or self._in_flight or self._paused)
+        endpoint = any(error.reason in ENDPOINT_FAULTS for _, error in self._set_aside)
+        if not alive and (len(self._set_aside) >= SET_ASIDE or (idle and endpoint)):
+            call, error = self._set_aside[-1]
+            self._shared.stop(
                 Stopped(
                     f"{call.request.model} at endpoint {call.request.endpoint!r} does not answer ({error}) after "
                     f"{call.attempts + call.refusals} tries: run the same command to go on once it does"
@@ -261,9 +268,28 @@ class Lane:
             return []
         if not alive and not idle:
             return []
-        failed = [(call, _failure(call, error, now)) for call, error in self._suspects]
-        self._suspects.clear()
+        failed = [(call, _failure(call, error, now)) for call, error in self._set_aside]
+        self._set_aside.clear()
         return failed
+
+    def _count(self, call: Call, answer: Answer, now: float) -> None:
+        """Count a finished call. Stops the engine where too many calls of this queue failed."""
+        self._shared.usage[call.request.stage].add(answer, now)
+        self._finished += 1
+        most = self._limits.max_failures
+        if not answer.error:
+            return
+        self._failures[answer.error] += 1
+        total = sum(self._failures.values())
+        if most is None or (total < most if most >= 1 else self._finished < GRACE or total <= most * self._finished):
+            return
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self._failures.most_common())
+        self._shared.stop(
+            LlmError(
+                f"{total} of {self._finished} calls to {answer.model} failed ({reasons}), max_failures is {most:g}: "
+                "see `airgen status`; `airgen run --retry-failed` asks them again"
+            )
+        )
 
     def _answer(self, call: Call, reply: Reply, seconds: float) -> Answer:
         request = call.request
@@ -285,7 +311,7 @@ class Lane:
 
 
 def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
-    """The row of a failed call: the reason, and in place of a text what the server said."""
+    """The row of a failed call: the reason, and the server's message as its text."""
     request = call.request
     return Answer(
         key=call.key,
@@ -299,5 +325,5 @@ def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
 
 
 def _storable(text: str) -> str:
-    """The text as it comes back from the disk: a resumed run must see what this one sees."""
+    """The text as the store returns it, so that a resumed run sees the same answer."""
     return text if text.isascii() and "\x00" not in text else _SURROGATES.sub("\ufffd", text).replace("\x00", "")

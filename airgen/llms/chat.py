@@ -1,4 +1,4 @@
-"""The chat completions form that OpenAI, vLLM, Ollama, llama.cpp and most others speak: request out, reply in.
+"""The format of chat completions, which OpenAI, vLLM, Ollama, llama.cpp and most others share; and its tokens.
 
 body = chat_body(request)                 # a dict for POST /chat/completions
 reply = chat_reply(body_of_the_answer)    # Reply; raises Refused, Retry
@@ -6,19 +6,23 @@ reply = chat_reply(body_of_the_answer)    # Reply; raises Refused, Retry
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airgen.llms.base import Refused, Reply, Request, Retry
+from airgen.llms.base import Message, Refused, Reply, Request, Retry
+from airgen.text.tokens import count_tokens
 
-__all__ = ["FORMATS", "chat_body", "chat_reply", "closed"]
+__all__ = ["FORMATS", "chat_body", "chat_reply", "closed", "count_messages", "upper_bound", "with_usage"]
 
 FORMATS = ("json_schema", "json_object", "none")
-"""How an answer's form can be asked for, the strictest first; a server that refuses one is given the next."""
+"""The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
+
+_PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
 
 
 def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = "max_tokens") -> dict[str, Any]:
-    """The request as the endpoint takes it. `max_tokens` is the name that the model has for that limit."""
+    """The request as JSON for the endpoint. `max_tokens` is the model's name for that limit."""
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
@@ -38,13 +42,13 @@ def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = 
 
 
 def closed(schema: Any) -> Any:
-    """The schema with every object closed that does not say otherwise: a small model pads an open one with more."""
+    """The schema without additional properties in its objects, unless it allows them: small models add many."""
     if isinstance(schema, list | tuple):
         return [closed(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     inner = {
-        # the values of these are names to schemas, so that a property may itself be called "type"
+        # these map names to schemas, so a property may itself be called "type"
         name: {key: closed(item) for key, item in value.items()}
         if name in ("properties", "$defs", "definitions", "patternProperties") and isinstance(value, Mapping)
         else value
@@ -58,7 +62,7 @@ def closed(schema: Any) -> Any:
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether OpenAI's strict mode takes the schema: each object closed, with all of its properties required."""
+    """Whether OpenAI's strict mode accepts the schema: each object is closed and requires all of its properties."""
     if isinstance(schema, list | tuple):
         return all(_is_strict(item) for item in schema)
     if not isinstance(schema, Mapping):
@@ -72,7 +76,7 @@ def _is_strict(schema: Any) -> bool:
 
 
 def chat_reply(payload: Any) -> Reply:
-    """What a server's answer says. Raises Refused where the model refused, Retry("bad_body") for an alien form."""
+    """A server's answer as a Reply. Raises Refused where the model refused, Retry("bad_body") for another format."""
     try:
         choice = payload["choices"][0]
         message = choice["message"]
@@ -84,7 +88,7 @@ def chat_reply(payload: Any) -> Reply:
     if isinstance(text, list):  # some servers send the content in typed parts
         text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
     if not isinstance(text, str):
-        raise Retry("bad_body", detail="the message's content is not a text")
+        raise Retry("bad_body", detail="the message's content is not text")
     if refusal:
         raise Refused("refusal", str(refusal))
     if finish == "content_filter":
@@ -107,7 +111,7 @@ def _count(value: Any) -> int:
 
 
 def _logprobs(value: Any) -> list[list[tuple[str, float]]]:
-    """Each token's alternatives; a token without any stands for itself."""
+    """Each token's alternatives; a token without alternatives is its own only one."""
     if not isinstance(value, dict):
         return []
     tokens = []
@@ -116,5 +120,27 @@ def _logprobs(value: Any) -> list[list[tuple[str, float]]]:
             alternatives = token.get("top_logprobs") or [token]
             tokens.append([(str(one["token"]), float(one["logprob"])) for one in alternatives])
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise Retry("bad_body", detail="log-probabilities in an unknown form") from None
+            raise Retry("bad_body", detail="log-probabilities in an unknown format") from None
     return tokens
+
+
+def with_usage(request: Request, reply: Reply) -> Reply:
+    """The reply, with its tokens counted here where the server did not report them, so that a budget still holds."""
+    prompt, completion = reply.prompt_tokens, reply.completion_tokens
+    if prompt and (completion or not reply.text):
+        return reply
+    return dataclasses.replace(
+        reply,
+        prompt_tokens=prompt or count_messages(request.messages),
+        completion_tokens=completion or count_tokens(reply.text),
+    )
+
+
+def count_messages(messages: Iterable[Message]) -> int:
+    """Prompt tokens of a chat: those of the contents, and four for the frame of each message."""
+    return sum(count_tokens(message.content) + _PER_MESSAGE for message in messages)
+
+
+def upper_bound(messages: Iterable[Message]) -> int:
+    """The most prompt tokens that a byte-level tokenizer can give: one a byte. A budget reserves so many."""
+    return sum(len(message.content.encode("utf-8", "replace")) + 8 for message in messages)

@@ -1,55 +1,96 @@
-"""A real model in the process: llama.cpp through xllamacpp, on the CPU, without a key, a server or a network.
+"""A model on this machine's CPU: llama.cpp through xllamacpp, without a key or a network.
 
     backend = EmbeddedBackend("qwen2.5-coder-1.5b")       # after `airgen models fetch qwen2.5-coder-1.5b`
 
-**One answer a request, whatever came before.** A float sum depends on how tokens were grouped into batches, so
-llama.cpp's prefix cache and parallel slots change answers with the order of arrival: of 8 greedy answers of 24
-tokens, 2 changed with the cache, and 1 or 2 with two slots. Here calls are computed one at a time, prompts in blocks
-of `BLOCK` tokens from position 0, and a cached prefix is only ever reused up to a block's edge: every number comes
-out of the same batches as in a fresh process, and most of the prefix is still served from the cache. Several slots
-keep the prefixes of several prompts, for calls about different documents that take turns.
+**The same request always gets the same answer.** A float sum depends on how tokens are grouped into batches, so with
+llama.cpp's prefix cache and parallel slots an answer depends on the calls before it: of 8 greedy answers of 24 tokens,
+2 changed with the cache, and 1 or 2 with two slots. Here calls are computed one at a time, prompts in blocks of
+`BLOCK` tokens from position 0, and a cached prefix is reused only up to the edge of a block. So every number comes
+from the same batches as in a new process, and most of the prefix still comes from the cache. Several slots keep the
+prefixes of several prompts, for calls about different documents that take turns.
 
-**Text is text.** Message contents are tokenised without special tokens: a document that holds `<|im_end|>` cannot
-end its message.
+**Documents are data.** Message contents are tokenised without special tokens: a document that holds `<|im_end|>`
+cannot end its message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import importlib.util
 import json
 import os
 import secrets
+import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from airgen.errors import LlmError, ModelError
-from airgen.llms.base import Refused, Reply, Request, Retry
+from pydantic import Field
+
+from airgen.errors import AirgenError, LlmError, MissingExtra, ModelError
+from airgen.llms import llama_server
+from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
 from airgen.llms.chat import chat_reply, closed
-from airgen.registry import load_extra
+from airgen.settings.base import MODEL, SPEED
+from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 
-__all__ = ["BLOCK", "DEFAULT_MODEL", "EmbeddedBackend"]
+__all__ = ["BLOCK", "DEFAULT_MODEL", "EmbeddedBackend", "EmbeddedSettings"]
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
-BLOCK = 32  # tokens of one prompt batch, and the grain of prefix reuse
-MAX_TOKENS = 1024  # where a request names none: a small model may never stop by itself
+BLOCK = 32  # tokens of one prompt batch; a cached prefix is reused in whole blocks
+MAX_TOKENS = 1024  # for a request without a limit: a small model may never stop by itself
 
-_OPEN, _CLOSE = "\ue000", "\ue001"  # private use: stand for a message's content while the template is rendered
+_OPEN, _CLOSE = "\ue000", "\ue001"  # private use: they mark a message's place while the template is rendered
+# OpenMP's default is to spin while threads wait for each other. On a machine with other work that makes two threads
+# ten times slower than one.
+_SLEEP_WHILE_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "frequency_penalty", "presence_penalty")
 
 
-class EmbeddedBackend:
-    """Chat with a GGUF model; loads at the first call, then answers one call at a time.
+class EmbeddedSettings(LlmSettings):
+    """One call at a time, and a long time-out, because it includes the wait for the call before."""
 
-    model: a name of `airgen models list`. path: a GGUF file instead. threads: computing threads, all cores of this
-    process by default. context: the most tokens of a prompt and its answer together. slots: how many callers take
+    backend: Annotated[str, SPEED] = "embedded"
+    model: Annotated[str, MODEL] = DEFAULT_MODEL
+    concurrency: Concurrency = 1
+    timeout_seconds: Seconds = 3600.0
+    threads: Annotated[int | None, SPEED, Field(ge=1)] = None  # None: all cores of this process, at most 8
+
+
+class EmbeddedBackend(Backend):
+    """Chat with a GGUF model. It loads the model at the first call, then answers one call at a time.
+
+    model: a name of `airgen models list`. path: a GGUF file instead. threads: computing threads, by default all
+    cores of this process. context: the most tokens of a prompt and its answer together. slots: how many callers take
     turns; the prefixes of one prompt more are kept, and each takes memory for `context` tokens (230 MB for 8,192 of
     the default model). Raises ModelError where the model was not fetched, MissingExtra without xllamacpp.
     """
+
+    Settings = EmbeddedSettings
+
+    @classmethod
+    def make(cls, settings: EmbeddedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
+        """A backend with one slot for each call at a time."""
+        return cls(settings.model, slots=settings.concurrency, threads=settings.threads)
+
+    @classmethod
+    def missing(cls, settings: EmbeddedSettings) -> list[str]:
+        """The package, or the model's file."""
+        from airgen.models import catalogue, fetched
+
+        found = []
+        if importlib.util.find_spec("xllamacpp") is None:
+            found.append("llm.backend embedded needs the package xllamacpp: pip install 'airgen-bench[embedded]'")
+        if settings.model not in catalogue():
+            found.append(f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen models list`")
+        elif not fetched(settings.model):
+            found.append(f"the model {settings.model} is not here: airgen models fetch {settings.model}")
+        return found
 
     def __init__(
         self,
@@ -64,15 +105,18 @@ class EmbeddedBackend:
             from airgen.models import path as fetched
 
             path = _gguf(fetched(model))
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise MissingExtra("the embedded LLM", "xllamacpp", "embedded")
         self.model, self._path = model, path
         self._threads, self._context, self._slots = threads or _cores(), context, min(max(1, slots), 7) + 1
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="airgen-llama")
         self._loading = asyncio.Lock()
-        self._server: Any = None
+        self._server: subprocess.Popen[str] | None = None
+        self._address = ""
         self._secret = secrets.token_hex(16)
         self._frames: dict[tuple[str, ...], list[str]] = {}
         self._framed: dict[str, list[int]] = {}
-        # What each slot holds, the least recently used slot first.
+        # The tokens in each slot, the least recently used slot first.
         self._held: dict[int, list[int]] = {slot: [] for slot in range(self._slots)}
 
     async def send(self, request: Request) -> Reply:
@@ -86,30 +130,38 @@ class EmbeddedBackend:
         return await loop.run_in_executor(self._workers, self._answer, request)
 
     async def close(self) -> None:
-        """Wait for the call in flight, then unload the model."""
+        """Wait for the call in flight, then end the model's process."""
         await asyncio.get_running_loop().run_in_executor(None, self._workers.shutdown)
-        self._server = None
+        if self._server is not None:
+            self._server.communicate()  # closes its standard input, at which it ends
+            self._server = None
 
     # -- in the worker's thread --------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        xllamacpp = _import_quietly()
-        params = xllamacpp.CommonParams()
-        params.model.path = str(self._path)
-        params.n_ctx = self._context * self._slots
-        params.n_parallel = self._slots
-        params.n_batch = params.n_ubatch = BLOCK  # each block is computed alone, wherever a prompt starts
-        params.kv_unified = False
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
-        params.cache_ram_mib = 0  # the server's own cache of old prompts would reuse them off the blocks' edges
-        params.n_ctx_checkpoints = 0
-        params.verbosity = -1
-        params.endpoint_slots = params.ui = False
-        params.api_keys = [self._secret]
-        try:
-            self._server = xllamacpp.Server(params)
-        except (RuntimeError, ValueError) as error:
-            raise ModelError(f"{self._path}: llama.cpp cannot load it: {error}") from error
+        server = subprocess.Popen(
+            [sys.executable, "-P", llama_server.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**_SLEEP_WHILE_WAITING, **os.environ},
+        )
+        assert server.stdin is not None and server.stdout is not None
+        wanted = {
+            "path": str(self._path),
+            "context": self._context,
+            "slots": self._slots,
+            "block": BLOCK,
+            "threads": self._threads,
+            "key": self._secret,
+        }
+        server.stdin.write(json.dumps(wanted) + "\n")
+        server.stdin.flush()
+        answer = json.loads(server.stdout.readline() or '{"error": "its process ended"}')
+        if "error" in answer:
+            server.communicate()
+            raise ModelError(f"{self._path}: llama.cpp cannot load it: {answer['error']}")
+        self._server, self._address = server, answer["address"]
 
     def _answer(self, request: Request) -> Reply:
         tokens = self._tokens(request)
@@ -124,12 +176,12 @@ class EmbeddedBackend:
         return chat_reply({**payload, "choices": [{**choice, "message": {"content": choice.get("text", "")}}]})
 
     def _align(self, tokens: list[int]) -> tuple[int, int]:
-        """The slot to use, cut to whole blocks that `tokens` begins with, and how many tokens of it are kept."""
+        """The slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins with."""
         kept = {slot: min(_common(held, tokens), len(tokens) - 1) // BLOCK * BLOCK for slot, held in self._held.items()}
-        slot = max(kept, key=lambda slot: kept[slot])  # of equals the least recently used
+        slot = max(kept, key=lambda slot: kept[slot])  # among equals, the least recently used
         keep = kept[slot]
         if keep:
-            # One token that differs from the prompt's next: the server then forgets all behind `keep`, and the
+            # One token that differs from the prompt's next one: the server then forgets all after `keep`, and the
             # prompt's own computation starts exactly there.
             prompt = [*tokens[:keep], (tokens[keep] + 1) % 1000]
             self._complete(slot, {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_prompt": True})
@@ -137,19 +189,16 @@ class EmbeddedBackend:
 
     def _complete(self, slot: int, body: dict[str, Any]) -> dict[str, Any]:
         self._held.pop(slot)
-        self._held[slot] = []  # until the caller knows better; the slot is now the last used one
-        try:
-            payload = self._server.handle_completions({**body, "id_slot": slot})
-        except (RuntimeError, ValueError) as error:
-            raise Retry("llama", detail=str(error)) from error
-        if not isinstance(payload, dict) or "choices" not in payload:
-            problem = payload.get("error", {}) if isinstance(payload, dict) else {}
-            words = str(problem.get("message", payload))
+        self._held[slot] = []  # until the caller knows what it holds; the slot is now the last used one
+        payload = self._http("/v1/completions", {**body, "id_slot": slot})
+        if "choices" not in payload:
+            problem = payload.get("error", {})
+            message = str(problem.get("message", payload))
             if problem.get("type") == "exceed_context_size_error":
-                raise Refused("context_length", words)
+                raise Refused("context_length", message)
             if problem.get("type") == "invalid_request_error":
-                raise Refused("invalid_request", words)
-            raise Retry("llama", detail=words)
+                raise Refused("invalid_request", message)
+            raise Retry("llama", detail=message)
         return payload
 
     def _tokens(self, request: Request) -> list[int]:
@@ -178,27 +227,40 @@ class EmbeddedBackend:
         return self._framed[piece]
 
     def _http(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Template and tokenizer are only on the server's loopback port; the key keeps other users out."""
+        """Ask the model's process, on its loopback port. The key keeps other users of the machine out."""
         request = urllib.request.Request(
-            self._server.listening_address + path,
+            self._address + path,
             json.dumps(body).encode(),
             {"Content-Type": "application/json", "Authorization": f"Bearer {self._secret}"},
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=60) as response:
+            try:
+                response = opener.open(request)
+            except urllib.error.HTTPError as error:
+                response = error  # its body is JSON, too
+            with response:
                 payload: dict[str, Any] = json.load(response)
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            raise Retry("llama", detail=f"{path}: {error}") from error
+        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+            raise self._lost(f"{path}: {error}") from error
         return payload
 
+    def _lost(self, detail: str) -> AirgenError:
+        """The error for a call without an answer: final where the model's process has ended."""
+        ended = self._server.poll() if self._server is not None else None
+        return (
+            Retry("llama", detail=detail)
+            if ended is None
+            else LlmError(f"the process of {self.model} ended with status {ended}; is there enough memory?")
+        )
 
-# No line breaks between the parts of an answer: they cost time, and a small model once begun writes hundreds.
+
+# No line breaks between the parts of an answer: they cost time, and a small model that begins may write hundreds.
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 def _common(held: Sequence[int], wanted: Sequence[int]) -> int:
-    """How many tokens the two begin with together."""
+    """The length of the common prefix."""
     for i, (one, other) in enumerate(zip(held, wanted, strict=False)):
         if one != other:
             return i
@@ -210,7 +272,7 @@ def _parameters(request: Request) -> dict[str, Any]:
     given = request.params
     body: dict[str, Any] = {name: given[name] for name in _SAME_NAME if name in given}
     body["max_tokens"] = int(given.get("max_completion_tokens") or given.get("max_tokens") or MAX_TOKENS)
-    # Draws belong to the request, not to the moment: the same request gives the same answer.
+    # Sampling is seeded by the request, so that the same request gets the same answer.
     body.setdefault("seed", int(request.key[:8], 16) % (2**31 - 1))
     if given.get("logprobs"):
         body["logprobs"] = int(given.get("top_logprobs") or 1)
@@ -219,33 +281,17 @@ def _parameters(request: Request) -> dict[str, Any]:
     return body
 
 
-def _import_quietly() -> Any:
-    """xllamacpp, with its threads told to sleep while they wait for each other.
-
-    OpenMP's default is to spin, which on a machine with other work makes two threads ten times slower than one.
-    libgomp reads the variables once, when it is loaded.
-    """
-    wanted = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-    added = [name for name in wanted if name not in os.environ and "xllamacpp" not in sys.modules]
-    os.environ.update({name: wanted[name] for name in added})
-    try:
-        return load_extra("xllamacpp", "the embedded LLM")
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
-
-
 def _cores() -> int:
-    """Cores that this process may use, at most 8: beyond, memory is what bounds."""
+    """Cores that this process may use, at most 8: with more, memory is the limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(8, cores))
 
 
 def _gguf(path: Path) -> Path:
-    """The GGUF file of a fetched model, which may be kept in a folder of its own."""
+    """The GGUF file of a fetched model, which may be in a folder of its own."""
     if path.is_dir():
         found: Sequence[Path] = sorted(path.glob("*.gguf"))
         if not found:
-            raise ModelError(f"{path}: holds no GGUF file")
+            raise ModelError(f"{path}: contains no GGUF file")
         return found[0]
     return path

@@ -1,79 +1,65 @@
-"""The engine: answers on disk first, then budget, limits, the backend, retries, and the answer on disk at last.
+"""The engine: it looks answers up on disk, then asks the LLM within budget and limits, and saves each new answer.
 
-    async with Engine(backend, store, concurrency=64, budget_usd=5.0, price=price) as llm:
+    async with Engine(store, Connection(backend, CallLimits(concurrency=64)), budget=Budget(5.0)) as llm:
         answers = await asyncio.gather(*(llm.ask(request) for request in requests))
 
-Calls start in the order they were asked, so calls that share a document stay adjacent and prefix caches serve
-them. Identical requests are sent once. What is paid for is on the disk before anyone sees it. A spent budget, a
-dead server and an endpoint that refuses for good each stop new calls at once; those in flight finish and are kept.
+Calls start in the order in which they were asked, so calls that share a document stay together, and prefix caches
+can serve them. Identical requests are sent once. An answer is on the disk before its caller gets it. A spent budget,
+a server that is down and an endpoint that refuses for good each stop new calls at once; calls in flight are finished
+and saved.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any
 
-from airgen.errors import AirgenError, LlmError, SettingsError, Stopped
-from airgen.llms.base import AnswerStore, Backend, Request
+from airgen.errors import AirgenError, SettingsError, Stopped
+from airgen.llms.base import AnswerStore, Request
 from airgen.llms.budget import Budget
-from airgen.llms.call_queue import GROUP, Backlog, Call, Lane, Retries
-from airgen.llms.prices import FREE, Price, unknown_price
-from airgen.llms.rate_limits import Gate, Pace
-from airgen.llms.usage import Usage
+from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
+from airgen.llms.prices import unknown_price
+from airgen.llms.usage import StageUsage
 from airgen.records import Answer
 
 __all__ = ["Engine"]
 
 LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the disk together
-LOOKUP_CALLS = 256  # at most so many: the first of many thousands should be on the wire while the others are looked up
-GRACE = 20  # calls before a fraction of failures can stop the run
+LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are sent while the others are looked up
 
 
 class Engine:
     """See the module. All methods belong to one event loop.
 
-    concurrency: the most calls in flight to one endpoint and model; the engine adapts below it where `adaptive`.
-    budget_usd, spent_usd: what the job may cost in all, and what it has cost before this process.
-    price: model -> Price, or None where unknown (with a budget, that is a SettingsError at the model's first call).
-    requests_per_minute, tokens_per_minute: the account's limits, where known; else headers and refusals teach.
-    max_failures: stop after so many failed calls (1 and more), or such a fraction of the calls made (below 1).
-    retry_failed: ask again what is on the disk as a failure.
-    max_retries: attempts after the first, for 5xx, time-outs and dropped connections; `timeout`: seconds for one.
+    llms: (endpoint, model) -> Connection; or one Connection for all. Each endpoint and model has its own queue.
+    budget: what all calls together may cost, and what earlier processes of the job have spent. retry_failed: ask
+    again what is on the disk as a failure.
     """
 
     def __init__(
         self,
-        backend: Backend,
         store: AnswerStore,
+        llms: Connection | Mapping[tuple[str, str], Connection],
         *,
-        concurrency: int = 16,
-        adaptive: bool = True,
-        budget_usd: float | None = None,
-        spent_usd: float = 0.0,
-        price: Callable[[str], Price | None] | None = None,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
-        max_failures: float | None = None,
+        budget: Budget | None = None,
         retry_failed: bool = False,
-        max_retries: int = 5,
-        timeout: float = 600.0,
-        backoff: float = 0.5,
     ) -> None:
-        self._backend, self._store = backend, store
-        self._concurrency, self._adaptive = concurrency, adaptive
-        self._budget = Budget(budget_usd, spent_usd)
-        self._price = price or (lambda model: FREE)
-        self._requests_per_minute, self._tokens_per_minute = requests_per_minute, tokens_per_minute
-        self._max_failures, self._retry_failed = max_failures, retry_failed
-        self._retries = Retries(failures=max_retries, timeout=timeout, backoff=backoff)
-        self._usage, self._backlog = Usage(), Backlog()
+        self._store, self._llms, self._retry_failed = store, llms, retry_failed
+        self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
+        self._shared = Shared(
+            budget or Budget(),
+            self._usage,
+            start=lambda queue, call: self._spawn(self._run(queue, call)),
+            stop=self._halt,
+        )
         self._calls: dict[str, Call] = {}
-        self._lanes: dict[tuple[str, str], Lane] = {}
-        self._unseen: list[Call] = []
+        self._queues: dict[tuple[str, str], CallQueue] = {}
+        self._new: list[Call] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._looking = False
+        self._looking_up = False
         self._order = 0
         self._stopped: AirgenError | None = None
 
@@ -81,16 +67,16 @@ class Engine:
 
     async def ask(self, request: Request) -> Answer:
         """The answer, from the disk or fresh; see `airgen.llms.base.Llm`."""
-        key = request.key
+        key = self._connection(request).key(request)
         call = self._calls.get(key)
         if call is None:
             call = Call(request, key, self._order, asyncio.get_running_loop().create_future())
             self._order += 1
             self._calls[key] = call
-            call.done.add_done_callback(lambda done: self._done(key, done))
-            self._unseen.append(call)
-            if not self._looking:
-                self._looking = True
+            call.done.add_done_callback(lambda done: self._forget(key, done))
+            self._new.append(call)
+            if not self._looking_up:
+                self._looking_up = True
                 self._spawn(self._look_up())
         call.waiters += 1
         try:
@@ -98,32 +84,34 @@ class Engine:
         finally:
             call.waiters -= 1
 
-    def usage(self) -> Usage:
-        """The live counters, by stage."""
+    def usage(self) -> dict[str, StageUsage]:
+        """The live counters by stage; a stage appears with its first call."""
         return self._usage
 
     @property
     def spent_usd(self) -> float:
         """What the job has cost, earlier processes included."""
-        return self._budget.spent
+        return self._shared.budget.spent
 
     def limits(self) -> dict[str, dict[str, float | None]]:
-        """For each `endpoint model`: how many calls may be in flight, and the requests a second that 429s taught."""
+        """For each `endpoint model`: how many calls may be in flight, and the requests a second learned from 429s."""
         return {
-            " ".join(where): {"concurrency": lane.gate.limit, "rate": lane.pace.rate}
-            for where, lane in self._lanes.items()
+            " ".join(where): {"concurrency": queue.concurrency.limit, "rate": queue.rate.rate}
+            for where, queue in self._queues.items()
         }
 
     def stop(self, reason: str = "stopped by the user: run the same command to go on") -> None:
-        """Send nothing more; calls in flight finish and are kept. Asking raises Stopped from now on."""
+        """Send nothing more. Calls in flight are finished and saved; from now on, asking raises Stopped."""
         self._halt(Stopped(reason))
 
     async def close(self) -> None:
-        """Let the calls in flight finish, commit them, and release the backend."""
+        """Finish and commit the calls in flight, and release the backends."""
         self._halt(Stopped("the engine is closed"))
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._backend.close()
+        connections = [self._llms] if isinstance(self._llms, Connection) else self._llms.values()
+        for connection in connections:
+            await connection.backend.close()
 
     async def __aenter__(self) -> Engine:
         return self
@@ -136,13 +124,13 @@ class Engine:
     # -- the disk ----------------------------------------------------------------------------------------------
 
     async def _look_up(self) -> None:
-        """Look what was just asked for up on the disk, many in one query; put what is not there in line."""
+        """Look up new requests on the disk, many in one query; queue those that are not there."""
         loop = asyncio.get_running_loop()
         try:
-            while self._unseen:
-                if len(self._unseen) < LOOKUP_CALLS:
+            while self._new:
+                if len(self._new) < LOOKUP_CALLS:
                     await asyncio.sleep(LOOKUP_SECONDS)
-                calls, self._unseen = self._unseen[:LOOKUP_CALLS], self._unseen[LOOKUP_CALLS:]
+                calls, self._new = self._new[:LOOKUP_CALLS], self._new[LOOKUP_CALLS:]
                 try:
                     found = await loop.run_in_executor(None, self._read, [call.key for call in calls])
                 except AirgenError as error:
@@ -152,15 +140,15 @@ class Engine:
                     if answer := found.get(call.key):
                         self._usage[call.request.stage].from_disk += 1
                         _resolve(call, answer)
+                        continue
+                    queue = self._queue(call.request)
+                    if self._stopped is not None:
+                        _resolve(call, self._stopped)
                     else:
-                        lane = self._lane(call.request)
-                        if self._stopped is not None:
-                            _resolve(call, self._stopped)
-                        else:
-                            lane.join(call)
-                self._pump()
+                        queue.add(call)
+                self._start_calls()
         finally:
-            self._looking = False
+            self._looking_up = False
 
     def _read(self, keys: list[str]) -> dict[str, Answer]:
         found = self._store.answers(keys)
@@ -170,38 +158,33 @@ class Engine:
                 del found[key]
         return found
 
-    # -- the line ----------------------------------------------------------------------------------------------
+    # -- the queues --------------------------------------------------------------------------------------------
 
-    def _lane(self, request: Request) -> Lane:
+    def _connection(self, request: Request) -> Connection:
+        if isinstance(self._llms, Connection):
+            return self._llms
+        try:
+            return self._llms[request.endpoint, request.model]
+        except KeyError:
+            known = ", ".join(f"{model!r} at {endpoint!r}" for endpoint, model in self._llms)
+            raise SettingsError(
+                [f"no LLM of this job is {request.model!r} at endpoint {request.endpoint!r} (known: {known})"]
+            ) from None
+
+    def _queue(self, request: Request) -> CallQueue:
         where = (request.endpoint, request.model)
-        if where not in self._lanes:
-            price = self._price(request.model)
-            if price is None and self._budget.limit is not None:
+        if where not in self._queues:
+            connection = self._connection(request)
+            if connection.price is None and self._shared.budget.limit is not None:
                 self._halt(SettingsError([f"a budget needs prices: {unknown_price(request.model)}"]))
-            now = asyncio.get_running_loop().time()
-            self._lanes[where] = Lane(
-                pace=Pace(now, self._requests_per_minute, self._tokens_per_minute),
-                gate=Gate(self._concurrency, now, self._adaptive),
-                price=price or FREE,
-                budget=self._budget,
-                backlog=self._backlog,
-                usage=self._usage,
-                retries=self._retries,
-                start=lambda lane, call: self._spawn(self._run(lane, call)),
-                stop=self._halt,
-            )
-        return self._lanes[where]
+            self._queues[where] = CallQueue(connection, self._shared)
+        return self._queues[where]
 
-    async def _run(self, lane: Lane, call: Call) -> None:
-        """One attempt, and the answers it brings: onto the disk, then to whoever waits."""
-        finished = await lane.attempt(self._backend, call)
-        now = asyncio.get_running_loop().time()
-        for each, answer in finished:
-            self._usage[each.request.stage].add(answer, now)
-            if answer.error:
-                self._check_failures()
-        self._backlog.unsaved += len(finished)
-        self._pump()
+    async def _run(self, queue: CallQueue, call: Call) -> None:
+        """Make one attempt, save the answers that are finished by it, and pass them to their callers."""
+        finished = await queue.attempt(call)
+        self._shared.unsaved += len(finished)
+        self._start_calls()
         if not finished:
             return
         outcome: AirgenError | None = None
@@ -210,56 +193,37 @@ class Engine:
         except AirgenError as error:
             outcome = error
             self._halt(error)
-        full = self._backlog.unsaved > GROUP
-        self._backlog.unsaved -= len(finished)
+        full = self._shared.unsaved > GROUP
+        self._shared.unsaved -= len(finished)
         for each, answer in finished:
             _resolve(each, outcome or answer)
-        if full:  # the line may have waited for the disk
-            self._pump()
+        if full:  # the queues may have waited for this commit
+            self._start_calls()
 
-    def _pump(self) -> None:
-        """Every lane may move: the budget is shared, so room on one is room for another."""
+    def _start_calls(self) -> None:
+        """Start calls of every queue: the budget is shared, so one finished call can make room in another queue."""
         if self._stopped is not None:
             self._halt(self._stopped)
             return
-        for lane in self._lanes.values():
-            if lane:
-                lane.pump()
+        for queue in self._queues.values():
+            queue.start_calls()
 
     def _halt(self, error: AirgenError) -> None:
-        """Nothing more is sent; whoever has no call on the wire is told why. The first reason stays."""
+        """Send nothing more, and raise the first such error for every call that is not in flight."""
         self._stopped = self._stopped or error
-        for lane in self._lanes.values():
-            for call in lane.empty():
+        for queue in self._queues.values():
+            for call in queue.empty():
                 _resolve(call, self._stopped)
-
-    def _check_failures(self) -> None:
-        if self._max_failures is None:
-            return
-        failures, calls = self._usage.failures, self._usage.calls
-        total = sum(failures.values())
-        if self._max_failures >= 1:
-            reached = total >= self._max_failures
-        else:
-            reached = calls >= GRACE and total > self._max_failures * calls
-        if reached:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in failures.most_common())
-            self._halt(
-                LlmError(
-                    f"{total} of {calls} calls failed ({reasons}), max_failures is {self._max_failures:g}: "
-                    "see `airgen status`; `airgen run --retry-failed` asks them again"
-                )
-            )
 
     # -- tasks -------------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._landed)
+        task.add_done_callback(self._ended)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        """A defect in a backend, the store or here must leave nobody waiting for ever: it is passed on to all."""
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Pass an unexpected error of a backend or the store on to every caller, so that none waits for ever."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -268,10 +232,10 @@ class Engine:
             if not call.done.done():
                 call.done.set_exception(error)
 
-    def _done(self, key: str, done: asyncio.Future[Answer]) -> None:
+    def _forget(self, key: str, done: asyncio.Future[Answer]) -> None:
         self._calls.pop(key, None)
         if not done.cancelled():
-            done.exception()  # seen: whoever asked may have gone away
+            done.exception()  # read, so that asyncio does not warn where every caller was cancelled
 
 
 def _resolve(call: Call, outcome: Answer | AirgenError) -> None:

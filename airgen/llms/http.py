@@ -1,10 +1,10 @@
-"""One HTTP endpoint: connections, the key, and what a status means. Shared by live calls and the Batch API.
+"""One HTTP endpoint: its address, its key, live calls, and the meaning of a status.
 
     endpoint = Endpoint("https://api.openai.com/v1", "OPENAI_API_KEY")
-    status, headers, content = await endpoint.call("POST", "/chat/completions", body)
+    status, headers, content = await endpoint.post("/chat/completions", body)
 
-The key is read from the environment, sent in one header, never followed across a redirect, and taken out of
-whatever a server echoes.
+The key is read from the environment and sent in one header. Redirects are not followed, and the key is removed from
+all text that a server sends back.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from airgen.settings import secret
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Endpoint", "error_of", "failure", "read_key", "retry_after", "server_limits"]
+__all__ = ["OPENAI_URL", "Endpoint", "error_in", "error_of", "failure", "read_key", "retry_after", "server_limits"]
 
-_LARGEST = 1 << 30  # bytes of one answer; a batch's results can be a few hundred megabytes
+OPENAI_URL = "https://api.openai.com/v1"
+
+_LARGEST = 1 << 30  # bytes of one answer
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
 
 
 class Endpoint:
-    """A base URL and its connections.
+    """A base URL, its key and its connections.
 
-    api_key_env names the environment variable with the key; None for servers that want none. Raises SettingsError
-    for a base URL that is not http(s) or a variable that is not set.
+    api_key_env names the environment variable with the key; None for a server without a key. Raises SettingsError
+    for a base URL that is not http(s), or a variable that is not set.
     """
 
     def __init__(
         self,
-        base_url: str = "https://api.openai.com/v1",
+        base_url: str = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
         connect_timeout: float = 15.0,
@@ -50,21 +52,21 @@ class Endpoint:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingsError([f"llm.base_url: {base_url!r} is not an http(s) address"])
         if parts.username or parts.password:
-            raise SettingsError(["llm.base_url: must hold no user and password; use llm.api_key_env"])
+            raise SettingsError(["llm.base_url: must not hold a user or password; use llm.api_key_env"])
         self.base_url = base_url.rstrip("/")
         self.where = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
         self._key = read_key(api_key_env) if api_key_env else ""
-        self._headers = dict(headers or {})
+        self.headers = dict(headers or {})
         if self._key:
-            self._headers["Authorization"] = f"Bearer {self._key}"
+            self.headers["Authorization"] = f"Bearer {self._key}"
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
-        importlib.import_module("aiohttp")  # a tenth of a second, which the first call should not wait for
+        importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
 
-    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and content of one request; `body` is JSON, or an `aiohttp.FormData`.
+    async def post(self, path: str, body: Any) -> tuple[int, Mapping[str, str], bytes]:
+        """Send `body` as JSON; returns status, headers and content.
 
-        Raises Retry for what fails below HTTP, LlmError for an address that is none.
+        Raises Retry for a failure of the connection, LlmError where the URL is not an address.
         """
         import aiohttp
 
@@ -72,17 +74,12 @@ class Endpoint:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-                headers=self._headers,
+                headers={**self.headers, "Content-Type": "application/json"},
                 proxy=_proxy(self.base_url),  # trust_env would look it up anew for each call, in a thread
             )
-        headers = None
-        if body is not None and not isinstance(body, aiohttp.FormData):
-            body = json.dumps(body, separators=(",", ":")).encode("ascii")
-            headers = {"Content-Type": "application/json"}
+        data = json.dumps(body, separators=(",", ":")).encode("ascii")
         try:
-            async with self._session.request(
-                method, self.base_url + path, data=body, headers=headers, allow_redirects=False
-            ) as response:
+            async with self._session.post(self.base_url + path, data=data, allow_redirects=False) as response:
                 return response.status, response.headers, await self._read(response)
         # `from None`: aiohttp's errors carry the request, and with it the key
         except aiohttp.InvalidURL as error:
@@ -93,7 +90,7 @@ class Endpoint:
             raise Retry("connection", detail=self.scrub(str(error) or type(error).__name__)) from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body, unless it is larger than any answer can be."""
+        """The body. Raises LlmError where it is larger than an answer can be."""
         if (response.content_length or 0) <= _LARGEST:
             if response.content_length is not None:
                 return await response.read()
@@ -112,20 +109,20 @@ class Endpoint:
             await self._session.close()
             self._session = None
 
-    def scrub(self, words: str) -> str:
-        """What a server says, on one line, without the key."""
-        words = " ".join(words.split())
-        return (words.replace(self._key, "[key]") if self._key else words)[:500]
+    def scrub(self, message: str) -> str:
+        """A server's message on one line, without the key."""
+        message = " ".join(message.split())
+        return (message.replace(self._key, "[key]") if self._key else message)[:500]
 
     def failure(self, status: int, headers: Mapping[str, str], content: bytes, what: str = "") -> AirgenError:
-        """The exception for an answer that is not a success; `what` was asked for."""
-        words, code = error_of(content)
+        """The exception for an answer that is not a success. `what` is the model or path that was asked for."""
+        message, code = error_of(content)
         where = f"{what} at {self.where}" if what else self.where
-        return failure(status, self.scrub(words), code, headers, where)
+        return failure(status, self.scrub(message), code, headers, where)
 
 
 def read_key(variable: str) -> str:
-    """The key that must be in an environment variable. Raises SettingsError, which never shows the value."""
+    """The key in an environment variable. Raises SettingsError where there is none; it never shows the value."""
     key = secret(variable)
     if key is None:
         raise SettingsError([f"llm.api_key_env: the environment variable {variable} is not set: export it"])
@@ -141,59 +138,63 @@ def _proxy(url: str) -> str | None:
 
 
 def error_of(content: bytes) -> tuple[str, str]:
-    """A server's words and its error code, from whatever form its error body has."""
+    """The message and the code in the body of an error, which servers write in several formats."""
     text = content.decode("utf-8", "replace")
     try:
         payload = json.loads(text)
     except (ValueError, RecursionError):
         return re.sub(r"<[^>]*>", " ", text).strip(), ""
+    return error_in(payload)
+
+
+def error_in(payload: Any) -> tuple[str, str]:
+    """The message and the code in the parsed body of an error."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     if isinstance(error, dict):
-        words = error.get("message") or error.get("detail") or json.dumps(error)
-        return str(words), str(error.get("code") or error.get("type") or "")
-    return str(error), ""
+        message = error.get("message") or error.get("detail") or json.dumps(error)
+        return str(message), str(error.get("code") or error.get("type") or "")
+    return "" if error is None else str(error), ""
 
 
-def failure(status: int, words: str, code: str, headers: Mapping[str, str], where: str) -> AirgenError:
+def failure(status: int, message: str, code: str, headers: Mapping[str, str], where: str) -> AirgenError:
     """The exception for an HTTP status: LlmError for what will never work, Refused, or Retry."""
-    said = words or "no words"
     if status in (401, 402, 403, 404, 405) or code in _FATAL_CODES or 300 <= status < 400:
-        return LlmError(f"{where} refuses (HTTP {status}): {said}")
+        return LlmError(f"{where} refuses (HTTP {status}): {message or 'it gave no reason'}")
     if status == 429:
-        return Retry("rate_limit", retry_after(headers), words)
+        return Retry("rate_limit", retry_after(headers), message)
     if status in (408, 409, 425) or status >= 500:
-        return Retry(f"http_{status}", retry_after(headers), words)
-    lowered = f"{code} {words}".lower()
+        return Retry(f"http_{status}", retry_after(headers), message)
+    lowered = f"{code} {message}".lower()
     if "context" in lowered and ("length" in lowered or "window" in lowered):
-        return Refused("context_length", words)
+        return Refused("context_length", message)
     if "content_filter" in lowered or "content management policy" in lowered or "content_policy" in lowered:
-        return Refused("content_filter", words)
-    return Refused(f"http_{status}", words)
+        return Refused("content_filter", message)
+    return Refused(f"http_{status}", message)
 
 
 def status_in(payload: Mapping[str, Any]) -> int:
-    """The HTTP status that an error body with status 200 means."""
+    """The HTTP status named in an error body that came with status 200; 500 where it names none."""
     error = payload["error"]
     code = str(error.get("code")) if isinstance(error, dict) else ""
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 500
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server wants to be left alone: `retry-after-ms`, or `Retry-After` as seconds or a date."""
+    """Seconds to wait, from `retry-after-ms` or from `Retry-After` as seconds or a date; None without a valid one."""
     try:
         if milliseconds := headers.get("retry-after-ms"):
-            return _sane(float(milliseconds) / 1000)
+            return _bounded(float(milliseconds) / 1000)
         value = headers.get("Retry-After")
         if not value:
             return None
         if re.fullmatch(r"\s*[\d.]+\s*", value):
-            return _sane(float(value))
-        return _sane(parsedate_to_datetime(value).timestamp() - time())
+            return _bounded(float(value))
+        return _bounded(parsedate_to_datetime(value).timestamp() - time())
     except (ValueError, TypeError, OverflowError):
         return None
 
 
-def _sane(seconds: float) -> float:
+def _bounded(seconds: float) -> float:
     return min(max(0.0, seconds), 3600.0)
 
 

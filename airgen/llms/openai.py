@@ -3,51 +3,123 @@
     backend = OpenAIBackend(base_url="http://localhost:8000/v1")
     backend = OpenAIBackend(api_key_env="OPENAI_API_KEY")
 
-The hot path is aiohttp: the openai client's own transport reaches less than half of the ideal rate at 64
-connections.
+Live calls use aiohttp, because the transport of the `openai` package searches its whole pool at each event: at 64
+calls at a time it reached half of aiohttp's rate, at 256 a ninth (docs/llm-engine.md, "Measured").
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
 
-from airgen.llms.base import Reply, Request, Retry
-from airgen.llms.chat import FORMATS, chat_body, chat_reply
-from airgen.llms.http import Endpoint, error_of, server_limits, status_in
+from pydantic import field_validator
 
-__all__ = ["OpenAIBackend", "billed"]
+from airgen.llms.base import Backend, CallLimits, Reply, Request, Retry, Rule
+from airgen.llms.chat import FORMATS, chat_body, chat_reply, with_usage
+from airgen.llms.http import OPENAI_URL, Endpoint, error_of, server_limits, status_in
+from airgen.llms.prices import Price, price
+from airgen.settings.base import SPEED
+from airgen.settings.llm import LlmSettings, Seconds, secret
+
+__all__ = ["OpenAIBackend", "OpenAISettings"]
+
+DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to fetch its results
+BATCH_REQUESTS = 50_000  # OpenAI's limit of one batch file
 
 
-class OpenAIBackend:
-    """`POST {base_url}/chat/completions`, once a call; the engine above repeats, limits and pays.
+class OpenAISettings(LlmSettings):
+    """Where the endpoint is, which variable holds its key, and whether calls are sent live or in batches."""
+
+    backend: Annotated[str, SPEED] = "openai"
+    base_url: Annotated[str | None, SPEED] = None
+    api_key_env: Annotated[str | None, SPEED] = None
+    mode: Annotated[Literal["live", "batch"], SPEED] = "live"
+    batch_poll_seconds: Seconds = 30.0  # mode batch: time between two requests for a batch's status
+
+    @property
+    def workers(self) -> int:
+        """In batch mode all calls of a stage, so that they go into one batch."""
+        return BATCH_REQUESTS if self.mode == "batch" else self.concurrency
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _a_name_not_a_key(cls, value: str | None) -> str | None:
+        if value is not None and not value.replace("_", "").isalnum():
+            raise ValueError("must be the name of an environment variable, not the key itself")
+        return value
+
+
+class OpenAIBackend(Backend):
+    """`POST {base_url}/chat/completions`, once a call.
 
     See `airgen.llms.http.Endpoint` for the parameters and what they raise.
     """
 
+    Settings = OpenAISettings
+
+    @classmethod
+    def make(cls, settings: OpenAISettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
+        """A backend for live calls, or for batches, whose state is kept in `folder`."""
+        url, key = settings.base_url or OPENAI_URL, settings.api_key_env
+        if settings.mode == "live":
+            return cls(url, key)
+        from airgen.llms.batch import BatchBackend
+
+        poll = settings.batch_poll_seconds
+        return BatchBackend(folder=folder, base_url=url, api_key_env=key, poll=poll, gather=min(2.0, poll))
+
+    @classmethod
+    def missing(cls, settings: OpenAISettings) -> list[str]:
+        """The endpoint, the key, or the package that batches need."""
+        found = []
+        if settings.base_url is None and settings.api_key_env is None:
+            found.append("llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable")
+        if settings.api_key_env and not secret(settings.api_key_env):
+            found.append(f"llm.api_key_env: the environment variable {settings.api_key_env} is not set")
+        if settings.mode == "batch" and importlib.util.find_spec("openai") is None:
+            found.append("llm.mode batch needs the package openai: pip install 'airgen-bench[openai]'")
+        return found
+
+    @classmethod
+    def price(cls, settings: OpenAISettings) -> Price | None:
+        """The price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
+        found = price(settings.model, settings.prices, settings.base_url or "")
+        return found.halved() if found and settings.mode == "batch" else found
+
+    @classmethod
+    def limits(cls, settings: OpenAISettings) -> CallLimits:
+        """In batch mode a call may take a day, and all calls of a stage are out at a time."""
+        found = super().limits(settings)
+        if settings.mode == "live":
+            return found
+        return dataclasses.replace(found, concurrency=settings.workers, adaptive=False, timeout=DAY)
+
     def __init__(
         self,
-        base_url: str = "https://api.openai.com/v1",
+        base_url: str = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
         connect_timeout: float = 15.0,
     ) -> None:
         self._endpoint = Endpoint(base_url, api_key_env, headers, connect_timeout)
-        self._forms: dict[str, int] = {}
+        self._formats: dict[str, int] = {}  # model -> place in FORMATS of the strictest one that it accepts
         self._max_tokens: dict[str, str] = {}
 
     async def send(self, request: Request) -> Reply:
-        """Send one request once, or again without a form that the server has just refused.
+        """Send one request once, or again without a parameter that the server has just refused.
 
         Raises Retry, Refused, LlmError.
         """
         while True:
-            form = self._forms.get(request.model, 0)
+            form = self._formats.get(request.model, 0)
             limit = self._max_tokens.get(request.model, "max_tokens")
             body = chat_body(request, form=FORMATS[form], max_tokens=limit)
-            status, headers, content = await self._endpoint.call("POST", "/chat/completions", body)
+            status, headers, content = await self._endpoint.post("/chat/completions", body)
             if status == 200:
                 return self._reply(request, headers, content)
             if status in (400, 422) and self._learn(request, form, limit, " ".join(error_of(content))):
@@ -67,29 +139,15 @@ class OpenAIBackend:
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
             # some gateways send errors with status 200
             raise self._endpoint.failure(status_in(payload), headers, content, request.model)
-        return dataclasses.replace(billed(request, chat_reply(payload)), limits=server_limits(headers))
+        return dataclasses.replace(with_usage(request, chat_reply(payload)), limits=server_limits(headers))
 
-    def _learn(self, request: Request, form: int, limit: str, words: str) -> bool:
-        """Whether the refusal was of a form that there is another of; remembered for the model."""
-        if "max_completion_tokens" in words and limit == "max_tokens" and "max_tokens" in request.params:
+    def _learn(self, request: Request, form: int, limit: str, message: str) -> bool:
+        """Whether the server refused a parameter that has an alternative; the model gets that from now on."""
+        if "max_completion_tokens" in message and limit == "max_tokens" and "max_tokens" in request.params:
             self._max_tokens[request.model] = "max_completion_tokens"
             return True
-        named = re.search(r"response_format|json_schema|json_object|guided|grammar|structured output", words, re.I)
+        named = re.search(r"response_format|json_schema|json_object|guided|grammar|structured output", message, re.I)
         if request.schema is not None and named and form + 1 < len(FORMATS):
-            self._forms[request.model] = max(form + 1, self._forms.get(request.model, 0))
+            self._formats[request.model] = max(form + 1, self._formats.get(request.model, 0))
             return True
         return False
-
-
-def billed(request: Request, reply: Reply) -> Reply:
-    """The reply with what it used estimated where the server did not say, so that a budget still holds."""
-    prompt, completion = reply.prompt_tokens, reply.completion_tokens
-    if prompt and (completion or not reply.text):
-        return reply
-    from airgen.llms.tokens import count_messages, count_tokens
-
-    return dataclasses.replace(
-        reply,
-        prompt_tokens=prompt or count_messages(request.messages),
-        completion_tokens=completion or count_tokens(reply.text),
-    )

@@ -1,11 +1,11 @@
-"""What a call costs: prices by model from the maintained `genai-prices` data, or from the pipeline.
+"""What a call costs: the price of a model in the pipeline, or in the maintained data of `genai-prices`.
 
     price("gpt-4o-mini")                                   # Price(input=0.15, cached=0.075, output=0.6)
     price("my-finetune", {"my-finetune": {"input": 1, "output": 3}})
-    price("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1")     # FREE: one's own machine
-    price("no-such-model")                                 # None: unknown is said, never guessed
+    price("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1")     # FREE: the user's own machine
+    price("no-such-model")                                 # None: an unknown price is never guessed
 
-The data ships inside the package: nothing is fetched, and equal versions give equal estimates.
+The data is part of that package: nothing is downloaded, and equal versions give equal estimates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from airgen.errors import SettingsError
 
-__all__ = ["FREE", "Price", "price", "unknown_price"]
+__all__ = ["FREE", "Price", "price", "price_in", "unknown_price"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +42,40 @@ FREE = Price(0.0, 0.0, 0.0)
 
 
 def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None, base_url: str = "") -> Price | None:
-    """The price of a model, or None where nobody knows it.
+    """The price of a model, or None where it is unknown.
 
-    `overrides` is the pipeline's `llm.prices`: model -> {input, output, cached} in US dollars a million tokens;
-    `cached` is the input's price where it is not given. A `base_url` on a loopback or private address is free.
-    Raises SettingsError for an override that is not a price.
+    The pipeline's own prices (see `price_in`) come first. A `base_url` on a loopback or private address is free.
     """
-    if overrides and model in overrides:
-        return _override(model, overrides[model])
+    if found := price_in(overrides or {}, model):
+        return found
     if base_url and _own_machine(base_url):
         return FREE
     return _published(model, base_url)
 
 
-def unknown_price(model: str) -> str:
-    """The line that says so, and what to do."""
-    return (
-        f"price unknown for model {model!r}: write it in the pipeline as "
-        f"llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
-    )
+def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price | None:
+    """The model's price in the pipeline's `llm.prices`, or None where it is not there.
 
-
-def _override(model: str, given: Mapping[str, float]) -> Price:
-    extra = set(given) - {"input", "output", "cached"}
-    if extra or not {"input", "output"} <= set(given):
+    `overrides` is model -> {input, output, cached}, in US dollars a million tokens. Without `cached`, cached tokens
+    cost as much as others. Raises SettingsError for a wrong entry.
+    """
+    if model not in overrides:
+        return None
+    given = overrides[model]
+    if not {"input", "output"} <= set(given) <= {"input", "output", "cached"}:
         raise SettingsError([f"llm.prices: {model}: needs input and output, may have cached, and nothing else"])
     values = {name: float(value) for name, value in given.items()}
     if any(not 0 <= value < float("inf") for value in values.values()):
         raise SettingsError([f"llm.prices: {model}: prices are US dollars a million tokens, 0 or more"])
     return Price(values["input"], values.get("cached", values["input"]), values["output"])
+
+
+def unknown_price(model: str) -> str:
+    """The message for a model whose price is unknown, with what to do."""
+    return (
+        f"price unknown for model {model!r}: write it in the pipeline as "
+        f"llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
+    )
 
 
 def _own_machine(base_url: str) -> bool:
@@ -82,17 +87,17 @@ def _own_machine(base_url: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        return "." not in host  # a bare name is a host of one's own network or compose file
+        return "." not in host  # a bare name is a host of the local network or of a compose file
 
 
 @functools.lru_cache(maxsize=256)
 def _published(model: str, base_url: str) -> Price | None:
-    """The published price, from the marginal cost of a million tokens of each kind."""
+    """The published price, from what one more token of each kind costs."""
     from genai_prices import Usage, calc_price
 
     def cost(**tokens: int) -> float:
         usage = Usage(**tokens)
-        if base_url:  # a gateway's own price where it has one, else that of the model's maker
+        if base_url:  # the gateway's own price, else that of the model's maker
             try:
                 return float(calc_price(usage, model_ref=model, provider_api_url=base_url).total_price)
             except LookupError:

@@ -1,9 +1,9 @@
-"""How fast and how many at once: pace and concurrency of one endpoint and model, learned from what it answers.
+"""How often and how many at a time one model may be called, as its answers show.
 
-    pace.wait(tokens=900) -> 0.0             may a call of about 900 tokens start now, or in how many seconds?
-    gate.limit -> 41.3                       how many calls may be in flight
+    rate.wait(tokens=900) -> 0.0             seconds until a call of about 900 tokens may start
+    concurrency.limit -> 41.3                how many calls may be in flight
 
-Both are plain arithmetic over a clock that the caller passes in, so tests run them on a simulated one.
+Both are arithmetic over a clock that the caller passes in, so tests can simulate time.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 
 from airgen.llms.base import ServerLimits
 
-__all__ = ["Bucket", "Gate", "Pace"]
+__all__ = ["ConcurrencyLimit", "RateLimit", "TokenBucket"]
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: `rate` units a second, holding at most `size`."""
 
     def __init__(self, rate: float, size: float, now: float) -> None:
@@ -27,44 +27,44 @@ class Bucket:
         self._at = now
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until `amount` is there; more than the bucket holds waits for a full one and then goes into debt."""
+        """Seconds until `amount` is there. More than `size` waits for a full bucket, which then goes into debt."""
         self.fill(now)
         lacking = min(amount, self.size) - self.level
         return 0.0 if lacking <= 1e-9 else lacking / self.rate
 
 
-class Pace:
+class RateLimit:
     """When the next call may start.
 
-    Three limits, the tightest counts: what the pipeline says (`requests`, `tokens` a minute), what the server's
-    headers say, and what refusals (HTTP 429) teach. A server's own bucket is empty whenever it refuses, so the
-    calls that it let through between two refusals, over the time between them, are its exact refill rate. In the
-    absence of refusals the learned rate grows, slowly at first and then faster, to find a limit that was raised.
+    The tightest of three limits counts: the pipeline's (`requests`, `tokens` a minute), that of the server's
+    headers, and the rate learned from refusals (HTTP 429). A server refuses when its own bucket is empty, so the
+    number of calls that it accepted between two refusals, divided by the time between them, is its refill rate.
+    Without refusals the learned rate grows, slowly at first and then faster, to find a limit that was raised.
     """
 
     GROWTH = 0.05  # share of the rate after one second, four times that after two
 
     def __init__(self, now: float, requests: float | None = None, tokens: float | None = None) -> None:
-        self._requests = Bucket(requests / 60, max(1.0, requests / 60), now) if requests else None
-        self._tokens = Bucket(tokens / 60, max(1.0, tokens / 60), now) if tokens else None
+        self._requests = TokenBucket(requests / 60, max(1.0, requests / 60), now) if requests else None
+        self._tokens = TokenBucket(tokens / 60, max(1.0, tokens / 60), now) if tokens else None
         self._own_requests, self._own_tokens = requests, tokens
-        self._learned: Bucket | None = None
+        self._learned: TokenBucket | None = None
         self._base = 0.0  # the learned rate before its growth since `_cut_at`
         self._cut_at = -math.inf
         self._paused_until = -math.inf
         self._sent = 0  # calls ever started
-        # The last refusal that taught something: the number and time of its call, and refusals since.
+        # The last refusal that was used: the number and time of its call, and the refusals since.
         self._mark, self._mark_at, self._refused = 0, now, 0
         self._in_a_row = 0
 
     @property
     def refusals(self) -> int:
-        """Refusals in a row that no answer came between."""
+        """Refusals since the last answer."""
         return self._in_a_row
 
     @property
     def rate(self) -> float | None:
-        """Requests a second that refusals taught, or None."""
+        """Requests a second as learned from refusals, or None."""
         return self._learned.rate if self._learned else None
 
     def wait(self, tokens: float, now: float) -> float:
@@ -81,7 +81,7 @@ class Pace:
         return max(waits)
 
     def take(self, tokens: float) -> int:
-        """A call of about so many tokens starts; its number, for `refused`."""
+        """Count the start of a call of about so many tokens; returns its number, for `refused`."""
         for bucket in (self._requests, self._learned):
             if bucket:
                 bucket.level -= 1
@@ -91,7 +91,7 @@ class Pace:
         return self._sent
 
     def settle(self, estimated: float, used: float) -> None:
-        """What an answered call really used is known."""
+        """Replace the estimate of an answered call by the tokens that it used."""
         self._in_a_row = 0
         if self._tokens:
             self._tokens.level = min(self._tokens.size, self._tokens.level + estimated - used)
@@ -106,46 +106,46 @@ class Pace:
         if number > self._mark:
             self._refused += 1
         if sent <= self._cut_at:
-            return  # it left before the last refusal was known: nothing new
+            return  # it was sent before the last refusal was known: nothing new
         self._in_a_row += 1
-        if after is None and self._in_a_row > 1:  # nothing came through since the last one
+        if after is None and self._in_a_row > 1:  # no answer since the last refusal
             pause = min(30.0, 0.1 * 2**self._in_a_row) * (0.5 + jitter)
             self._paused_until = max(self._paused_until, now + pause)
         passed, elapsed = number - self._mark - self._refused, max(sent - self._mark_at, 1e-3)
         if self._learned is None:
-            self._base = max(passed, 1) / elapsed * 0.7  # a full bucket and more: an upper bound
+            self._base = max(passed, 1) / elapsed * 0.7  # includes a full bucket: an upper bound
         elif passed >= 5:
             measured = passed / elapsed
-            # A server whose bucket holds little lost refill while we were slow: up to a tenth above what was measured.
+            # A small bucket overflows while we are slow, so up to a tenth above the measured rate is tried.
             self._base = max(measured * 0.99, min(measured * 1.1, self._learned.rate * 0.95))
         else:
             self._base = self._learned.rate * 0.7
-        self._learned = Bucket(max(self._base, 1e-3), 1.0, now)
+        self._learned = TokenBucket(max(self._base, 1e-3), 1.0, now)
         self._learned.level = 0.0
         self._cut_at = now
         self._mark, self._mark_at, self._refused = number, sent, 0
 
-    def told(self, limits: ServerLimits, number: int, now: float) -> None:
-        """Take over what the headers of call `number` say, unless the pipeline's own limit is tighter."""
-        later = self._sent - number  # calls that the server may not have counted when it wrote them
-        said = (limits.requests, limits.requests_left, limits.requests_reset)
-        self._requests = _told(self._requests, self._own_requests, said, later, now)
-        said = (limits.tokens, limits.tokens_left, limits.tokens_reset)
-        self._tokens = _told(self._tokens, self._own_tokens, said, 0, now)
+    def apply(self, limits: ServerLimits, number: int, now: float) -> None:
+        """Adopt the limits in the headers of the answer to call `number`, unless the pipeline's own are tighter."""
+        later = self._sent - number  # calls that the server may not have counted when it wrote the headers
+        requests = (limits.requests, limits.requests_left, limits.requests_reset)
+        self._requests = _adopted(self._requests, self._own_requests, requests, later, now)
+        tokens = (limits.tokens, limits.tokens_left, limits.tokens_reset)
+        self._tokens = _adopted(self._tokens, self._own_tokens, tokens, 0, now)
 
 
-def _told(
-    bucket: Bucket | None,
+def _adopted(
+    bucket: TokenBucket | None,
     own: float | None,
-    said: tuple[int | None, int | None, float | None],
+    header: tuple[int | None, int | None, float | None],
     later: int,
     now: float,
-) -> Bucket | None:
-    """The bucket that a server's limit makes: a minute's worth, or a longer period's where its reset says so.
+) -> TokenBucket | None:
+    """The bucket of a server's limit, which is for a minute, or for a longer period where its reset takes longer.
 
-    `said` is the limit, what is left of it, and the seconds until it is whole again; `later` what was used since.
+    `header` is the limit, what is left of it, and the seconds until its reset; `later` is what was used since.
     """
-    limit, left, reset = said
+    limit, left, reset = header
     if not limit or limit <= 0 or left is None:
         return bucket
     rate = limit / 60
@@ -154,25 +154,25 @@ def _told(
     if own is not None and own / 60 <= rate:
         return bucket
     if bucket is None or bucket.rate != rate or bucket.size != float(limit):
-        bucket = Bucket(rate, float(limit), now)
+        bucket = TokenBucket(rate, float(limit), now)
     bucket.fill(now)
     bucket.level = min(bucket.level, float(left - later))
     return bucket
 
 
-class Gate:
+class ConcurrencyLimit:
     """How many calls may be in flight: additive increase, multiplicative decrease.
 
-    Starts at `START` and doubles each round trip while that pays. A refusal, a time-out or a 5xx takes a quarter
-    away, once a round trip. A server that queues instead of refusing shows in its latency: where a round's mean is
-    `SLOW` times the best one seen for its stages, more calls must have brought more answers a second than the
-    next lower level did (by `GAIN`); if not, the limit steps down.
+    The limit starts at `START` and doubles each round trip while throughput grows. A refusal, a time-out or a 5xx
+    reduces it by a quarter, once a round trip. A server that queues instead of refusing gets slow: where the mean
+    latency of a round is `SLOW` times the best one, and throughput is not at least `GAIN` times that of the next
+    lower level, the limit goes down.
     """
 
     START = 16
     SLOW = 2.0
-    QUICK = 0.25  # seconds: below, a mean latency tells more of this machine's load than of a server's queue
-    FLOOR = 4.0  # latency alone never takes the limit below
+    QUICK = 0.25  # seconds: a lower mean latency depends more on this machine's load than on a server's queue
+    FLOOR = 4.0  # latency alone never reduces the limit below this
     GAIN = 1.10
 
     def __init__(self, ceiling: int, now: float, adaptive: bool = True) -> None:
@@ -189,7 +189,7 @@ class Gate:
         self._sums: dict[str, tuple[int, float]] = {}
 
     def succeeded(self, stage: str, sent: float, now: float, waiting: bool) -> None:
-        """A call was answered; `waiting` says whether others stand in line, so that the limit is what bounds."""
+        """Count an answered call. `waiting`: other calls are queued, so this limit is the one that holds them back."""
         if not self._adaptive:
             return
         count, total = self._sums.get(stage, (0, 0.0))
@@ -202,7 +202,7 @@ class Gate:
             self._end_of_round(now)
 
     def failed(self, sent: float, now: float) -> None:
-        """A refusal, a time-out or a 5xx: less, once for all calls that were in flight together."""
+        """Reduce the limit after a refusal, a time-out or a 5xx, once for all calls that were in flight together."""
         if sent <= self._cut_at or not self._adaptive:
             return
         self._cut_at, self._doubling = now, False
@@ -213,7 +213,7 @@ class Gate:
         mean = slow = 0.0
         for stage, (count, total) in self._sums.items():
             own = total / count
-            best = min(own, self._best.get(stage, math.inf) * 1.002)  # creeps up, so that one lucky round is forgotten
+            best = min(own, self._best.get(stage, math.inf) * 1.002)  # grows, so that a lucky round is forgotten
             self._best[stage] = best
             mean += total / self._done
             slow += count / self._done * (own / max(best, 1e-9))
@@ -222,8 +222,8 @@ class Gate:
             level = round(2 * math.log2(max(1.0, self.limit)))
             self._levels[level] = rate if level not in self._levels else 0.5 * (self._levels[level] + rate)
             lower = max((known for known in self._levels if known < level), default=None)
-            pays = lower is not None and rate >= self.GAIN * self._levels[lower]
-            if slow > self.SLOW and mean > self.QUICK and not pays and self.limit > self.FLOOR:
+            gains = lower is not None and rate >= self.GAIN * self._levels[lower]
+            if slow > self.SLOW and mean > self.QUICK and not gains and self.limit > self.FLOOR:
                 self._doubling = False
                 self.limit = max(self.FLOOR, self.limit / math.sqrt(2))
             elif not self._doubling:

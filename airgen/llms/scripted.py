@@ -1,11 +1,10 @@
-"""A backend without a model: deterministic answers from rules, for tests, docs and dry runs of a whole pipeline.
+"""A backend without a model: answers by rule, for tests, docs and trial runs of a whole pipeline.
 
-    backend = ScriptedBackend()                                           # sensible answers for all stages
     backend = ScriptedBackend(rules={"query": lambda request: '{"query": "why?"}'})
     backend = ScriptedBackend(faults={"prose": 0.05, "refuse": 0.02}, seed=7)      # 5 % and 2 % of requests
 
-An answer depends on the request alone, so order, concurrency and resume change nothing. Queries are made of the
-document's own words, so retrieval over them makes sense; the judge compares words too.
+An answer depends on the request alone, so order, concurrency and resume change nothing. Each stage brings its own
+rule. The functions here read a prompt and choose words of its document, so that retrieval finds it.
 """
 
 from __future__ import annotations
@@ -16,17 +15,23 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
+from typing import Annotated
+
+from pydantic import Field
 
 from airgen.errors import SettingsError
 from airgen.keys import rng
-from airgen.llms.base import Refused, Reply, Request
+from airgen.llms.base import Backend, Refused, Reply, Request, Rule
 from airgen.registry import closest
+from airgen.settings.base import SPEED
+from airgen.settings.llm import LlmSettings
 
 __all__ = [
     "FAULTS",
-    "Rule",
     "ScriptedBackend",
+    "ScriptedSettings",
     "asked_length",
     "document",
     "keywords",
@@ -34,8 +39,6 @@ __all__ = [
     "overlap",
     "padded",
 ]
-
-Rule = Callable[[Request], str]
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
@@ -53,12 +56,28 @@ _FILLER = (
 )
 
 
-class ScriptedBackend:
+class ScriptedSettings(LlmSettings):
+    """What can go wrong, for tests: `faults` is fault -> share of the requests, `latency` seconds a call."""
+
+    backend: str = "scripted"
+    model: str = "scripted"
+    faults: dict[str, float] = Field(default_factory=dict)
+    latency: Annotated[float, SPEED, Field(ge=0)] = 0.0
+
+
+class ScriptedBackend(Backend):
     """Answers from `rules`: stage -> function of the request; a stage without a rule gets words of the prompt.
 
     faults: name (see `FAULTS`) -> share of the requests, chosen by `seed` and the request's key. latency: seconds
     that each call takes. Raises SettingsError for an unknown fault.
     """
+
+    Settings = ScriptedSettings
+
+    @classmethod
+    def make(cls, settings: ScriptedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
+        """A backend with the rules that the stages bring."""
+        return cls(rules=rules, faults=settings.faults, latency=settings.latency)
 
     def __init__(
         self,
@@ -98,11 +117,8 @@ class ScriptedBackend:
             logprobs=_yes_no(text) if request.params.get("logprobs") else (),
         )
 
-    async def close(self) -> None:
-        """Nothing to release."""
-
     def _fault(self, request: Request) -> str:
-        """The fault that strikes this request, or nothing: one draw, laid over the faults' shares."""
+        """The fault of this request, or "": one draw, compared with the faults' shares in turn."""
         draw = rng("faults", self._seed, request.key).random()
         for name, share in self._faults.items():
             if draw < share:
@@ -111,7 +127,7 @@ class ScriptedBackend:
         return ""
 
 
-# -- what the prompt holds -------------------------------------------------------------------------------------
+# -- what is in the prompt -------------------------------------------------------------------------------------
 
 
 def document(request: Request) -> str:
@@ -125,7 +141,7 @@ def document(request: Request) -> str:
 
 
 def last_block(request: Request) -> str:
-    """What varies: the query in the prompt, or its last paragraph."""
+    """The part of the prompt that varies: its query, or its last paragraph."""
     text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
     if table_8 := _TABLE_8.search(text):
         return table_8[1]
@@ -135,7 +151,7 @@ def last_block(request: Request) -> str:
 
 
 def keywords(text: str, n: int, random: Random) -> list[str]:
-    """n words of the text in its order, rare and long ones preferred; those of one sentence stay together."""
+    """n words of one place in the text, in their order; rare and long words are preferred."""
     words = [word.lower() for word in _WORD.findall(text)]
     if not words:
         return (text.split() or ["this", "document"])[:n]
@@ -147,19 +163,19 @@ def keywords(text: str, n: int, random: Random) -> list[str]:
 
 
 def asked_length(request: Request) -> int:
-    """How many words the prompt asks for; 8 where it does not say."""
+    """How many words the prompt asks for; 8 where it names no number."""
     text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
     return next((count for words, count in _LENGTHS if words in text), 8)
 
 
 def padded(words: Sequence[str], count: int) -> str:
-    """Exactly `count` words: the given ones, filled up with words that mean nothing."""
+    """Exactly `count` words: the given ones, then filler."""
     filler = [_FILLER[place % len(_FILLER)] for place in range(max(0, count - len(words)))]
     return " ".join([*words[:count], *filler])
 
 
 def overlap(request: Request) -> float:
-    """Share of the query's words that stand in the document, 0 to 1."""
+    """Share of the query's words that are in the document, 0 to 1."""
     query = {word.lower() for word in _WORD.findall(last_block(request))}
     there = {word.lower() for word in _WORD.findall(document(request))}
     return len(query & there) / max(1, len(query))
@@ -170,7 +186,7 @@ def _echo(request: Request) -> str:
 
 
 def _yes_no(text: str) -> Sequence[Sequence[tuple[str, float]]]:
-    """Log-probabilities of the first token: nine to one for what was answered."""
+    """Log-probabilities of the first token: 0.9 for the answer, 0.1 for its opposite."""
     other = "No" if text == "Yes" else "Yes"
     return [[(text, math.log(0.9)), (other, math.log(0.1))]]
 
@@ -179,7 +195,7 @@ def _yes_no(text: str) -> Sequence[Sequence[tuple[str, float]]]:
 
 
 def _one_item(text: str, random: Random) -> str:
-    """One item where several were asked for."""
+    """The first item of each list: one where several were asked for."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -190,11 +206,11 @@ def _one_item(text: str, random: Random) -> str:
 
 
 FAULTS: dict[str, Callable[[str, Random], str]] = {
-    "refuse": lambda text, random: "",  # raised as Refused before it gets here
+    "refuse": lambda text, random: "",  # not used: `send` raises Refused
     "empty": lambda text, random: "",
     "prose": lambda text, random: "I am sorry, but as a language model I cannot do that. Let me explain why.",
     "truncate": lambda text, random: text[: max(1, random.randrange(max(2, len(text) - 2)))],
     "language": lambda text, random: json.dumps({"query": "这是一个用中文写的问题吗？"}, ensure_ascii=False),
     "one_item": _one_item,
 }
-"""What can go wrong with an answer: name -> what becomes of the text."""
+"""What can go wrong with an answer: name -> a function that spoils the text."""

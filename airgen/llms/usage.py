@@ -1,4 +1,4 @@
-"""Live counters of the engine, by stage: for progress bars, `airgen status` and the bill."""
+"""Counters of the engine by stage, for progress bars, `airgen status` and the bill."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from airgen.records import Answer
 
-__all__ = ["StageUsage", "Usage"]
+__all__ = ["StageUsage"]
 
-_WINDOW = 30.0  # seconds over which a rate is taken
+_WINDOW = 30.0  # seconds over which a rate is measured
 
 
 @dataclass(slots=True)
 class StageUsage:
-    """What one stage has asked for. Tokens and money count calls of this process only, not answers from the disk.
+    """The calls of one stage. Tokens and money are those of this process, not of answers from the disk.
 
-    calls: sent and finished, failures included; from_disk: answered without a call; failures: by reason, calls
-    that ended without an answer; retries: by reason, attempts that were repeated; cached_tokens are among
-    prompt_tokens; usd: US dollars; in_flight, waiting: calls on the line, calls standing in line for it.
+    calls: finished calls, failures included. from_disk: requests answered without a call. failures: calls that ended
+    without an answer, by reason. retries: repeated attempts, by reason. cached_tokens are part of prompt_tokens.
+    usd: US dollars. in_flight, waiting: calls being sent, calls queued.
     """
 
     calls: int = 0
@@ -46,7 +46,7 @@ class StageUsage:
         self._finished.append(now)
 
     def rate(self, now: float) -> float:
-        """Calls finished a second over the last half minute; 0 before the second one."""
+        """Finished calls a second over the last half minute; 0 before the second call."""
         while self._finished and self._finished[0] < now - _WINDOW:
             self._finished.popleft()
         if len(self._finished) < 2:
@@ -68,33 +68,3 @@ class StageUsage:
             "waiting": self.waiting,
             "rate": round(self.rate(now), 3),
         }
-
-
-class Usage(dict[str, StageUsage]):
-    """Stage -> its counters; a stage appears with its first call."""
-
-    def __missing__(self, stage: str) -> StageUsage:
-        self[stage] = StageUsage()
-        return self[stage]
-
-    @property
-    def usd(self) -> float:
-        """Money of this process, all stages."""
-        return sum(stage.usd for stage in self.values())
-
-    @property
-    def calls(self) -> int:
-        """Finished calls of this process, all stages."""
-        return sum(stage.calls for stage in self.values())
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Calls that ended without an answer, by reason, all stages."""
-        total: Counter[str] = Counter()
-        for stage in self.values():
-            total.update(stage.failures)
-        return total
-
-    def as_dict(self, now: float) -> dict[str, dict[str, Any]]:
-        """Plain values, in the order of the stages' first calls."""
-        return {stage: counters.as_dict(now) for stage, counters in self.items()}

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from airgen.llms.base import Llm
-from airgen.llms.scripted import Rule
+from airgen.llms.base import Llm, Rule
 from airgen.pipeline.engines import make_engine, workers_of
 from airgen.settings import Pipeline
 from airgen.store import Store
@@ -53,7 +52,6 @@ def ask_about(
     budget_usd: float | None = None,
     retry_failed: bool = False,
     progress: Callable[[int], None] | None = None,
-    workers: int | None = None,
     rules: Mapping[str, Rule] | None = None,
 ) -> list[V]:
     """One answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped.
@@ -65,7 +63,7 @@ def ask_about(
         with Store.open(database) as store:
             return ask_about(
                 items, ask_one, pipeline, store,
-                budget_usd=budget_usd, retry_failed=retry_failed, progress=progress, workers=workers, rules=rules,
+                budget_usd=budget_usd, retry_failed=retry_failed, progress=progress, rules=rules,
             )  # fmt: skip
     found: dict[int, V] = {}
 
@@ -78,7 +76,7 @@ def ask_about(
                 if progress:
                     progress(len(found))
 
-            await ask_each(range(len(items)), one, workers or workers_of(pipeline.llm))
+            await ask_each(range(len(items)), one, workers_of(*pipeline.llms.values()))
 
     asyncio.run(main())
     return [found[place] for place in range(len(items))]

@@ -14,8 +14,9 @@ from itertools import islice
 
 from airgen.corpus import prepare
 from airgen.errors import CorpusError
-from airgen.llms.prices import price, unknown_price
-from airgen.llms.tokens import count_messages
+from airgen.llms.base import backend_class
+from airgen.llms.chat import count_messages
+from airgen.llms.prices import unknown_price
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import Expected, prompt_name
@@ -120,12 +121,8 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
 
 
 def _cost(llm: LlmSettings, prompt_tokens: int, completion_tokens: int) -> float | None:
-    if llm.backend != "openai" and llm.model not in llm.prices:
-        return 0.0
-    found = price(llm.model, llm.prices, llm.base_url or "")
-    if found is None:
-        return None
-    return found.usd(prompt_tokens, completion_tokens) * (0.5 if llm.mode == "batch" else 1.0)
+    price = backend_class(llm).price(llm)
+    return None if price is None else price.usd(prompt_tokens, completion_tokens)
 
 
 def _observed(job: Job) -> dict[str, float]:

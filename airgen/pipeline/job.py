@@ -190,7 +190,7 @@ class Job:
         engine = make_engine(
             self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=self.flow.scripted
         )
-        workers = workers_of(self.pipeline.llm)
+        workers = workers_of(*self.pipeline.llms.values())
         async with engine:
             with _interruptible(engine) as stopping:
                 tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, self._meaning())

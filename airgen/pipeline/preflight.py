@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import AirgenError
+from airgen.llms.base import backend_class
 from airgen.pipeline.job import Job
 from airgen.registry import resolve
-from airgen.settings import LlmSettings, secret
 
 __all__ = ["preflight"]
 
@@ -29,8 +29,8 @@ def preflight(job: Job) -> list[str]:
             problems.extend(str(error).splitlines())
 
     pipeline, control = job.pipeline, job.pipeline.control
-    for stage in [pipeline.llm, *control.judge.llms]:
-        attempt(lambda llm=stage: _llm(llm, problems))  # type: ignore[misc]
+    for llm in pipeline.llms.values():
+        attempt(lambda llm=llm: problems.extend(backend_class(llm).missing(llm)))  # type: ignore[misc]
     for judge in control.judge.members:
         attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
     models = [*control.rerankers] if control.recall.pools_only else [control.recall.model, *control.rerankers]
@@ -45,18 +45,6 @@ def preflight(job: Job) -> list[str]:
     if shutil.disk_usage(place).free < FREE_BYTES:
         problems.append(f"{place}: less than 1 GB is free on this disk")
     return list(dict.fromkeys(problems))
-
-
-def _llm(llm: LlmSettings, problems: list[str]) -> None:
-    if llm.backend == "openai":
-        if llm.base_url is None and llm.api_key_env is None:
-            problems.append("llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable")
-        if llm.api_key_env and not secret(llm.api_key_env):
-            problems.append(f"llm.api_key_env: the environment variable {llm.api_key_env} is not set")
-    elif llm.backend == "embedded":
-        if importlib.util.find_spec("xllamacpp") is None:
-            problems.append("llm.backend embedded needs the package xllamacpp: pip install 'airgen-bench[embedded]'")
-        _local_model(llm.model, problems)
 
 
 def _named(model: str | dict[str, Any]) -> str | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.settings.base import Settings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
-from airgen.settings.llm import LlmSettings, answer_parts, secret
+from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -76,11 +76,26 @@ class Pipeline(Settings):
     domain: str = "web"
     target: int = Field(ge=1)
     seed: int = 42
-    llm: LlmSettings
+    llm: SerializeAsAny[LlmSettings]
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+
+    @property
+    def llms(self) -> dict[tuple[str, str], LlmSettings]:
+        """The generator's LLM and those of the judges, by endpoint and model."""
+        judge = self.control.judge
+        paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
+        judges = {path: one.llm for path, one in zip(paths, judge.members, strict=False) if one.llm is not None}
+        return by_model({"llm": self.llm, **judges})
+
+    @model_validator(mode="after")
+    def _llms_agree(self) -> Pipeline:
+        if any(llm.budget_usd is not None for llm in self.control.judge.llms):
+            raise ValueError("control.judge: budget_usd: the whole job has one budget: give it in llm.budget_usd")
+        _ = self.llms
+        return self
 
     @field_validator("language")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
@@ -43,7 +43,7 @@ class OneJudge(Settings):
     prompt: str = ""  # the kind's own prompt, where none is named
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
     temperature: float = Field(default=0.0, ge=0, le=2)
-    llm: LlmSettings | None = None  # another model than the generator
+    llm: SerializeAsAny[LlmSettings] | None = None  # another model than the generator
 
     @model_validator(mode="before")
     @classmethod

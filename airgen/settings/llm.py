@@ -1,63 +1,140 @@
-"""Which model answers; and the one place that reads keys."""
+"""The settings of one LLM, which its backend completes; and the one place that reads keys.
+
+    llm: {backend: embedded, model: qwen2.5-coder-1.5b, threads: 2}
+
+The settings below hold for every backend. The class that `backend` names adds its own in its `Settings`
+(`threads` here), so a key of another backend is an unknown key.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from airgen.errors import SettingsError
-from airgen.settings.base import Settings
+from airgen.errors import AirgenError, SettingsError
+from airgen.registry import resolve
+from airgen.settings.base import SPEED, Settings, answer_settings, marked
 
-__all__ = ["LlmSettings", "answer_parts", "secret"]
+__all__ = ["Concurrency", "LlmSettings", "Seconds", "answer_parts", "by_model", "own_answer_settings", "secret"]
+
+L = TypeVar("L", bound="LlmSettings")
+
+Concurrency = Annotated[int, SPEED, Field(ge=1, le=4096)]
+Seconds = Annotated[float, SPEED, Field(gt=0)]
 
 
 class LlmSettings(Settings):
-    """Which model answers, and how fast, how often and how dearly it may be asked.
+    """Which model answers, and how fast, how often and at what price it may be asked.
 
-    Only `model`, `endpoint`, `temperature`, `top_p` and `max_tokens` can change an answer; the rest may be changed
-    at any time without anything being asked again.
+    The fields marked SPEED cannot change an answer: they may be changed at any time, and nothing is asked again.
     """
 
-    backend: Literal["openai", "embedded", "scripted"] = "openai"
+    backend: str = "openai"  # a name of the registry, or `module:Class`
     model: str
-    base_url: str | None = None
-    api_key_env: str | None = None
-    endpoint: str = "default"
+    endpoint: str = "default"  # tells apart two providers of one model: it is part of an answer's key
     temperature: float = Field(default=1.0, ge=0, le=2)  # secondary source on the paper's generation
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=1024, ge=1)
-    mode: Literal["live", "batch"] = "live"
-    batch_poll_seconds: float = Field(default=30.0, gt=0)  # mode batch: between two looks at a batch that is out
-    concurrency: int = Field(default=64, ge=1, le=4096)
-    budget_usd: float | None = Field(default=None, ge=0)
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    tokens_per_minute: int | None = Field(default=None, ge=1)
-    timeout_seconds: float = Field(default=120.0, gt=0)
-    retries: int = Field(default=6, ge=0)
-    max_failures: float = Field(default=0.2, ge=0)  # below 1 a fraction of the calls, else a count
-    prices: dict[str, dict[str, float]] = Field(default_factory=dict)  # model: {input, output, cached} USD a million
-    threads: int | None = Field(default=None, ge=1)  # embedded only
-    faults: dict[str, float] = Field(default_factory=dict)  # scripted only: fault -> share of the calls
-    latency: float = Field(default=0.0, ge=0)  # scripted only: seconds a call
+    concurrency: Concurrency = 64
+    budget_usd: Annotated[float | None, SPEED, Field(ge=0)] = None  # for the whole job
+    requests_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
+    tokens_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
+    timeout_seconds: Seconds = 120.0
+    retries: Annotated[int, SPEED, Field(ge=0)] = 6
+    max_failures: Annotated[float, SPEED, Field(ge=0)] = 0.2  # below 1 a share of the calls, else a count
+    prices: Annotated[dict[str, dict[str, float]], SPEED] = {}  # model: {input, output, cached} USD a million tokens
 
-    @model_validator(mode="before")
-    @classmethod
-    def _offline_defaults(cls, value: Any) -> Any:
-        models = {"embedded": "qwen2.5-coder-1.5b", "scripted": "scripted"}
-        if isinstance(value, dict) and value.get("backend") in models:
-            # One call at a time, and no hurry: a time-out would count the wait for the call before.
-            few = {"concurrency": 1, "timeout_seconds": 3600.0} if value["backend"] == "embedded" else {}
-            return {"model": models[str(value["backend"])], **few, **value}
-        return value
+    @property
+    def workers(self) -> int:
+        """How many calls are worth having ready at a time."""
+        return self.concurrency
 
-    @field_validator("api_key_env")
+    @model_validator(mode="wrap")
     @classmethod
-    def _a_name_not_a_key(cls, value: str | None) -> str | None:
-        if value is not None and not value.replace("_", "").isalnum():
-            raise ValueError("must be the name of an environment variable, not the key itself")
-        return value
+    def _as_the_backend_declares(cls: type[L], value: Any, handler: ModelWrapValidatorHandler[L]) -> L:
+        """Validate a mapping by the `Settings` of the class that `backend` names."""
+        if not isinstance(value, dict):
+            return handler(value)
+        if cls is LlmSettings:
+            name = str(value.get("backend", "openai"))
+            try:
+                kind = getattr(resolve("backend", name), "Settings", None)
+            except AirgenError as error:
+                raise _problem(cls, name, str(error)) from error
+            if not (isinstance(kind, type) and issubclass(kind, LlmSettings)):
+                raise _problem(cls, name, f"{name} is no backend: derive it from airgen.llms.base.Backend")
+            if kind is not LlmSettings:
+                return kind.model_validate(value)  # type: ignore[return-value]  # a subclass
+        try:
+            return handler(value)
+        except ValidationError as error:
+            raise _with_known_keys(cls, error) from None
+
+
+def _problem(cls: type[BaseModel], name: str, message: str) -> ValidationError:
+    kind = PydanticCustomError("backend", "{message}", {"message": message})
+    return ValidationError.from_exception_data(
+        cls.__name__, [InitErrorDetails(type=kind, loc=("backend",), input=name)]
+    )
+
+
+def _with_known_keys(cls: type[BaseModel], error: ValidationError) -> ValidationError:
+    """The same errors; one of an unknown key also says which keys `cls` has, for the hint at the closest one."""
+    known = {"known": sorted(cls.model_fields)}
+    details: list[InitErrorDetails] = []
+    for item in error.errors(include_url=False):
+        kind: Any = item["type"]
+        if kind == "extra_forbidden":
+            kind = PydanticCustomError("extra_forbidden", "unknown key", known)
+        found = InitErrorDetails(type=kind, loc=item["loc"], input=item["input"])
+        details.append({**found, "ctx": item["ctx"]} if "ctx" in item and kind == item["type"] else found)
+    return ValidationError.from_exception_data(cls.__name__, details)
+
+
+def answer_parts(llm: LlmSettings) -> dict[str, Any]:
+    """What in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it.
+
+    `backend` and `faults` are always there, because they were in the fingerprints of the first work databases.
+    """
+    return {"backend": "", "faults": {}, **answer_settings(llm)}
+
+
+def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
+    """What a backend adds to the settings that change an answer, where it is not the default.
+
+    A request does not carry these settings, so the engine adds them to the key of the answer.
+    """
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in type(llm).model_fields.items()}
+    own = answer_settings(llm).keys() - LlmSettings.model_fields.keys()
+    return {name: value for name, value in answer_settings(llm).items() if name in own and value != defaults[name]}
+
+
+def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettings]:
+    """The LLMs of a job by endpoint and model, which is how a call finds its LLM. `llms`: path in the YAML -> LLM.
+
+    LLMs of one endpoint and model share a backend and a queue. Their backends' own settings must be equal; a limit
+    that only one of them sets holds for both. Raises ValueError where they contradict each other.
+    """
+    shared = {name for name, _ in marked(LlmSettings, "speed")} - {"budget_usd"}
+    found: dict[tuple[str, str], tuple[str, LlmSettings]] = {}
+    for path, llm in llms.items():
+        first, other = found.setdefault((llm.endpoint, llm.model), (path, llm))
+        fields = type(llm).model_fields.keys() | type(other).model_fields.keys()
+        own = {"backend"} | fields - LlmSettings.model_fields.keys()
+        both_set = llm.model_fields_set & other.model_fields_set
+        differ = [name for name in sorted(own | shared) if getattr(llm, name, None) != getattr(other, name, None)]
+        if wrong := [name for name in differ if name in own | both_set]:
+            raise ValueError(
+                f"{first} and {path} are one model ({llm.model!r}) at one endpoint ({llm.endpoint!r}) with different "
+                f"values of {', '.join(wrong)}: make them equal, or give one of them another name as `endpoint`"
+            )
+        limits = {name: getattr(llm, name) for name in differ if name in llm.model_fields_set}
+        found[llm.endpoint, llm.model] = (first, other.model_copy(update=limits))
+    return {where: llm for where, (_, llm) in found.items()}
 
 
 def secret(name: str | None) -> str | None:
@@ -69,16 +146,3 @@ def secret(name: str | None) -> str | None:
     if key and not (key.isascii() and key.isprintable()):
         raise SettingsError([f"the value of the environment variable {name} is not one line of ASCII"])
     return key or None
-
-
-def answer_parts(llm: LlmSettings) -> dict[str, Any]:
-    """What of an LLM's settings can change an answer."""
-    return {
-        "backend": llm.backend if llm.backend == "scripted" else "",
-        "model": llm.model,
-        "endpoint": llm.endpoint,
-        "temperature": llm.temperature,
-        "top_p": llm.top_p,
-        "max_tokens": llm.max_tokens,
-        "faults": llm.faults,
-    }

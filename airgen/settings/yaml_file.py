@@ -61,7 +61,7 @@ def _problem(name: str, node: yaml.Node | None, model: type[BaseModel], error: d
     where = f"{name}:{line}" if line else name
     path = ".".join(str(part) for part in location) or "the file"
     if error["type"] == "extra_forbidden":
-        known = sorted(_fields_at(model, location[:-1]))
+        known = error.get("ctx", {}).get("known") or sorted(_fields_at(model, location[:-1]))
         return f"{where}: {path}: unknown key{closest(str(location[-1]), known)}"
     if error["type"] == "missing":
         return f"{where}: {path}: is missing"

@@ -20,7 +20,7 @@ def migrations() -> list[tuple[int, str]]:
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, where: str) -> None:
-    """Bring a database to the current schema. Raises StoreError where it was made by a newer airgen."""
+    """Update a database to the current schema. Raises StoreError where a newer airgen wrote it."""
     connection.execute("CREATE TABLE IF NOT EXISTS migration (number BIGINT PRIMARY KEY)")
     done = {number for (number,) in connection.execute("SELECT number FROM migration").fetchall()}
     known = migrations()
@@ -43,7 +43,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, where: str) -> None:
 
 
 def outdated(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether an older airgen wrote a database that this one wants to read."""
+    """Whether an older airgen wrote the database, so that it must be migrated before it can be read."""
     if not connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'migration'").fetchall():
         return False
     (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM migration").fetchall()[0]

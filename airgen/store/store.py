@@ -2,10 +2,10 @@
 
     store = Store.open(Path("runs/python-reference/work.duckdb"))
     store.put(rows)                    # one transaction
-    await store.commit(rows)           # shares a transaction with whoever else commits within 10 ms
-    store.pending(Sample, "character", Character, fingerprint)
+    await store.commit(rows)           # one transaction with the other commits of the same 10 ms
+    store.made(Character, fingerprint)
 
-Rows whose key is already there are left as they are: a key names the work, and work is done once.
+A row whose key is already there stays as it is: a key identifies the work, and work is done once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import asyncio
 import dataclasses
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +29,8 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 
-GROUP_SECONDS = 0.010  # a row waits at most this long for company
-GROUP_ROWS = 32  # and a transaction takes at most this many commits
+GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
+GROUP_ROWS = 32  # most commits in one transaction
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -48,7 +49,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> Store:
-        """Open or make the database and bring it to the current schema.
+        """Open or create the database and update it to the current schema.
 
         Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, or newer.
         """
@@ -80,14 +81,23 @@ class Store:
             table = by_table.setdefault(table_of(type(row)), {})
             if table.setdefault(row.key, row) != row:
                 raise ValueError(f"two different rows of {table_of(type(row))} have the key {row.key}")
-        with self._write:
+        with self._writing() as connection:
+            connection.execute("BEGIN")
             try:
-                self._connection.execute("BEGIN")
                 for name, unique in by_table.items():
                     self._insert(name, list(unique.values()))
-                self._connection.execute("COMMIT")
-            except duckdb.Error as error:
+                connection.execute("COMMIT")
+            except BaseException:
                 self._rollback()
+                raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The connection, for this thread alone. Raises StoreError for every error of DuckDB."""
+        with self._write:
+            try:
+                yield self._connection
+            except duckdb.Error as error:
                 raise explain(self.path, error) from error
 
     def _insert(self, table: str, rows: list[Any]) -> None:
@@ -100,7 +110,7 @@ class Store:
     def _rollback(self) -> None:
         try:
             self._connection.execute("ROLLBACK")
-        except duckdb.Error:  # the failed statement may have ended the transaction by itself
+        except duckdb.Error:  # the failed statement may already have ended the transaction
             return
 
     async def commit(self, rows: Sequence[Any]) -> None:
@@ -130,63 +140,54 @@ class Store:
             failure: BaseException | None = None
             try:
                 self.put(row for rows, _, _ in group for row in rows)
-            except (StoreError, ValueError, KeyError) as error:
+            except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where `commit` waits
                 failure = error
             by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
             for _, future, loop in group:
                 by_loop.setdefault(loop, []).append(future)
             for loop, futures in by_loop.items():
-                if not loop.is_closed():
+                with suppress(RuntimeError):  # the loop is closed: nobody waits
                     loop.call_soon_threadsafe(_settle, futures, failure)
 
     def save_plan(self, plan: Mapping[str, str]) -> None:
-        """Keep the fingerprints of a job whose quality control is done, for commands that look at it later."""
+        """Save the fingerprints of a job whose quality control is done, for later commands."""
         if dict(self.find_plan(plan)) == dict(plan):
             return
         rows = [{"stage": stage, "fingerprint": fingerprint} for stage, fingerprint in plan.items()]
-        with self._write:
-            try:
-                self._connection.execute(
-                    "INSERT INTO plan BY NAME SELECT (SELECT coalesce(max(run), 0) + 1 FROM plan) AS run, "
-                    "unnest(?, recursive := true)",
-                    [rows],
-                )
-            except duckdb.Error as error:
-                raise explain(self.path, error) from error
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO plan BY NAME SELECT (SELECT coalesce(max(run), 0) + 1 FROM plan) AS run, "
+                "unnest(?, recursive := true)",
+                [rows],
+            )
 
     def find_plan(self, known: Mapping[str, str]) -> dict[str, str]:
-        """The newest kept plan that has all these fingerprints; empty where there is none."""
+        """The newest saved plan that has all these fingerprints; empty where there is none."""
         found: dict[int, dict[str, str]] = {}
         for run, stage, fingerprint in self.query("SELECT run, stage, fingerprint FROM plan ORDER BY run DESC"):
             found.setdefault(run, {})[stage] = fingerprint
         return next((plan for plan in found.values() if known.items() <= plan.items()), {})
 
     def ensure_table(self, kind: type) -> None:
-        """Make the table of a row type that the schema does not know, from the type's fields."""
+        """Create the table of a row type that is not in the schema, from the type's fields."""
         columns = ", ".join(f'"{field.name}" {_column_type(kind, field.type)}' for field in dataclasses.fields(kind))
-        with self._write:
-            try:
-                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table_of(kind)} ({columns}, PRIMARY KEY (key))")
-            except duckdb.Error as error:
-                raise explain(self.path, error) from error
+        with self._writing() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {table_of(kind)} ({columns}, PRIMARY KEY (key))")
 
     def put_members(self, fingerprint: str, rows: Sequence[Any], first: int) -> None:
-        """Insert passages and drops of one state of the corpus; `first` is the place of the first of them in it."""
+        """Insert passages and drops of one state of the corpus; `first` is the position of the first one in it."""
         self.put(rows)
         members = {row.key: first + place for place, row in reversed(list(enumerate(rows)))}
-        with self._write:
-            try:
-                self._connection.execute(
-                    "INSERT INTO membership BY NAME SELECT unnest(?, recursive := true) ON CONFLICT DO NOTHING",
-                    [[{"fingerprint": fingerprint, "key": key, "ordinal": place} for key, place in members.items()]],
-                )
-            except duckdb.Error as error:
-                raise explain(self.path, error) from error
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO membership BY NAME SELECT unnest(?, recursive := true) ON CONFLICT DO NOTHING",
+                [[{"fingerprint": fingerprint, "key": key, "ordinal": place} for key, place in members.items()]],
+            )
 
     def finish_corpus(self, fingerprint: str, passages: int, dropped: int, digest: str) -> None:
-        """Say that this state of the corpus is complete."""
-        with self._write:
-            self._connection.execute(
+        """Record that this state of the corpus is complete."""
+        with self._writing() as connection:
+            connection.execute(
                 "INSERT INTO corpus VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 [fingerprint, passages, dropped, digest],
             )
@@ -215,7 +216,7 @@ class Store:
         return self.rows(kind, where, parameters, "t.ordinal, t.key")
 
     def passages(self, corpus: str) -> list[Passage]:
-        """The passages of one state of the corpus, in its order; their ordinals are the places in it."""
+        """The passages of one state of the corpus, in its order; their ordinals are their positions in it."""
         return self._members(Passage, corpus)
 
     def passage_ids(self, corpus: str) -> dict[str, str]:
@@ -224,7 +225,7 @@ class Store:
         return dict(self.query(f"{sql} ORDER BY m.ordinal", [corpus]))
 
     def dropped(self, corpus: str) -> list[Dropped]:
-        """The documents that one state of the corpus lost in cleaning."""
+        """The documents that cleaning removed from one state of the corpus."""
         return self._members(Dropped, corpus)
 
     def _members(self, kind: type[T], corpus: str) -> list[T]:
@@ -240,16 +241,14 @@ class Store:
         return {answer.key: answer for answer in found}
 
     def forget(self, answers: Sequence[str]) -> None:
-        """Remove failed answers that the user wants to have asked again (`--retry-failed`)."""
-        with self._write:
-            self._connection.execute(
-                "DELETE FROM answer WHERE error <> '' AND key IN (SELECT unnest(?))", [list(answers)]
-            )
+        """Remove failed answers, so that they are asked again (`--retry-failed`)."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM answer WHERE error <> '' AND key IN (SELECT unnest(?))", [list(answers)])
 
     def forget_failures(self) -> None:
-        """Remove the skips that came of failed calls, so that their work is pending again (`--retry-failed`)."""
-        with self._write:
-            self._connection.execute("DELETE FROM skip WHERE cause = 'llm'")
+        """Remove the skips caused by failed calls, so that their work is pending again (`--retry-failed`)."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM skip WHERE cause = 'llm'")
 
     def close(self) -> None:
         """Write what is queued, then close the file."""
@@ -296,7 +295,7 @@ def _settle(futures: list[asyncio.Future[None]], failure: BaseException | None) 
 
 
 def _clean(value: Any) -> Any:
-    """DuckDB takes UTF-8 without NUL: a lone surrogate, as truncated JSON escapes give, becomes U+FFFD."""
+    """The value as DuckDB accepts it: a lone surrogate, as in truncated JSON, becomes U+FFFD, and NUL is removed."""
     if isinstance(value, str):
         if value.isascii() and "\x00" not in value:
             return value
@@ -307,14 +306,14 @@ def _clean(value: Any) -> Any:
 
 
 def explain(path: Path, error: duckdb.Error) -> StoreError:
-    """DuckDB's error as one line that says what to do."""
+    """DuckDB's error as one line with what to do."""
     words = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if "lock" in words.lower():
+    if re.search(r"\block", words, re.IGNORECASE):
         return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen status`")
     if "No space left" in words or "ENOSPC" in words:
         return StoreError(f"the disk that holds {path} is full: free some space and run the same command again")
     if isinstance(error, (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)):
         return StoreError(
-            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start anew"
+            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start again"
         )
     return StoreError(f"{path}: {words}")

@@ -1,22 +1,58 @@
-"""Token counts: tiktoken's encodings, offline where llama-index-core ships their vocabulary, or plain words.
+"""Token counts: tiktoken's encodings without a download where their files are on this machine, or plain words.
 
-The paper's node parser counts with tiktoken (A.1). tiktoken downloads its vocabulary at first use; without a
-network the copy inside llama-index-core serves, so `pip install 'airgen-bench[long-doc]'` is enough.
+    load_tokenizer("cl100k_base").count(["hello world"])     # [2]: what the paper's node parser counts (A.1)
+    count_tokens("hello world")                              # 2: for estimates and bills; never downloads
+
+tiktoken downloads a vocabulary at its first use. llama-index-core ships the same files, so
+`pip install 'airgen-bench[long-doc]'` is enough on a machine without a network.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from airgen.errors import CorpusError
 from airgen.text.words import count_words
 
-__all__ = ["Tokenizer", "load_tokenizer", "shipped_vocabulary"]
+if TYPE_CHECKING:
+    import tiktoken
+
+__all__ = ["Tokenizer", "count_tokens", "counter_name", "encoding", "load_tokenizer", "shipped_vocabulary"]
+
+
+@dataclass(frozen=True)
+class _Vocabulary:
+    """A file of tiktoken's: its name in a cache (the SHA-1 of its address), its SHA-256, and how text is split."""
+
+    file: str
+    sha256: str
+    pattern: str
+
+
+_WORD_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_VOCABULARIES = {  # the one that OpenAI's current models use first
+    "o200k_base": _Vocabulary(
+        "fb374d419588a4632f3f557e76b4b70aebbca790",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+        rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_WORD_END}"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_WORD_END}"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    "cl100k_base": _Vocabulary(
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    ),
+}
 
 
 class Tokenizer(Protocol):
@@ -39,17 +75,28 @@ class _Words:
 
 class _Tiktoken:
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._encoding = _encoding(name)
+        self.name, self._encoding = name, encoding(name)
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        encode = self._encoding.encode_ordinary  # texts are data: <|endoftext|> in one is seven ordinary tokens
+        encode = self._encoding.encode_ordinary  # <|endoftext|> in a text is seven ordinary tokens
         return [len(encode(text)) for text in texts]
 
 
 def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
-    """`words`, or a tiktoken encoding. Raises CorpusError where its vocabulary cannot be had."""
+    """`words`, or a tiktoken encoding. Raises CorpusError where its vocabulary cannot be loaded."""
     return _Words(language) if name == "words" else _Tiktoken(name)
+
+
+def count_tokens(text: str) -> int:
+    """Tokens of a text by `counter_name()`. Models with another vocabulary differ by 10 to 20 percent."""
+    found = _offline()
+    return len(found.encode_ordinary(text)) if found else -(-len(text.encode("utf-8", "replace")) // 4)
+
+
+def counter_name() -> str:
+    """How `count_tokens` counts: "o200k_base", "cl100k_base", or "bytes / 4" where neither file is here."""
+    found = _offline()
+    return found.name if found else "bytes / 4"
 
 
 def shipped_vocabulary() -> Path | None:
@@ -63,21 +110,40 @@ def shipped_vocabulary() -> Path | None:
 
 
 @cache
-def _encoding(name: str):  # type: ignore[no-untyped-def]  # tiktoken is imported late: 0.1 s
+def encoding(name: str) -> tiktoken.Encoding:
+    """A tiktoken encoding, downloaded only if its file is not here. Raises CorpusError where that fails."""
+    if found := _from_file(name):
+        return found
     import tiktoken
 
-    # tiktoken reads the variable only while it loads an encoding: set it for that moment, and leave no trace.
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
-    folder = shipped_vocabulary() if before is None else None
     try:
-        if folder is not None:
-            os.environ["TIKTOKEN_CACHE_DIR"] = str(folder)
         return tiktoken.get_encoding(name)
-    except Exception as error:  # requests' and ssl's many classes
+    except Exception as error:  # requests and ssl raise many classes
         raise CorpusError(
             f"the vocabulary of the tokenizer {name!r} is not on this machine and cannot be downloaded "
             f"({type(error).__name__}): pip install 'airgen-bench[long-doc]', or set tokenizer: words"
         ) from error
-    finally:
-        if folder is not None:
-            del os.environ["TIKTOKEN_CACHE_DIR"]
+
+
+@cache
+def _offline() -> tiktoken.Encoding | None:
+    """The first encoding whose file is on this machine."""
+    return next((found for found in map(_from_file, _VOCABULARIES) if found), None)
+
+
+@cache
+def _from_file(name: str) -> tiktoken.Encoding | None:
+    """The encoding from the user's cache or the shipped files; None where there is no file with the right hash."""
+    known = _VOCABULARIES.get(name)
+    named = os.environ.get("TIKTOKEN_CACHE_DIR")
+    for folder in (Path(named) if named else None, shipped_vocabulary()):
+        if known is None or folder is None or not (folder / known.file).is_file():
+            continue
+        content = (folder / known.file).read_bytes()
+        if hashlib.sha256(content).hexdigest() == known.sha256:
+            import tiktoken
+
+            pairs = (line.split() for line in content.splitlines() if line)
+            ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
+            return tiktoken.Encoding(name, pat_str=known.pattern, mergeable_ranks=ranks, special_tokens={})
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from airgen.corpus.chunking import align, chunks, sentence_pieces
 from airgen.corpus.cleaning.normalise import normalise
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
-from airgen.text.tokens import load_tokenizer, shipped_vocabulary
+from airgen.text.tokens import load_tokenizer
 
 pytest.importorskip("llama_index.core")
 
@@ -93,16 +92,6 @@ def test_aligning_repetition_takes_the_places_that_cover_all() -> None:
     with pytest.raises(CorpusError, match="not pieces of the text"):
         align("abc", ["ab", "d"])
     assert align("", []) == []
-
-
-def test_the_tokenizer_works_offline_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shipped_vocabulary() is not None
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
-    before = dict(os.environ)
-    assert load_tokenizer("cl100k_base").count(["hello world", "<|endoftext|>", ""]) == [2, 7, 0]
-    assert load_tokenizer("o200k_base").count(["hello world"]) == [2]
-    assert dict(os.environ) == before
-    assert load_tokenizer("words", "en").count(["two words", ""]) == [2, 0]
 
 
 BOOK = "\n\n".join(

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import MemoryStore
+from simulation import MemoryStore, engine_of
 
 from airgen.errors import LlmError, StoreError
 from airgen.llms.base import Message, Request
-from airgen.llms.batch import DAY, BatchBackend
+from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
-from airgen.llms.engine import Engine
 from airgen.llms.prices import Price
 from airgen.records import Answer
 
@@ -28,8 +27,8 @@ def run(base_url: str, folder: Path, store: MemoryStore, n: int, **options: Any)
     async def main() -> list[Answer]:
         backend = BatchBackend(folder=folder, base_url=base_url, gather=0.05, poll=0.02, **options)
         price = Price(1.0, 1.0, 1.0).halved()
-        async with Engine(
-            backend, store, concurrency=50_000, adaptive=False, timeout=DAY, backoff=0.01, price=lambda model: price
+        async with engine_of(
+            backend, store, concurrency=50_000, adaptive=False, timeout=3600, backoff=0.01, price=price
         ) as engine:
             return await asyncio.gather(*(engine.ask(request) for request in wanted(n)))
 
@@ -101,7 +100,7 @@ def run_until_killed(base_url: str, folder: Path, store: MemoryStore) -> None:
             await asyncio.gather(*asks)
         finally:  # the system closes a dead process's sockets
             await asyncio.gather(*asks, return_exceptions=True)
-            await backend._endpoint.close()
+            await backend._client.close()
 
     asyncio.run(main())
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +17,8 @@ from airgen.errors import LlmError, ModelError
 from airgen.llms.base import Message, Refused, Reply, Request
 from airgen.llms.embedded import BLOCK, EmbeddedBackend
 
-pytest.importorskip("xllamacpp")
-pytestmark = pytest.mark.models
+missing = importlib.util.find_spec("xllamacpp") is None
+pytestmark = [pytest.mark.models, pytest.mark.skipif(missing, reason="needs xllamacpp")]
 
 MODEL = "smollm2-135m"  # the arithmetic is the same, and it is ten times faster
 
@@ -85,6 +88,27 @@ def test_what_does_not_fit_is_refused(backend: EmbeddedBackend, loop: asyncio.Ab
         loop.run_until_complete(backend.send(request("word " * 3000)))
     with pytest.raises(LlmError, match="has loaded"):
         loop.run_until_complete(backend.send(replace(request("x"), model="other")))
+
+
+def test_the_environment_stays_as_it_is_and_threads_wait_asleep(
+    backend: EmbeddedBackend, loop: asyncio.AbstractEventLoop
+) -> None:
+    loop.run_until_complete(backend.send(request(WISHES[0])))
+    assert "OMP_WAIT_POLICY" not in os.environ and "xllamacpp" not in sys.modules
+    assert backend._server is not None
+    environment = Path(f"/proc/{backend._server.pid}/environ")
+    assert not environment.exists() or b"OMP_WAIT_POLICY=passive" in environment.read_bytes()
+
+
+def test_a_model_process_that_is_lost_ends_the_run(loop: asyncio.AbstractEventLoop) -> None:
+    backend = EmbeddedBackend(MODEL, context=512)
+    loop.run_until_complete(backend.send(request(WISHES[0])))
+    assert backend._server is not None
+    backend._server.kill()
+    backend._server.wait()
+    with pytest.raises(LlmError, match="the process of smollm2-135m ended with status -9"):
+        loop.run_until_complete(backend.send(request(WISHES[1])))
+    loop.run_until_complete(backend.close())
 
 
 def test_a_file_that_is_no_model_is_said(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:

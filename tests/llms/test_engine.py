@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation import MemoryStore, Simulated, now, requests, simulate
+from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate
 
 from airgen.errors import AirgenError, BudgetSpent, LlmError, SettingsError, Stopped
-from airgen.llms.base import Message, Refused, Reply, Request, Retry
+from airgen.llms.base import CallLimits, Message, Refused, Reply, Request, Retry
+from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.prices import Price
 
@@ -26,9 +28,9 @@ def test_answers_come_from_the_disk_the_second_time() -> None:
     async def main() -> None:
         store, wanted = MemoryStore(), requests(100)
         first, second = Simulated(), Simulated()
-        async with Engine(first, store) as engine:
+        async with engine_of(first, store) as engine:
             fresh = await ask_all(engine, wanted)
-        async with Engine(second, store) as engine:
+        async with engine_of(second, store) as engine:
             again = await ask_all(engine, wanted)
             assert engine.usage()["query"].from_disk == 100
             assert engine.usage()["query"].calls == 0
@@ -42,7 +44,7 @@ def test_answers_come_from_the_disk_the_second_time() -> None:
 def test_identical_requests_are_sent_once_while_they_are_on_the_way() -> None:
     async def main() -> None:
         backend = Simulated(latency=1)
-        async with Engine(backend, MemoryStore()) as engine:
+        async with engine_of(backend, MemoryStore()) as engine:
             early = asyncio.gather(*(engine.ask(requests(1)[0]) for _ in range(50)))
             await asyncio.sleep(0.5)  # on the wire by now
             late = asyncio.gather(*(engine.ask(requests(1)[0]) for _ in range(50)))
@@ -55,7 +57,7 @@ def test_identical_requests_are_sent_once_while_they_are_on_the_way() -> None:
 def test_an_answer_is_on_the_disk_before_anyone_sees_it() -> None:
     async def main() -> None:
         store = MemoryStore()
-        async with Engine(Simulated(), store) as engine:
+        async with engine_of(Simulated(), store) as engine:
 
             async def check(request: Request) -> None:
                 answer = await engine.ask(request)
@@ -73,7 +75,7 @@ def test_calls_start_in_the_order_they_were_asked_and_a_retried_one_keeps_its_pl
 
     async def main() -> None:
         backend = Simulated(latency=1, behave=stumble)
-        async with Engine(backend, MemoryStore(), concurrency=2, backoff=0.01) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=2, backoff=0.01) as engine:
             await ask_all(engine, requests(10))
         order = [int(request.messages[0].content.split()[1]) for request in backend.sent]
         assert [number for i, number in enumerate(order) if number not in order[:i]] == list(range(10))
@@ -106,14 +108,14 @@ def test_a_refusal_is_a_row_and_asked_again_only_when_told_to() -> None:
 
     async def main() -> None:
         store = MemoryStore()
-        async with Engine(Simulated(behave=refuse), store) as engine:
+        async with engine_of(Simulated(behave=refuse), store) as engine:
             (answer,) = await ask_all(engine, requests(1))
             assert (answer.error, answer.text) == ("content_filter", "no")  # type: ignore[attr-defined]
             assert engine.usage()["query"].failures == {"content_filter": 1}
         calm = Simulated()
-        async with Engine(calm, store) as engine:
+        async with engine_of(calm, store) as engine:
             assert await ask_all(engine, requests(1)) == [answer] and not calm.sent
-        async with Engine(Simulated(), store, retry_failed=True) as engine:
+        async with engine_of(Simulated(), store, retry_failed=True) as engine:
             (healed,) = await ask_all(engine, requests(1))
             assert healed.error == "" and store.rows[healed.key] == healed  # type: ignore[attr-defined]
 
@@ -127,7 +129,7 @@ def test_passing_failures_are_retried_and_counted() -> None:
 
     async def main() -> None:
         backend = Simulated(behave=flaky)
-        async with Engine(backend, MemoryStore()) as engine:
+        async with engine_of(backend, MemoryStore()) as engine:
             answers = await ask_all(engine, requests(40))
             assert not [answer for answer in answers if getattr(answer, "error", "x")]
             assert engine.usage()["query"].retries == {"http_500": 40, "connection": 40}
@@ -142,7 +144,7 @@ def test_what_fails_while_others_succeed_is_its_own_fault() -> None:
             raise Retry("http_500", detail="boom")
 
     async def main() -> None:
-        async with Engine(Simulated(behave=poisoned), MemoryStore(), concurrency=1) as engine:
+        async with engine_of(Simulated(behave=poisoned), MemoryStore(), concurrency=1) as engine:
             answers = await ask_all(engine, requests(20))
         errors = [getattr(answer, "error", repr(answer)) for answer in answers]
         assert [i for i, error in enumerate(errors) if error] == [3, 7, 8, 9]
@@ -157,7 +159,7 @@ def test_a_dead_server_stops_the_run_records_no_failure_and_says_how_to_go_on() 
 
     async def main() -> None:
         store, backend = MemoryStore(), Simulated(behave=dies)
-        async with Engine(backend, store, concurrency=8) as engine:
+        async with engine_of(backend, store, concurrency=8) as engine:
             outcomes = await ask_all(engine, requests(1000))
             spent = now()
         stopped = [outcome for outcome in outcomes if isinstance(outcome, Stopped)]
@@ -166,7 +168,7 @@ def test_a_dead_server_stops_the_run_records_no_failure_and_says_how_to_go_on() 
         assert not [row for row in store.rows.values() if row.error]
         assert spent < 60 and len(backend.sent) < len(store.rows) + 8 * 7
 
-        async with Engine(Simulated(), store) as engine:
+        async with engine_of(Simulated(), store) as engine:
             assert all(answer.text for answer in await ask_all(engine, requests(1000)))  # type: ignore[attr-defined]
 
     simulate(main)
@@ -175,7 +177,7 @@ def test_a_dead_server_stops_the_run_records_no_failure_and_says_how_to_go_on() 
 def test_a_single_request_that_times_out_is_repeated_twice_then_a_row() -> None:
     async def main() -> None:
         backend = Simulated(latency=100)
-        async with Engine(backend, MemoryStore(), timeout=10) as engine:
+        async with engine_of(backend, MemoryStore(), timeout=10) as engine:
             (answer,) = await ask_all(engine, requests(1))
         assert answer.error == "timeout" and len(backend.sent) == 3  # type: ignore[attr-defined]
 
@@ -188,7 +190,7 @@ def test_an_endpoint_that_refuses_for_good_stops_at_once() -> None:
 
     async def main() -> None:
         backend = Simulated(behave=wrong_key)
-        async with Engine(backend, MemoryStore(), concurrency=64) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
             outcomes = await ask_all(engine, requests(5000))
             assert {str(outcome) for outcome in outcomes} == {"HTTP 401: wrong key"}
             assert len(backend.sent) <= 16
@@ -205,7 +207,7 @@ def test_too_many_failures_stop_the_run_with_the_count_by_reason(most: float, se
 
     async def main() -> None:
         backend = Simulated(behave=refuse)
-        async with Engine(backend, MemoryStore(), max_failures=most) as engine:
+        async with engine_of(backend, MemoryStore(), max_failures=most) as engine:
             outcomes = await ask_all(engine, requests(500))
         stops = [outcome for outcome in outcomes if isinstance(outcome, LlmError)]
         assert stops and "refusal" in str(stops[0]) and len(backend.sent) <= sent
@@ -219,7 +221,7 @@ def test_a_defect_in_a_backend_reaches_whoever_waits() -> None:
             raise ZeroDivisionError("a bug")
 
     async def main() -> None:
-        async with Engine(Broken(), MemoryStore(), concurrency=2) as engine:
+        async with engine_of(Broken(), MemoryStore(), concurrency=2) as engine:
             outcomes = await ask_all(engine, requests(20))
         assert {type(outcome) for outcome in outcomes} <= {ZeroDivisionError, Stopped}
         assert any(isinstance(outcome, ZeroDivisionError) for outcome in outcomes)
@@ -230,7 +232,7 @@ def test_a_defect_in_a_backend_reaches_whoever_waits() -> None:
 def test_stopping_lets_calls_in_flight_finish_and_keeps_them() -> None:
     async def main() -> None:
         store, backend = MemoryStore(), Simulated(latency=5)
-        async with Engine(backend, store, concurrency=10) as engine:
+        async with engine_of(backend, store, concurrency=10) as engine:
             task = asyncio.ensure_future(ask_all(engine, requests(100)))
             await asyncio.sleep(1)
             engine.stop()
@@ -244,13 +246,50 @@ def test_stopping_lets_calls_in_flight_finish_and_keeps_them() -> None:
 def test_a_call_nobody_waits_for_any_more_is_not_sent_but_one_on_the_wire_is_kept() -> None:
     async def main() -> None:
         store, backend = MemoryStore(), Simulated(latency=5)
-        async with Engine(backend, store, concurrency=4) as engine:
+        async with engine_of(backend, store, concurrency=4) as engine:
             tasks = [asyncio.ensure_future(engine.ask(request)) for request in requests(10)]
             await asyncio.sleep(1)
             for task in tasks:
                 task.cancel()
             await asyncio.sleep(20)
         assert len(backend.sent) == len(store.rows) == 4
+
+    simulate(main)
+
+
+def test_each_model_has_its_own_limits_and_failures() -> None:
+    def refuse(request: Request, attempt: int) -> None:
+        raise Refused("refusal")
+
+    async def main() -> None:
+        quick, slow, broken = Simulated(latency=5), Simulated(latency=500), Simulated(behave=refuse)
+        llms = {
+            ("default", "m"): Connection(quick, CallLimits(concurrency=2, timeout=10)),
+            ("default", "judge"): Connection(slow, CallLimits(concurrency=50, adaptive=False, timeout=1000)),
+            ("second", "m"): Connection(broken, CallLimits(max_failures=None)),
+        }
+        async with Engine(MemoryStore(), llms) as engine:
+            judged = [replace(request, model="judge", stage="judgment") for request in requests(50)]
+            refused = [replace(request, endpoint="second") for request in requests(50)]
+            answers = await ask_all(engine, [*requests(10), *judged, *refused])
+            with pytest.raises(SettingsError, match=r"no LLM of this job is 'x' at endpoint 'default' \(known: 'm' at"):
+                await engine.ask(replace(judged[0], model="x"))
+        assert [answer.error for answer in answers] == [""] * 60 + ["refusal"] * 50  # type: ignore[attr-defined]
+        assert (quick.most, slow.most) == (2, 50) and quick.closed and slow.closed
+
+    simulate(main)
+
+
+def test_failures_of_one_model_are_not_hidden_by_answers_of_another() -> None:
+    def refuse(request: Request, attempt: int) -> None:
+        raise Refused("refusal")
+
+    async def main() -> None:
+        good, bad = Connection(Simulated()), Connection(Simulated(behave=refuse), CallLimits(max_failures=0.2))
+        async with Engine(MemoryStore(), {("default", "m"): good, ("default", "judge"): bad}) as engine:
+            judged = [replace(request, model="judge") for request in requests(100)]
+            outcomes = await ask_all(engine, [*requests(1000), *judged])
+        assert any("calls to judge failed (refusal" in str(one) for one in outcomes if isinstance(one, LlmError))
 
     simulate(main)
 
@@ -262,15 +301,15 @@ def test_a_budget_is_never_passed_and_nearly_used_up() -> None:
     async def main() -> None:
         store = MemoryStore()
         # Each call reserves 100 tokens of output and about 20 of input, and uses 110: 1.10 dollars.
-        async with Engine(Simulated(), store, concurrency=8, budget_usd=50, price=lambda model: DOLLAR) as engine:
+        async with engine_of(Simulated(), store, concurrency=8, budget_usd=50, price=DOLLAR) as engine:
             outcomes = await ask_all(engine, requests(500))
             assert engine.spent_usd == pytest.approx(sum(row.cost_usd for row in store.rows.values()))
             assert 45 < engine.spent_usd <= 50
         spent = [outcome for outcome in outcomes if isinstance(outcome, BudgetSpent)]
         assert len(spent) + len(store.rows) == 500 and "raise the budget" in str(spent[0])
 
-        async with Engine(
-            Simulated(), store, concurrency=8, budget_usd=1000, spent_usd=engine.spent_usd, price=lambda model: DOLLAR
+        async with engine_of(
+            Simulated(), store, concurrency=8, budget_usd=1000, spent_usd=engine.spent_usd, price=DOLLAR
         ) as engine:
             assert all(answer.text for answer in await ask_all(engine, requests(500)))  # type: ignore[attr-defined]
             assert engine.spent_usd == pytest.approx(550)
@@ -281,7 +320,7 @@ def test_a_budget_is_never_passed_and_nearly_used_up() -> None:
 def test_a_budget_needs_prices() -> None:
     async def main() -> None:
         backend = Simulated()
-        async with Engine(backend, MemoryStore(), budget_usd=1, price=lambda model: None) as engine:
+        async with engine_of(backend, MemoryStore(), budget_usd=1, price=None) as engine:
             with pytest.raises(SettingsError, match="price unknown for model 'm'"):
                 await engine.ask(requests(1)[0])
         assert not backend.sent
@@ -304,9 +343,7 @@ def test_property_no_budget_is_ever_passed(budget: float, concurrency: int, used
 
     async def main() -> None:
         store = MemoryStore()
-        async with Engine(
-            Varied(), store, concurrency=concurrency, budget_usd=budget, price=lambda model: DOLLAR
-        ) as engine:
+        async with engine_of(Varied(), store, concurrency=concurrency, budget_usd=budget, price=DOLLAR) as engine:
             outcomes = await ask_all(engine, requests(60))
             assert engine.spent_usd <= budget + 1e-9
         assert sum(not isinstance(outcome, AirgenError) for outcome in outcomes) == len(store.rows)
@@ -334,7 +371,7 @@ def test_property_every_request_ends_once_whatever_happens(seed: int, concurrenc
 
     async def main() -> None:
         store = MemoryStore()
-        async with Engine(Simulated(behave=faulty), store, concurrency=concurrency) as engine:
+        async with engine_of(Simulated(behave=faulty), store, concurrency=concurrency) as engine:
             answers = await ask_all(engine, requests(300))
             usage = engine.usage()["query"]
         assert [answer.error for answer in answers] == ["content_filter" if i % 50 == 0 else "" for i in range(300)]  # type: ignore[attr-defined]

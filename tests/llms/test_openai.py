@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulation import engine_of
 
 from airgen.errors import LlmError, SettingsError, Stopped
 from airgen.llms.base import Message, Refused, Reply, Request, Retry, parse_logprobs
@@ -44,7 +45,7 @@ def send(base_url: str, request: Request, **options: Any) -> Reply:
 def run(base_url: str, path: Path, asked: list[Request], **options: Any) -> tuple[list[Answer], Engine]:
     async def main() -> tuple[list[Answer], Engine]:
         with Store.open(path) as store:
-            async with Engine(OpenAIBackend(base_url), store, backoff=0.01, **options) as engine:
+            async with engine_of(OpenAIBackend(base_url), store, backoff=0.01, **options) as engine:
                 return await asyncio.gather(*(engine.ask(request) for request in asked)), engine
 
     return asyncio.run(main())
@@ -98,7 +99,7 @@ def test_refusals_and_lasting_failures_are_rows_with_their_reason(loopback: Call
     server = loopback(
         faults={"refusal": 0.1, "content_filter": 0.1, "bad_request": 0.1, "html": 0.1}, fault_attempts=100
     )
-    answers, engine = run(server.base_url, tmp_path / "w.duckdb", wanted(100), max_retries=1)
+    answers, engine = run(server.base_url, tmp_path / "w.duckdb", wanted(100), retries=1)
     failures = engine.usage()["query"].failures
     assert set(failures) == {"refusal", "content_filter", "context_length", "bad_body"}
     assert sum(failures.values()) == sum(bool(answer.error) for answer in answers)
@@ -130,7 +131,7 @@ def test_what_will_never_work_stops_within_a_few_calls_with_the_servers_words(
 def test_a_server_that_dies_half_way(loopback: Callable[..., Any], tmp_path: Path) -> None:
     first = loopback(latency=0.01, die_after=100)
     with pytest.raises(Stopped, match=r"does not answer .*same command"):
-        run(first.base_url, tmp_path / "w.duckdb", wanted(300), max_retries=2)
+        run(first.base_url, tmp_path / "w.duckdb", wanted(300), retries=2)
     second = loopback()
     answers, engine = run(second.base_url, tmp_path / "w.duckdb", wanted(300))
     assert not any(answer.error for answer in answers)
@@ -193,7 +194,7 @@ def test_the_key_is_in_nothing_that_a_run_writes(
     async def main(base_url: str) -> None:
         with Store.open(tmp_path / "w.duckdb") as store:
             backend = OpenAIBackend(base_url, "LOOPBACK_KEY")
-            async with Engine(backend, store, backoff=0.01) as engine:
+            async with engine_of(backend, store, backoff=0.01) as engine:
                 await asyncio.gather(*(engine.ask(request) for request in wanted(50)))
 
     asyncio.run(main(good.base_url))

@@ -1,15 +1,14 @@
-"""Pace and concurrency against simulated servers."""
+"""RateLimit and concurrency against simulated servers."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from simulation import MemoryStore, Simulated, now, requests, simulate
+from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate
 
 from airgen.llms.base import Reply, Request, Retry, ServerLimits
-from airgen.llms.engine import Engine
-from airgen.llms.rate_limits import Bucket, Gate, Pace
+from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit, TokenBucket
 
 
 def run(
@@ -19,7 +18,7 @@ def run(
 
     async def main() -> tuple[float, Simulated]:
         backend = backend_class(**server)  # type: ignore[arg-type]
-        async with Engine(backend, MemoryStore(), concurrency=concurrency) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=concurrency) as engine:
             answers = await asyncio.gather(*(engine.ask(request) for request in requests(n)))
             assert not any(answer.error for answer in answers)
             return now(), backend
@@ -65,7 +64,7 @@ def test_a_server_that_queues_in_silence_is_not_overrun(slots: int) -> None:
 
     async def main() -> tuple[float, float]:
         backend = Simulated(latency=1.0, slots=slots)
-        async with Engine(backend, MemoryStore(), concurrency=512) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=512) as engine:
             await asyncio.gather(*(engine.ask(request) for request in requests(slots * 60)))
             return now(), engine.limits()["default m"]["concurrency"] or 0
 
@@ -77,7 +76,7 @@ def test_a_server_that_queues_in_silence_is_not_overrun(slots: int) -> None:
 def test_the_pipelines_own_limits_are_kept() -> None:
     async def main() -> None:
         backend = Simulated(latency=0.01)
-        async with Engine(backend, MemoryStore(), concurrency=64, requests_per_minute=600) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=64, requests_per_minute=600) as engine:
             await asyncio.gather(*(engine.ask(request) for request in requests(100)))
         assert 9.0 <= now() < 9.5  # ten at once, then ten a second
 
@@ -87,7 +86,7 @@ def test_the_pipelines_own_limits_are_kept() -> None:
 def test_tokens_a_minute_are_kept_by_what_calls_really_use() -> None:
     async def main() -> None:
         backend = Simulated(latency=0.01)  # 110 tokens a call
-        async with Engine(backend, MemoryStore(), concurrency=64, tokens_per_minute=60 * 1100) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=64, tokens_per_minute=60 * 1100) as engine:
             await asyncio.gather(*(engine.ask(request) for request in requests(200)))
         assert 17 < now() < 22  # ten calls a second
 
@@ -103,7 +102,7 @@ def test_headers_set_the_pace() -> None:
 
     async def main() -> None:
         backend = Telling(latency=0.01)
-        async with Engine(backend, MemoryStore(), concurrency=64) as engine:
+        async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
             await asyncio.gather(*(engine.ask(request) for request in requests(400)))
         assert 15 < now() < 30  # the 300 that are left at once, then five a second
 
@@ -111,7 +110,7 @@ def test_headers_set_the_pace() -> None:
 
 
 def test_a_bucket_by_hand() -> None:
-    bucket = Bucket(rate=2.0, size=4.0, now=0.0)
+    bucket = TokenBucket(rate=2.0, size=4.0, now=0.0)
     assert bucket.wait(4, now=0.0) == 0
     bucket.level -= 4
     assert bucket.wait(1, now=0.0) == 0.5
@@ -121,7 +120,7 @@ def test_a_bucket_by_hand() -> None:
 
 
 def test_the_calls_between_two_refusals_give_the_refill_rate() -> None:
-    pace = Pace(now=0.0)
+    pace = RateLimit(now=0.0)
     for _ in range(50):
         pace.take(0)
     pace.refused(50, sent=1.0, now=1.1, after=None, jitter=0.5)
@@ -135,14 +134,14 @@ def test_the_calls_between_two_refusals_give_the_refill_rate() -> None:
 
 
 def test_a_refusals_retry_after_is_obeyed_by_all() -> None:
-    pace = Pace(now=0.0)
+    pace = RateLimit(now=0.0)
     pace.take(0)
     pace.refused(1, sent=0.0, now=0.1, after=7.0, jitter=0.5)
     assert pace.wait(0, now=0.1) == pytest.approx(7.0, abs=0.01)
 
 
 def test_a_gate_cuts_once_for_what_was_in_flight_together() -> None:
-    gate = Gate(64, now=0.0)
+    gate = ConcurrencyLimit(64, now=0.0)
     gate.failed(sent=0.0, now=1.0)
     gate.failed(sent=0.5, now=1.1)
     assert gate.limit == 12

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from airgen.llms.base import Message, Request
+from airgen.llms.base import CallLimits, Message, Request
+from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.openai import OpenAIBackend
 from airgen.store import Store
@@ -29,7 +30,7 @@ def requests(n: int) -> list[Request]:
 def job(base_url: str, path: str, n: int) -> list[str]:
     async def main() -> list[str]:
         with Store.open(Path(path)) as store:
-            async with Engine(OpenAIBackend(base_url), store, concurrency=CONCURRENCY) as engine:
+            async with Engine(store, Connection(OpenAIBackend(base_url), CallLimits(CONCURRENCY))) as engine:
                 answers = await asyncio.gather(*(engine.ask(request) for request in requests(n)))
                 return [answer.text for answer in answers]
 

@@ -1,13 +1,13 @@
-"""A loopback server that speaks chat completions, files and batches, and misbehaves as it is told.
+"""A loopback server for chat completions, files and batches, which fails as its settings say.
 
     python tests/makers/llm_server.py '{"latency": 0.05, "rate": 100, "faults": {"http_500": 0.1}}'
 
-prints its port, then serves until its standard input is closed. Settings: latency (seconds), rate and burst
-(requests a second, bucket size), retry_after (say so in 429s), slots (calls served at once; others queue silently),
-faults (name -> share, drawn from the request and its attempt), fault_attempts (attempts that faults can strike),
-always (one fault for everything), scripted (answer as airgen's scripted model does), die_after (exit hard after so
-many answers), batch_seconds, batch_expire (share).
-GET /stats tells what was asked; POST /settings changes settings while it runs.
+prints its port, then serves until its standard input is closed. Settings: latency (seconds); rate and burst
+(requests a second, size of the bucket); retry_after (seconds, sent with 429); slots (calls served at a time; others
+wait); faults (name -> share, chosen by the request and its attempt); fault_attempts (attempts that can have faults);
+always (one fault for every call); scripted (answers of airgen's scripted model); die_after (exit after so many
+answers); batch_seconds; batch_expire (n: every n-th line expires the first time).
+GET /stats returns what was asked; POST /settings changes settings while it runs.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Server:
 
     async def serve(self, request: web.Request, body: Json, key: str) -> web.StreamResponse:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
-            said = request.headers.get("Authorization")
-            return problem(401, f"Incorrect API key provided: {said}", "invalid_api_key")
+            given = request.headers.get("Authorization")
+            return problem(401, f"Incorrect API key provided: {given}", "invalid_api_key")
         if self.model and body["model"] != self.model:
             return problem(404, f"The model `{body['model']}` does not exist", "model_not_found")
         if self.refuse_schema and body.get("response_format", {}).get("type") in self.refuse_schema:
@@ -204,7 +204,7 @@ class Server:
         )
 
     async def answer(self, body: Json, key: str) -> Json:
-        """A deterministic answer; of the scripted model's rules where that is set, else always the same form."""
+        """A deterministic answer: the scripted model's if `scripted` is set, else always of one form."""
         if not self.scripted:
             return answer(body, key, self.text or "")
         from airgen.llms.base import Message, Request
@@ -289,7 +289,7 @@ async def main() -> None:
     await site.start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    os._exit(0)  # whoever started it is gone, and calls that hang must not keep it
+    os._exit(0)  # its parent is gone, and calls that hang must not keep it
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The engine in simulated time: a clock that jumps to the next timer, a store in memory, a server as arithmetic.
+"""The engine in simulated time: a clock that jumps to the next timer, a store in memory, a computed server.
 
-Seconds of waiting cost nothing, and every figure is exact and repeatable whatever else the machine does.
+Waiting takes no time, and every figure is exact and repeatable whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 from airgen.errors import AirgenError
-from airgen.llms.base import Message, Reply, Request, Retry
+from airgen.llms.base import Backend, CallLimits, Message, Reply, Request, Retry
+from airgen.llms.budget import Budget
+from airgen.llms.call_queue import Connection
+from airgen.llms.engine import Engine
+from airgen.llms.prices import FREE, Price
 from airgen.records import Answer
 
 T = TypeVar("T")
@@ -26,8 +30,8 @@ class _Jump(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready:
-            assert timeout is not None, "everything waits and nothing is due: a deadlock"
-            # Floating point may leave a timer just short of due: always move a little.
+            assert timeout is not None, "a deadlock: everything waits, and no timer is set"
+            # By rounding, a timer can be just short of due: always move a little.
             self.now += max(timeout, 1e-9)
         return ready
 
@@ -65,6 +69,21 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+def engine_of(
+    backend: Backend,
+    store: Any,
+    *,
+    price: Price | None = FREE,
+    budget_usd: float | None = None,
+    spent_usd: float = 0.0,
+    retry_failed: bool = False,
+    **limits: Any,
+) -> Engine:
+    """An engine with one backend for every model; `limits` are those of `airgen.llms.base.CallLimits`."""
+    connection = Connection(backend, CallLimits(**limits), price)
+    return Engine(store, connection, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed)
+
+
 class MemoryStore:
     """Answers in a dict; `commits` is how many groups were written."""
 
@@ -87,7 +106,7 @@ class MemoryStore:
         self.commits += 1
 
 
-class Simulated:
+class Simulated(Backend):
     """A server: `latency` seconds a call, at most `slots` at once (others queue), `rate` requests a second of a
     bucket that holds `burst`, and `behave(request, attempt)`, which may raise or return a text."""
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from airgen.llms.base import Refused, Request
-from airgen.llms.scripted import Rule, ScriptedBackend
+from airgen.llms.base import Refused, Request, Rule
+from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline.stages import Flow, Lineage, Stage, Tools
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Passage, Query, Row, Sample, Scenario

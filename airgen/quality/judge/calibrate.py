@@ -22,7 +22,6 @@ from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.control.combined_judge import FEATURES, Combination, load_combination, shipped
 from airgen.pipeline.control.judge import judge_identity, judge_name, judge_pair
 from airgen.pipeline.control.judge_kinds import Verdict, kind_of_prompt
-from airgen.pipeline.engines import workers_of
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Refusal, Tools
 from airgen.pipeline.stages import Flow
@@ -163,10 +162,9 @@ def _ask(store: Store, trial: Trial, found: Sequence[Evidence], display: Display
         tools = Tools(trial.pipeline, trial.prompts, {}, engine)
         return await judge_pair(tools, evidence.queries[pair.query], _cut(evidence.documents[pair.id], trial.words))
 
-    llm = (trial.pipeline.control.judge.llms or [trial.pipeline.llm])[0]
     with display.stage("judgments", len(pairs)) as bar:
         verdicts = ask_about(
-            pairs, one, trial.pipeline, store, budget_usd=trial.budget_usd, workers=workers_of(llm),
+            pairs, one, trial.pipeline, store, budget_usd=trial.budget_usd,
             progress=lambda done: bar.advance(done - bar.done), rules=Flow().scripted,
         )  # fmt: skip
     keys = [(evidence.name, pair.query, pair.id) for evidence, pair in pairs]

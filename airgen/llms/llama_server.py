@@ -1,0 +1,56 @@
+"""The process in which llama.cpp runs: `airgen.llms.embedded` starts it and talks to it over HTTP.
+
+It is a process of its own because OpenMP reads how threads wait (`OMP_WAIT_POLICY`) from the environment when it is
+loaded: so the environment of the user's process stays as it is, and a crash in llama.cpp does not end the job.
+
+The first line of standard input is JSON: {"path", "context", "slots", "block", "threads", "key"}. The answer is one
+line of JSON, {"address"} or {"error"}. The process ends when its standard input is closed, so it cannot outlive the
+one that started it. It imports nothing of airgen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Load the model, report the address, and serve until standard input is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets the call in flight finish
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what llama.cpp prints is not an answer
+    try:
+        server = _start(json.loads(sys.stdin.readline()))
+        answer = {"address": server.listening_address}
+    except (ImportError, RuntimeError, ValueError) as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer), file=report, flush=True)
+    sys.stdin.read()
+    os._exit(0)  # a call in flight must not keep the process
+
+
+def _start(wanted: dict[str, Any]) -> Any:
+    import xllamacpp  # type: ignore[import-untyped]
+
+    params = xllamacpp.CommonParams()
+    params.model.path = wanted["path"]
+    params.n_ctx = wanted["context"] * wanted["slots"]
+    params.n_parallel = wanted["slots"]
+    params.n_batch = params.n_ubatch = wanted["block"]  # each block is computed alone, wherever a prompt starts
+    params.kv_unified = False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
+    params.cache_ram_mib = 0  # the server's own cache of old prompts is reused at any token, not at a block's edge
+    params.n_ctx_checkpoints = 0
+    params.verbosity = -1
+    params.endpoint_slots = params.ui = False
+    params.api_keys = [wanted["key"]]
+    return xllamacpp.Server(params)
+
+
+if __name__ == "__main__":
+    main()
