@@ -75,24 +75,25 @@ class LlmSettings(Settings):
             raise _with_known_keys(cls, error) from None
 
 
+def _custom(kind: str, message: str, **details: object) -> PydanticCustomError:
+    return PydanticCustomError(kind, "{message}", {"message": message, **details})
+
+
 def _problem(cls: type[BaseModel], name: str, message: str) -> ValidationError:
-    kind = PydanticCustomError("backend", "{message}", {"message": message})
-    return ValidationError.from_exception_data(
-        cls.__name__, [InitErrorDetails(type=kind, loc=("backend",), input=name)]
-    )
+    details = InitErrorDetails(type=_custom("backend", message), loc=("backend",), input=name)
+    return ValidationError.from_exception_data(cls.__name__, [details])
 
 
 def _with_known_keys(cls: type[BaseModel], error: ValidationError) -> ValidationError:
-    """The same errors; one of an unknown key also says which keys `cls` has, for the hint at the closest one."""
-    known = {"known": sorted(cls.model_fields)}
-    details: list[InitErrorDetails] = []
-    for item in error.errors(include_url=False):
-        kind: Any = item["type"]
-        if kind == "extra_forbidden":
-            kind = PydanticCustomError("extra_forbidden", "unknown key", known)
-        found = InitErrorDetails(type=kind, loc=item["loc"], input=item["input"])
-        details.append({**found, "ctx": item["ctx"]} if "ctx" in item and kind == item["type"] else found)
-    return ValidationError.from_exception_data(cls.__name__, details)
+    """The same errors, which also say which keys `cls` has, for the hint at the closest one."""
+    known = sorted(cls.model_fields)
+    return ValidationError.from_exception_data(
+        cls.__name__,
+        [
+            InitErrorDetails(type=_custom(item["type"], item["msg"], known=known), loc=item["loc"], input=item["input"])
+            for item in error.errors()
+        ],
+    )
 
 
 def answer_parts(llm: LlmSettings) -> dict[str, Any]:
@@ -108,9 +109,11 @@ def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
 
     A request does not carry these settings, so the engine adds them to the key of the answer.
     """
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in type(llm).model_fields.items()}
-    own = answer_settings(llm).keys() - LlmSettings.model_fields.keys()
-    return {name: value for name, value in answer_settings(llm).items() if name in own and value != defaults[name]}
+    own = {name: field for name, field in type(llm).model_fields.items() if name not in LlmSettings.model_fields}
+    changed = {
+        name for name, field in own.items() if getattr(llm, name) != field.get_default(call_default_factory=True)
+    }
+    return {name: value for name, value in answer_settings(llm).items() if name in changed}
 
 
 def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettings]:
