@@ -25,7 +25,7 @@ from airgen.settings import secret
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["OPENAI_URL", "Endpoint", "error_in", "error_of", "failure", "read_key", "retry_after", "server_limits"]
+__all__ = ["OPENAI_URL", "Endpoint", "error_in", "error_of", "failure", "retry_after", "server_limits"]
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -55,7 +55,9 @@ class Endpoint:
             raise SettingsError(["llm.base_url: must not hold a user or password; use llm.api_key_env"])
         self.base_url = base_url.rstrip("/")
         self.where = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
-        self._key = read_key(api_key_env) if api_key_env else ""
+        self._key = secret(api_key_env) or ""
+        if api_key_env and not self._key:
+            raise SettingsError([f"llm.api_key_env: the environment variable {api_key_env} is not set: export it"])
         self.headers = dict(headers or {})
         if self._key:
             self.headers["Authorization"] = f"Bearer {self._key}"
@@ -119,14 +121,6 @@ class Endpoint:
         message, code = error_of(content)
         where = f"{what} at {self.where}" if what else self.where
         return failure(status, self.scrub(message), code, headers, where)
-
-
-def read_key(variable: str) -> str:
-    """The key in an environment variable. Raises SettingsError where there is none; it never shows the value."""
-    key = secret(variable)
-    if key is None:
-        raise SettingsError([f"llm.api_key_env: the environment variable {variable} is not set: export it"])
-    return key
 
 
 def _proxy(url: str) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,21 @@ def test_a_wrong_key_stops_with_the_servers_words(loopback: Callable[..., Any], 
     server = loopback()
     with pytest.raises(LlmError, match="HTTP 404"):
         run(server.root + "/elsewhere", tmp_path, MemoryStore(), 3)
+
+
+def test_the_key_is_sent_and_shown_to_nobody(
+    loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = "sk-loopback-0123456789"
+    monkeypatch.setenv("LOOPBACK_KEY", key)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
+    caplog.set_level(logging.DEBUG)
+    assert len(run(loopback(key=key).base_url, tmp_path / "a", MemoryStore(), 3, api_key_env="LOOPBACK_KEY")) == 3
+    with pytest.raises(LlmError, match=r"HTTP 401.*Bearer \[key\]") as caught:
+        run(loopback(key="another").base_url, tmp_path / "b", MemoryStore(), 3, api_key_env="LOOPBACK_KEY")
+    shown = "".join(traceback.TracebackException.from_exception(caught.value).format())
+    files = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text[:200] for text in (shown, caplog.text, *files) if key in text]
 
 
 def test_a_state_that_cannot_be_read_is_said(tmp_path: Path) -> None:

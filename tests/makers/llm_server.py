@@ -65,9 +65,8 @@ class Server:
             self.in_flight -= 1
 
     async def serve(self, request: web.Request, body: Json, key: str) -> web.StreamResponse:
-        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
-            given = request.headers.get("Authorization")
-            return problem(401, f"Incorrect API key provided: {given}", "invalid_api_key")
+        if refused := self.unauthorised(request):
+            return refused
         if self.model and body["model"] != self.model:
             return problem(404, f"The model `{body['model']}` does not exist", "model_not_found")
         if self.refuse_schema and body.get("response_format", {}).get("type") in self.refuse_schema:
@@ -115,6 +114,12 @@ class Server:
         kind = "text/plain" if fault == "wrong_type" else "application/json"
         return web.Response(body=text, content_type=kind, headers=self.headers or {})
 
+    def unauthorised(self, request: web.Request) -> web.Response | None:
+        given = request.headers.get("Authorization")
+        if not self.key or given == f"Bearer {self.key}":
+            return None
+        return problem(401, f"Incorrect API key provided: {given}", "invalid_api_key")
+
     async def dribble(self, request: web.Request, text: bytes) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -147,6 +152,8 @@ class Server:
     # -- batches ---------------------------------------------------------------------------------------------
 
     async def upload(self, request: web.Request) -> web.Response:
+        if refused := self.unauthorised(request):
+            return refused
         fields = await request.post()
         file = fields["file"]
         name = f"file-{len(self.files)}"
