@@ -96,12 +96,13 @@ def _with_known_keys(cls: type[BaseModel], error: ValidationError) -> Validation
     )
 
 
-def answer_parts(llm: LlmSettings) -> dict[str, Any]:
-    """What in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it.
+# Parts of every fingerprint since the first work databases, but never of an answer's key.
+_FIRST_PARTS: dict[str, Any] = {"backend": "", "faults": {}}
 
-    `backend` and `faults` are always there, because they were in the fingerprints of the first work databases.
-    """
-    return {"backend": "", "faults": {}, **answer_settings(llm)}
+
+def answer_parts(llm: LlmSettings) -> dict[str, Any]:
+    """What in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it."""
+    return {**_FIRST_PARTS, **answer_settings(llm)}
 
 
 def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
@@ -109,7 +110,8 @@ def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
 
     A request does not carry these settings, so the engine adds them to the key of the answer.
     """
-    own = {name: field for name, field in type(llm).model_fields.items() if name not in LlmSettings.model_fields}
+    shared = LlmSettings.model_fields.keys() | _FIRST_PARTS
+    own = {name: field for name, field in type(llm).model_fields.items() if name not in shared}
     changed = {
         name for name, field in own.items() if getattr(llm, name) != field.get_default(call_default_factory=True)
     }
