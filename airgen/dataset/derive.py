@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import building
-from airgen.dataset.files import FileWriter, encode_row, sha256_of, write_text
+from airgen.dataset.files import FileWriter, encode_row, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, load_manifest
-from airgen.dataset.statistics import count_words
+from airgen.dataset.statistics import count_words_and_characters
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
+from airgen.records import flat_text
 
 __all__ = ["derive"]
 
@@ -51,7 +53,7 @@ def derive(
         keep = _kept(source, max_passages) if max_passages and statistics.passages > max_passages else None
         if keep is not None:
             notes |= {"passages before trimming": statistics.passages}
-            count = count_tokens or count_words
+            count = count_tokens or count_words_and_characters
             mean = _write_trimmed(source, directory, keep, count, files)
             statistics = dataclasses.replace(statistics, passages=len(keep), mean_tokens=mean)
         if split is not None:
@@ -93,7 +95,7 @@ def _write_trimmed(
         for row in read_rows(source / "corpus.jsonl"):
             if row["_id"] in keep:
                 file.write(encode_row(row, row["_id"]))
-                tokens += count(f"{row['title']} {row['text']}" if row["title"] else row["text"])
+                tokens += count(flat_text(row["title"], row["text"]))
     files["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
     return tokens / len(keep)
 
@@ -130,6 +132,6 @@ def _copy(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEnt
     target = directory / name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source / name, target)
-    if sha256_of(target) != entry.sha256:
+    if file_sha256(target) != entry.sha256:
         raise DatasetError(f"{source / name} is not the file of the manifest: airgen verify {source}")
     return entry

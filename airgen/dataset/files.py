@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from airgen.errors import DatasetError
 
-__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sha256_of", "sort_by_id", "write_text"]
+__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sort_by_id", "write_text"]
 
 _CHUNK_ROWS = 100_000  # rows sorted in memory at once: about 200 MB for 2 kB passages
 
@@ -61,12 +61,6 @@ def write_text(path: Path, text: str) -> tuple[int, str]:
     with FileWriter(path) as file:
         file.write(text)
     return file.bytes, file.sha256
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, read in blocks."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sort_by_id(

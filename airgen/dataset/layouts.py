@@ -16,6 +16,7 @@ from airgen.dataset.atomic import building
 from airgen.dataset.files import FileWriter, encode_row, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
+from airgen.records import flat_text
 from airgen.registry import closest
 
 __all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "export_layouts", "read_rows"]
@@ -64,11 +65,6 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _flat(row: Mapping[str, Any]) -> str:
-    """Title and text in one, as BEIR's flat index has them."""
-    return f"{row['title']} {row['text']}" if row.get("title") else str(row["text"])
-
-
 def _one_line(text: str) -> str:
     """TSV has no escapes: every run of white space (and NUL) becomes one space."""
     return " ".join(text.replace("\0", " ").split())
@@ -84,7 +80,7 @@ def _queries_of_splits(dataset: Path) -> dict[str, list[dict[str, Any]]]:
 def _trec(dataset: Path, manifest: Manifest, out: Path) -> None:
     with FileWriter(out / "docs.tsv") as file:
         for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(f"{row['_id']}\t{_one_line(_flat(row))}\n")
+            file.write(f"{row['_id']}\t{_one_line(flat_text(row.get('title'), row['text']))}\n")
     for split, rows in _queries_of_splits(dataset).items():
         write_text(out / f"topics.{split}.tsv", "".join(f"{row['_id']}\t{_one_line(row['text'])}\n" for row in rows))
     for split in manifest.labelled_splits:
@@ -108,7 +104,7 @@ def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
     name = manifest.info.name.replace("-", "_")
     with FileWriter(paths[f"corpus_{name}"]) as file:
         for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(encode_row({"id": row["_id"], "text": _flat(row)}, row["_id"]))
+            file.write(encode_row({"id": row["_id"], "text": flat_text(row.get("title"), row["text"])}, row["_id"]))
     for split, rows in _queries_of_splits(dataset).items():
         lines = (encode_row({"id": row["_id"], "text": row["text"]}, row["_id"]) for row in rows)
         write_text(paths[f"queries_{name}_{split}"], "".join(lines))

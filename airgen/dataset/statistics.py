@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from airgen.dataset.manifest import Manifest
 from airgen.text.display import csv_text, markdown_table, md
 
-__all__ = ["COLUMNS", "count_words", "statistics_csv", "statistics_markdown", "table_rows"]
+__all__ = ["COLUMNS", "count_words_and_characters", "statistics_csv", "statistics_markdown", "table_rows"]
 
 Row = Mapping[str, str | int | float]
 
@@ -36,10 +36,10 @@ COLUMNS = (
 )
 
 
-def count_words(text: str) -> int:
+def count_words_and_characters(text: str) -> int:
     """Words, and each Chinese, Japanese or Korean character: a count that needs no vocabulary.
 
-    >>> count_words("nDCG@10, 検索")
+    >>> count_words_and_characters("nDCG@10, 検索")
     4
     """
     return sum(1 for _ in _WORD.finditer(text))

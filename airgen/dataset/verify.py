@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.files import sha256_of
 from airgen.dataset.manifest import MANIFEST, Manifest, data_digest, load_manifest
 from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
 
 __all__ = ["Problem", "secrets_in", "verify"]
 
@@ -112,7 +112,7 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
             found.add("path", name, "is a link to a place outside the dataset")
         elif not path.is_file():
             found.add("missing", name, "is in the manifest but not in the directory")
-        elif path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
+        elif path.stat().st_size != entry.bytes or file_sha256(path) != entry.sha256:
             found.add("hash", name, "is not the file that was exported: its SHA-256 differs from the manifest's")
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
     for name in sorted(present - set(manifest.files) - {MANIFEST}):

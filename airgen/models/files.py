@@ -7,26 +7,16 @@ import hashlib
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from airgen.errors import ModelError
+from airgen.keys import file_sha256
 
-__all__ = ["copy_member", "folder_bytes", "join", "locked", "sha256", "weights_hash"]
+__all__ = ["copy_member", "folder_bytes", "join", "locked", "weights_hash"]
 
 _BLOCK = 1 << 20  # bytes read at once
-
-
-def sha256(path: Path, read: Callable[[int], None] | None = None) -> str:
-    """The SHA-256 of a file in hex; `read` is told of the bytes read as they are."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            if read:
-                read(len(block))
-    return digest.hexdigest()
 
 
 def copy_member(archive: zipfile.ZipFile, member: str, target: Path, limit: int) -> None:
@@ -96,5 +86,5 @@ def weights_hash(place: str) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".json", ".safetensors", ".bin", ".onnx", ".pt", ".txt", ".model") and path.is_file():
-            digest.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
+            digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
     return digest.hexdigest()[:32]

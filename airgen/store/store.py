@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from airgen.errors import StoreError
-from airgen.records import Answer, Dropped, Passage, table_of
+from airgen.records import Answer, Dropped, Passage, storable, table_of
 from airgen.store.migrate import migrate, outdated
 
 __all__ = ["Store"]
@@ -30,8 +29,6 @@ T = TypeVar("T")
 
 GROUP_SECONDS = 0.010  # a row waits at most this long for company
 GROUP_ROWS = 32  # and a transaction takes at most this many commits
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Store:
@@ -298,9 +295,7 @@ def _settle(futures: list[asyncio.Future[None]], failure: BaseException | None) 
 def _clean(value: Any) -> Any:
     """DuckDB takes UTF-8 without NUL: a lone surrogate, as truncated JSON escapes give, becomes U+FFFD."""
     if isinstance(value, str):
-        if value.isascii() and "\x00" not in value:
-            return value
-        return _SURROGATES.sub("\ufffd", value).replace("\x00", "")
+        return storable(value)
     if isinstance(value, list):
         return [_clean(item) for item in value]
     return value

@@ -16,24 +16,9 @@ from functools import cache
 
 import regex
 
-__all__ = ["LANGUAGES", "WORD", "count_words", "encodable", "language_name", "segmenter", "sentences", "words"]
+from airgen.languages import SPACELESS
 
-LANGUAGES: dict[str, str] = {
-    "en": "English",
-    "zh": "Chinese",
-    "es": "Spanish",
-    "fr": "French",
-    "de": "German",
-    "ru": "Russian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "ar": "Arabic",
-    "fa": "Persian",
-    "id": "Indonesian",
-    "hi": "Hindi",
-    "bn": "Bengali",
-}
-"""The 13 languages of AIR-Bench 24.05, by ISO 639-1 code."""
+__all__ = ["WORD", "count_words", "encodable", "segmenter", "sentences", "words"]
 
 # UAX #29 ignores marks that follow a character (rule WB4); an emoji's variation selector is one of them.
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
@@ -59,7 +44,6 @@ WORD = regex.compile(
 """One UAX #29 word that holds a letter or a digit, as Lucene's StandardTokenizer finds it (emoji left out)."""
 
 _LIBRARIES = {"zh": ("rjieba", "rjieba"), "ja": ("fugashi", "fugashi"), "th": ("budoux", "budoux")}
-_NO_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 _HAS_WORD = regex.compile(r"[\p{L}\p{N}]")
 _ROUGH = regex.compile(
     r"\p{Script=Han}{1,2}+|[\p{Script=Katakana}ー]++|\p{Script=Hiragana}{1,2}+|(?:\p{LB=SA}[\p{M}\p{Lm}]*+){1,4}+"
@@ -67,17 +51,12 @@ _ROUGH = regex.compile(
 )
 
 
-def language_name(code: str) -> str:
-    """The English name of a language code; a code that is not in `LANGUAGES` stands for itself."""
-    return LANGUAGES.get(code, code)
-
-
 def words(text: str, language: str) -> list[str]:
     """The surface words of `text`, in order, without punctuation.
 
     `language` is an ISO 639-1 code; one that is unknown is split as a language with spaces.
     """
-    if language not in _NO_SPACES:
+    if language not in SPACELESS:
         return list(WORD.findall(text))
     return [word for word in _segment(language)(text) if _HAS_WORD.search(word)]
 
@@ -89,7 +68,7 @@ def count_words(text: str, language: str) -> int:
 
 def segmenter(language: str) -> str:
     """What splits this language's words: `unicode`, a library's name, or `rough` where that is not installed."""
-    if language not in _NO_SPACES:
+    if language not in SPACELESS:
         return "unicode"
     library = _LIBRARIES.get(language)
     return library[0] if library and importlib.util.find_spec(library[1]) else "rough"

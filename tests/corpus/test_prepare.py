@@ -121,7 +121,7 @@ def test_histogram_bins_hold_every_size_once() -> None:
 def test_every_shipped_manifest_loads() -> None:
     names = manifest_names()
     assert {"python-reference", "indian-constitution"} <= set(names)
-    from airgen.text.words import LANGUAGES
+    from airgen.languages import LANGUAGES
 
     loaded = [load_corpus_settings(name) for name in names]
     assert {settings.language for settings in loaded} == set(LANGUAGES)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airgen.corpus.cleaning.cleaner import Item
+from airgen.records import SURROGATE
 
 __all__ = ["Normalise", "normalise", "normalise_line"]
 
@@ -22,7 +23,6 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\
 _UNWANTED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CODE = re.compile(r"""^(?:>>>|\.\.\.|[$#|+]) |["'`=]""")
 _BREAKS = re.compile(r"\n{3,}")
 
@@ -50,8 +50,7 @@ def normalise(text: str) -> str:
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     text = _UNWANTED.sub("", text)
-    if _SURROGATE.search(text):
-        text = _SURROGATE.sub("\ufffd", text)
+    text = SURROGATE.sub("\ufffd", text)
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     # Indentation carries meaning in code and lists, and so do spaces between quotes; elsewhere a run is one space.

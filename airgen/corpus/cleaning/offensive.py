@@ -15,11 +15,11 @@ from pathlib import Path
 
 from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
 from airgen.errors import MissingExtra
-from airgen.text.words import LANGUAGES, count_words, language_name
+from airgen.languages import LANGUAGES, SPACELESS, language_name
+from airgen.text.words import count_words
 
 __all__ = ["Offensive", "has_list", "word_list"]
 
-_SPACELESS = frozenset({"zh", "ja", "th"})
 _LEAST = 2  # a single word is a quotation, a name or a mistake of the list
 
 
@@ -56,7 +56,7 @@ class Offensive:
         self._language, self._share = language, share
         words = sorted(word_list(language), key=lambda word: (-len(word), word))
         inner = "|".join(re.escape(word) for word in words) or r"(?!)"
-        self._pattern = re.compile(inner if language in _SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
+        self._pattern = re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
         """Verdicts for a batch; the detail counts and does not quote."""

@@ -21,10 +21,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from airgen.batches import batched
 from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
+from airgen.records import flat_text
 from airgen.text.analysis import Analyser, analyser
 from airgen.text.near_duplicates import NearDuplicates, folded_words
 from airgen.text.words import count_words
@@ -204,25 +206,14 @@ def _read_corpus(
     """The corpus's vocabulary, words a passage, terms of the wanted passages, and how many passages are repeated."""
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
     seen: set[int] = set()
-    for batch in _batches(passages):
-        texts = [f"{one.title} {one.text}" if one.title else one.text for one in batch]
+    for batch in batched(passages, _BATCH):
+        texts = [flat_text(one.title, one.text) for one in batch]
         lengths += vocabulary.add(texts).tolist()
         seen.update(map(hash, texts))
         terms.update(
             {one.id: frozenset(stems(text)) for one, text in zip(batch, texts, strict=True) if one.id in wanted}
         )
     return vocabulary, lengths, terms, len(lengths) - len(seen)
-
-
-def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
-    batch: list[T] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:

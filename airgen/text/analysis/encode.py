@@ -11,12 +11,13 @@ appearance either way, so both ways give equal indexes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.batches import batched
 from airgen.jit import numba_is_installed
 from airgen.text.analysis.analyser import Analyser
 from airgen.text.analysis.boundaries import classes
@@ -52,7 +53,7 @@ class Encoder:
             enough = self.compiled or sum(map(len, texts)) >= _COMPILE_FROM
             self.compiled = enough and self.analyser.scannable and numba_is_installed()
         parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        for batch in _batches(map(self.analyser.prepare, texts)):
+        for batch in batched(map(self.analyser.prepare, texts), _BATCH, len):
             terms, counts = self._scan(batch) if self.compiled else self._match(batch)
             parts.append(terms)
             lengths.append(counts)
@@ -109,16 +110,3 @@ class Encoder:
     def _term(self, token: str) -> int:
         term = self.analyser.term(token)
         return _DROPPED if term is None else self.vocabulary.setdefault(term, len(self.vocabulary))
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -16,7 +16,7 @@ from typing import Any
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.models.files import sha256
+from airgen.keys import file_sha256
 from airgen.registry import load_extra
 from airgen.text.analysis.analyser import Analyser
 from airgen.text.words import encodable
@@ -80,7 +80,7 @@ class WordPieces(Analyser):
         return {
             "language": self.language,
             "split": "wordpiece",
-            "tokenizer": sha256(self.path),
+            "tokenizer": file_sha256(self.path),
             "stemmer": "none",
             "stopwords": 0,
         }
