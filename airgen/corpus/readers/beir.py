@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, files
 from airgen.corpus.readers.records import JsonLinesReader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["BeirReader"]
 
@@ -20,7 +22,7 @@ class BeirReader:
     class Settings(ReaderSettings):
         """`path`: the folder that holds the corpus file."""
 
-        path: str = "."
+        path: Annotated[str, FILE] = "."
         fields: Fields = Fields()
 
     def __init__(self, settings: Settings, place: Place) -> None:

@@ -40,6 +40,10 @@ class TopicsReader:
         max_words: int = 170
         skip: tuple[str, ...] = ()
 
+        def text_version(self) -> str:
+            """The version of this Python: its reference is the text."""
+            return ".".join(map(str, sys.version_info[:3]))
+
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
 

@@ -18,32 +18,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from airgen.errors import CorpusError
 from airgen.keys import text_key
 from airgen.records import Document, Dropped
+from airgen.settings.base import Settings
 
 __all__ = ["Fields", "Place", "Reader", "ReaderSettings", "drop", "files", "lines", "stable_id", "to_document"]
 
 MAX_BYTES = 16 * 1024 * 1024
 
 
-class ReaderSettings(BaseModel):
+class ReaderSettings(Settings):
     """The base of every reader's settings. `max_bytes` limits one document's raw size."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_bytes: int = Field(default=MAX_BYTES, ge=1)
 
+    def text_version(self) -> str:
+        """The version of a text that is no file of the corpus, such as Python's own reference; empty for files."""
+        return ""
 
-class Fields(BaseModel):
+
+class Fields(Settings):
     """Which columns of a row make a document. Several text columns are joined by a blank line.
 
     `id` null: the id is a stable hash of title and text. `a.b` reaches into nested objects.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str | None = "_id"
     title: str | None = "title"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, column, drop, files, lines, opened, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["JsonLinesReader", "JsonReader"]
 
@@ -24,7 +25,7 @@ class JsonLinesReader:
     class Settings(ReaderSettings):
         """`path`: a file, glob or folder below the corpus's root."""
 
-        path: str
+        path: Annotated[str, FILE]
         fields: Fields = Fields()
 
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
@@ -75,7 +76,7 @@ class JsonReader:
     class Settings(ReaderSettings):
         """`rows`: the dotted path of the list in the file; an object counts as rows with its keys as `key`."""
 
-        path: str
+        path: Annotated[str, FILE]
         rows: str = ""
         fields: Fields = Field(default=Fields(), validate_default=True)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, files, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["CsvReader", "ParquetReader"]
 
@@ -21,7 +22,7 @@ class ParquetReader:
     class Settings(ReaderSettings):
         """`path`: a file, glob or folder; `where`: a condition in DuckDB's SQL on the columns."""
 
-        path: str
+        path: Annotated[str, FILE]
         fields: Fields = Fields()
         where: str = ""
 

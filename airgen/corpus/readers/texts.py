@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop, files, opened
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["FileReader", "MarkdownReader", "SectionSettings", "TextReader", "documents_of"]
 
@@ -23,7 +24,7 @@ class SectionSettings(ReaderSettings):
     The limits are in words: a section is filled up to max_words, a remainder below min_words joins its neighbour.
     """
 
-    path: str
+    path: Annotated[str, FILE]
     encoding: str = "utf-8"
     split: Literal["file", "pages", "chapters", "sections"] = "file"
     min_words: int = 45
