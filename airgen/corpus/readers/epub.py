@@ -29,6 +29,7 @@ class EpubReader(FileReader):
     class Settings(SectionSettings):
         """`split`: file, chapters or sections."""
 
+        packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         splits: ClassVar[tuple[str, ...]] = ("file", "chapters", "sections")
         max_bytes: int = 256 * 1024 * 1024
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
@@ -33,6 +33,7 @@ class HtmlReader(FileReader):
     class Settings(SectionSettings):
         """`content`: a CSS selector of what holds the text; `remove`: selectors of what to leave out of it."""
 
+        packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         content: str = ""
         remove: tuple[str, ...] = ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, to_document
 from airgen.errors import CorpusError
@@ -19,6 +19,7 @@ class DatasetsReader:
     class Settings(ReaderSettings):
         """`path`: the name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote."""
 
+        packages: ClassVar[tuple[str, ...]] = ("datasets",)
         path: str
         config: str | None = None
         split: str = "train"

@@ -7,6 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from airgen.corpus.readers.reader import drop
@@ -24,8 +25,9 @@ class PdfReader(FileReader):
     """One document a file (the whole text, for the Long-Doc task) or one a page."""
 
     class Settings(SectionSettings):
-        """`split`: file or pages. `max_bytes` is of the file."""
+        """`split`: file or pages. `max_bytes` limits the size of the file."""
 
+        packages: ClassVar[tuple[str, ...]] = ("pypdf",)
         splits: ClassVar[tuple[str, ...]] = ("file", "pages")
         max_bytes: int = 256 * 1024 * 1024
 
@@ -34,18 +36,19 @@ class PdfReader(FileReader):
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """A file with a password, without text (scanned) or damaged is dropped with that reason."""
         pypdf = load_extra("pypdf", "reader 'pdf'")
-        logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every odd object
         try:
-            book = pypdf.PdfReader(io.BytesIO(raw))
-            if book.is_encrypted and not book.decrypt(""):
-                yield drop("password needed", identity=name, source=name)
-                return
-            title = str((book.metadata or {}).get("/Title") or "")
-            pages = [page.extract_text() or "" for page in book.pages]
+            with _quiet():
+                book = pypdf.PdfReader(io.BytesIO(raw))
+                locked = book.is_encrypted and not book.decrypt("")
+                title = "" if locked else str((book.metadata or {}).get("/Title") or "")
+                pages = [] if locked else [page.extract_text() or "" for page in book.pages]
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
                 ZeroDivisionError, OverflowError, NotImplementedError, AssertionError) as error:  # fmt: skip
             needs = "needs the package cryptography" if "cryptography" in str(error) else "damaged PDF"
             yield drop(needs, identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+            return
+        if locked:
+            yield drop("password needed", identity=name, source=name)
             return
         if not any(page.strip() for page in pages):
             yield drop("no text in the PDF", identity=name, detail=f"{len(pages)} pages, scanned?", source=name)
@@ -58,6 +61,18 @@ class PdfReader(FileReader):
             return
         for number, text in enumerate(cleaned, 1):
             yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without pypdf's log, which has a warning for every odd object; afterwards the logger is as it was."""
+    logger = logging.getLogger("pypdf")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def join_pages(pages: list[str]) -> list[str]:

@@ -31,8 +31,12 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class ReaderSettings(Settings):
-    """The base of every reader's settings. `max_bytes` limits one document's raw size."""
+    """The base of every reader's settings. `max_bytes` limits the raw size of one document.
 
+    `packages` are the imports without which the reader cannot run.
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ()
     max_bytes: int = Field(default=MAX_BYTES, ge=1)
 
     def text_version(self) -> str:
