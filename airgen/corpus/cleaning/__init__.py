@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, Item, Step, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, CleanResult, Item, Step
 from airgen.corpus.settings import CorpusSettings
 
-__all__ = ["KEEP", "Cleaner", "Item", "Step", "Verdict", "steps"]
+__all__ = ["KEEP", "CleanResult", "Cleaner", "Item", "Step", "steps"]
 
 
 def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> list[Step]:

@@ -2,7 +2,7 @@
 
     class TooShort:
         name = "length"
-        def judge(self, items): return [KEEP if item.tokens >= 20 else Verdict(False, "too short") for item in items]
+        def judge(self, items): return [KEEP if item.tokens >= 20 else CleanResult(False, "too short") for item in items]
 
 Steps work on batches, because the fast ones are vectorised; what they say of one document depends on that
 document and on earlier ones only, never on how the batches fall. A step that holds files has `close()`.
@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 
 from airgen.records import Document
 
-__all__ = ["KEEP", "Changer", "Cleaner", "Item", "Step", "Verdict"]
+__all__ = ["KEEP", "Changer", "CleanResult", "Cleaner", "Item", "Step"]
 
 
-class Verdict(NamedTuple):
+class CleanResult(NamedTuple):
     """Keep or not; `reason` is a short category for the funnel, `detail` what is special to this document."""
 
     keep: bool
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     detail: str = ""
 
 
-KEEP = Verdict(True)
+KEEP = CleanResult(True)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Cleaner(Protocol):
 
     name: str
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """One verdict an item, in order."""
         ...
 

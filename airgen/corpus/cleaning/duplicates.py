@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.cleaning.disk_hash_table import DiskTable, IdLog
 from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
 from airgen.corpus.settings import NearDuplicateSettings
@@ -73,12 +73,12 @@ class DuplicateIds:
         self._seen = _Seen(folder, "ids")
         self.close = self._seen.close
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """Verdicts for a batch."""
         ids = [item.document.id for item in items]
         earlier = self._seen.first([_hash(identity) for identity in ids], ids)
         return [
-            KEEP if found is None else Verdict(False, "duplicate id", f"{found!r} came before") for found in earlier
+            KEEP if found is None else CleanResult(False, "duplicate id", f"{found!r} came before") for found in earlier
         ]
 
 
@@ -91,11 +91,11 @@ class ExactDuplicates:
         self._seen = _Seen(folder, "exact")
         self.close = self._seen.close
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """Verdicts for a batch."""
         hashes = [_hash(item.document.text) for item in items]
         earlier = self._seen.first(hashes, [item.document.id for item in items])
-        return [KEEP if found is None else Verdict(False, "exact duplicate", f"of {found!r}") for found in earlier]
+        return [KEEP if found is None else CleanResult(False, "exact duplicate", f"of {found!r}") for found in earlier]
 
 
 class NearDuplicates:
@@ -111,7 +111,7 @@ class NearDuplicates:
         self.close = self._log.close
         self._batches = 0
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """Verdicts for a batch."""
         if not items:
             return []
@@ -121,7 +121,7 @@ class NearDuplicates:
         earlier = self._earlier(keys)
         rivals = self._rivals(keys)
         self._log.flush()
-        verdicts: list[Verdict] = []
+        verdicts: list[CleanResult] = []
         place_of: dict[int, int] = {}  # row of this batch that stays -> its place
         for number, item in enumerate(items):
             verdict = self._judge(
@@ -168,7 +168,7 @@ class NearDuplicates:
         earlier: NDArray[np.int64],
         rivals: list[int],
         items: Sequence[Item],
-    ) -> Verdict:
+    ) -> CleanResult:
         """Compare with all candidates; the most similar one is named, the earliest of equals."""
         best, who = 0.0, ""
         if len(earlier):
@@ -183,7 +183,7 @@ class NearDuplicates:
             if scores[at] > best:
                 best, who = float(scores[at]), items[rivals[at]].document.id
         if best >= self._settings.threshold:
-            return Verdict(False, "near duplicate", f"of {who!r}, similarity {best:.2f}")
+            return CleanResult(False, "near duplicate", f"of {who!r}, similarity {best:.2f}")
         return KEEP
 
     @staticmethod

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.needs import PURPOSES, package_folder
 from airgen.registry import load_extra
 
@@ -47,11 +47,11 @@ class Language:
         self._confidence = confidence
         self._predict = _model()
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """Verdicts for a batch."""
         return [self._judge(item.document.text) for item in items]
 
-    def _judge(self, text: str) -> Verdict:
+    def _judge(self, text: str) -> CleanResult:
         # From the middle: beginnings are headings, names and boilerplate. Most texts are clear at once.
         start = max((len(text) - _SHORT) // 2, 0)
         labels, scores = self._predict(" ".join(text[start : start + _SHORT].split()))
@@ -62,4 +62,4 @@ class Language:
         found, score = identify(text)
         if found in self._wanted or score < self._confidence:
             return KEEP
-        return Verdict(False, "other language", f"{found} ({score:.2f})")
+        return CleanResult(False, "other language", f"{found} ({score:.2f})")

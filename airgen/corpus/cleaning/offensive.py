@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.needs import package_folder
 from airgen.languages import LANGUAGES, SPACELESS, language_name
 from airgen.text.words import count_words
@@ -55,15 +55,15 @@ class Offensive:
         inner = "|".join(re.escape(word) for word in words) or r"(?!)"
         self._pattern = re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """Verdicts for a batch; the detail counts and does not quote."""
         return [self._judge(item.document.text) for item in items]
 
-    def _judge(self, text: str) -> Verdict:
+    def _judge(self, text: str) -> CleanResult:
         hits = len(self._pattern.findall(text.lower()))
         if hits < _LEAST:
             return KEEP
         total = max(count_words(text, self._language), 1)
         if hits < self._share * total:
             return KEEP
-        return Verdict(False, "offensive", f"{hits} of {total} words")
+        return CleanResult(False, "offensive", f"{hits} of {total} words")

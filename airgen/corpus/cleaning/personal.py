@@ -27,7 +27,7 @@ from stdnum.exceptions import ValidationError
 from stdnum.fr import nir
 from stdnum.in_ import aadhaar
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
@@ -248,12 +248,14 @@ class DropPersonal:
     def __init__(self, names: Names, language: str) -> None:
         self._names, self._language = names, language
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """Verdicts for a batch; the detail names kinds, never the data."""
         return [self._judge(f"{item.document.title}\n{item.document.text}") for item in items]
 
-    def _judge(self, text: str) -> Verdict:
+    def _judge(self, text: str) -> CleanResult:
         found = mask(text, self._names, self._language).found
         if not found:
             return KEEP
-        return Verdict(False, "personal data", ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())))
+        return CleanResult(
+            False, "personal data", ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+        )

@@ -28,7 +28,7 @@ from airgen.evaluation.breakdown import length_class
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
 from airgen.records import flat_text
 from airgen.text.analysis import Analyser, analyser
-from airgen.text.near_duplicates import NearDuplicates, folded_words
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
 
 __all__ = ["ATTRIBUTES", "Duplicates", "Overlap", "Profile", "WordCounts", "profile_dataset", "profile_datasets"]
@@ -295,7 +295,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _duplicates(texts: Sequence[str], language: str, passages: float) -> Duplicates:
-    seen = NearDuplicates(language)
+    seen = NearDuplicateIndex(language)
     near = sum(seen.add(text) is not None for text in texts)
     folded = {tuple(folded_words(text, language)) for text in texts}
     return Duplicates((len(texts) - len(folded)) / len(texts), near / len(texts), passages)
