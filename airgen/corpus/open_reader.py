@@ -1,4 +1,4 @@
-"""From settings to an open reader: where the files lie, fetched or local, and whether they are still the same."""
+"""Open the reader of a corpus on its files, and compute the digest of those files."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def place_of(settings: CorpusSettings) -> Place:
 
 
 def open_reader(settings: CorpusSettings) -> Reader:
-    """The reader that the settings name, on the corpus's files."""
+    """The corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
     opened: Reader = resolve("reader", settings.reader["kind"])(reader_settings(settings.reader), place_of(settings))
     return opened
 
 
 def source_digest(settings: CorpusSettings) -> str:
-    """What the text itself is, beside the settings: 32 hex digits that change when a file of the corpus does.
+    """32 hex digits that change when the corpus's text does, whatever its settings are.
 
-    Of a fetched corpus, its archive's SHA-256; of local files, their names and bytes (which are read once); of a
-    data set on the Hub, its name and revision only, since it is streamed; of Python's reference, the version.
+    They depend on the archive's SHA-256 of a fetched corpus, on names and bytes of local files, on the version of
+    Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub.
     Raises CorpusError if the files are not there.
     """
     digest = hashlib.blake2b(digest_size=16)

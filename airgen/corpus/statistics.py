@@ -1,4 +1,4 @@
-"""What a prepared corpus is like: counts, lengths, the funnel, for the terminal and for the card.
+"""Counts, lengths and reasons for dropping of a prepared corpus, for the terminal and for the card.
 
 stats = summarise(settings, "qa", prepare(settings, "qa"))
 stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
@@ -18,7 +18,7 @@ __all__ = ["TokenLengths", "CorpusSummary", "bins", "summarise"]
 
 @dataclass(frozen=True, slots=True)
 class TokenLengths:
-    """TokenLengths in tokens: quantiles, mean and sum."""
+    """Lengths in tokens: quantiles, mean and sum."""
 
     total: int = 0
     mean: float = 0.0
@@ -53,7 +53,7 @@ class CorpusSummary:
 def summarise(
     settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
 ) -> CorpusSummary:
-    """Count rows as they stream by. With `identify_languages`, tell the language of every passage (MissingExtra)."""
+    """Count rows of a stream; `identify_languages` also identifies each passage's language. Raises MissingExtra."""
     sizes: Counter[int] = Counter()
     funnel: Counter[tuple[str, str]] = Counter()
     languages: Counter[str] = Counter()
@@ -85,7 +85,7 @@ def _lengths(sizes: Counter[int]) -> TokenLengths:
     ordered = sorted(sizes.items())
 
     def quantile(share: float) -> int:
-        """The smallest length that at least this share of the passages does not exceed."""
+        """The smallest length that this share of the passages does not exceed."""
         seen = 0
         for size, times in ordered:
             seen += times
@@ -97,7 +97,7 @@ def _lengths(sizes: Counter[int]) -> TokenLengths:
 
 
 def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
-    """(from, to, count) in equal steps of a round width, both ends inclusive; at most `most` bins."""
+    """At most `most` bins (from, to, count) of one round width, both ends inclusive."""
     if not sizes:
         return []
     top = max(sizes)

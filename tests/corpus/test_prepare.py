@@ -177,7 +177,7 @@ def test_settings_say_all_that_is_wrong_with_line_and_closest_name(tmp_path: Pat
     assert "'jsonl'" in problems(tmp_path, GOOD.replace("kind: jsonl", "kind: jsnl"))[0]
     assert "'path'" in problems(tmp_path, GOOD.replace("path:", "pth:"))[0]
     assert "smaller than min_tokens" in problems(tmp_path, GOOD + "clean: {min_tokens: 9, max_tokens: 3}\n")[0]
-    assert "does not begin with '-'" in problems(tmp_path, GOOD + "fetch: {kind: pip, package: --index-url=x}\n")[0]
+    assert "must not begin with '-'" in problems(tmp_path, GOOD + "fetch: {kind: pip, package: --index-url=x}\n")[0]
     with pytest.raises(CorpusError, match="did you mean 'python-reference'"):
         load_corpus_settings("python-referense")
 

@@ -1,7 +1,7 @@
 """Navigation and boilerplate: menus, lists of links, index pages, tables of numbers, cookie notices, repetition.
 
-Shares of lines and characters, in the manner of the Gopher rules (Rae et al. 2021, A.1.1) and C4 (Raffel et al.
-2020, 2.2), with limits that hold in scripts without case and without spaces.
+The rules look at shares of lines and characters, like those of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al.
+2020, 2.2), with limits that also fit scripts without case and without spaces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _letters(text: str) -> int:
 
 
 def judge_text(text: str) -> CleanResult:
-    """One text's verdict; the reason names the rule."""
+    """Whether to keep a text; the reason names the rule that it breaks."""
     size = len(text)
     if size < 1:
         return KEEP
@@ -63,7 +63,7 @@ def judge_text(text: str) -> CleanResult:
         phrases = [phrase for phrase in _PHRASES if phrase in low]
         if len(phrases) >= 2 and len(phrases) * 150 >= size:
             return CleanResult(False, "page furniture", ", ".join(phrases[:4]))
-    # Three words that make a quarter of the text leave few others.
+    # Here one run of three words can be a quarter of the whole text.
     if len(words) >= 40 and len(set(words)) < 0.8 * len(words):
         common, count = Counter(zip(words, words[1:], words[2:], strict=False)).most_common(1)[0]
         share = count * (sum(map(len, common)) + 2) / size
@@ -73,10 +73,10 @@ def judge_text(text: str) -> CleanResult:
 
 
 class Boilerplate:
-    """Drop what is no prose."""
+    """Drop texts that are not prose."""
 
     name = "boilerplate"
 
     def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """Verdicts for a batch."""
+        """One result an item, in order."""
         return [judge_text(item.document.text) for item in items]

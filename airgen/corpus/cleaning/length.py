@@ -1,4 +1,4 @@
-"""Too short or too long, in tokens of the corpus's tokenizer (paper, A.1: "too short or too long")."""
+"""Count tokens by the corpus's tokenizer, and drop texts that are too short or too long (paper, A.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CountTokens:
         self._count = tokenizer.count
 
     def change(self, items: Sequence[Item]) -> None:
-        """Count in one batch."""
+        """Set `tokens` of each item."""
         for item, size in zip(items, self._count([item.document.text for item in items]), strict=True):
             item.tokens = size
 
@@ -33,7 +33,7 @@ class Length:
         self._least, self._most = least, most
 
     def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """Empty, too short, too long or kept."""
+        """One result an item, in order."""
         return [self._judge(item) for item in items]
 
     def _judge(self, item: Item) -> CleanResult:

@@ -1,7 +1,7 @@
-"""Offensive text: the share of words that a list of the language names.
+"""Drop texts with a large share of offensive words.
 
-The lists are those of the package glin-profanity (MIT; 11 of AIR-Bench's 13 languages, not Indonesian and
-Bengali), read as data. A share, not a single word: `sex` and `bitch` stand in medicine and in dog breeding.
+The lists of words are those of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for Indonesian
+and Bengali. A share decides, not a single word: texts on medicine and on dog breeding use `sex` and `bitch`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airgen.text.words import count_words
 
 __all__ = ["Offensive", "has_list", "word_list"]
 
-_LEAST = 2  # a single word is a quotation, a name or a mistake of the list
+_LEAST = 2  # a single word can be a quotation, a name, or a mistake of the list
 
 
 def _path(language: str) -> Path | None:
@@ -35,7 +35,7 @@ def has_list(language: str) -> bool:
 
 @cache
 def word_list(language: str) -> frozenset[str]:
-    """The words of a language in lower case; empty where there is no list."""
+    """The offensive words of a language in lower case; empty for a language without a list."""
     path = _path(language)
     if path is None:
         return frozenset()
@@ -45,7 +45,7 @@ def word_list(language: str) -> frozenset[str]:
 
 
 class Offensive:
-    """Drop a text of which at least `share` of the words, and at least two, are on the list."""
+    """Drop a text if at least `share` of its words, and at least two of them, are on the list."""
 
     name = "offensive"
 
@@ -56,7 +56,7 @@ class Offensive:
         self._pattern = re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
 
     def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """Verdicts for a batch; the detail counts and does not quote."""
+        """One result an item, in order; the detail counts the words and does not quote them."""
         return [self._judge(item.document.text) for item in items]
 
     def _judge(self, text: str) -> CleanResult:

@@ -1,4 +1,4 @@
-"""Personal data: what names or uniquely identifies an individual (paper, A.1), masked or dropped.
+"""Mask or drop personal data: whatever names or uniquely identifies an individual (paper, A.1).
 
 >>> mask("Write to ann@example.org or call +49 30 1234567.").text
 'Write to <EMAIL> or call <PHONE>.'
@@ -39,7 +39,7 @@ Names = Literal["titles", "ner", "off"]
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """The text with <KIND> in place of each find, and how many of each kind there were."""
+    """The text with <KIND> in place of personal data, and the number of replacements by kind."""
 
     text: str
     found: dict[str, int]
@@ -129,7 +129,7 @@ def _rule(kind: str, pattern: str, holds: Callable[[str], bool], digits: int, si
 _PHONE = (
     r"(?<![\w.,/:+@=-])(?<!\d )(?:"
     r"(?:\+|00)[1-9]\d{0,2}[ .\-/](?:\(0\)[ ]?)?(?:\(?\d{1,4}\)?[ .\-/]?){1,4}\d{2,4}"  # international, in groups
-    r"|(?:\+|00)[1-9]\d{10,12}"  # and in one
+    r"|(?:\+|00)[1-9]\d{10,12}"  # international, without spaces
     r"|\(\d{2,5}\)[ ]?\d{3,4}[ .-]?\d{3,4}"  # (030) 1234567
     r"|(?:1[-.])?[2-9]\d{2}[.-][2-9]\d{2}[.-]\d{4}"  # North America
     r"|0[1-9]\d{0,3}(?:[ /-]\d{6,8}|[ /-]\d{2,4}(?:[ -]\d{2,4}){1,3})"  # national with trunk 0
@@ -160,9 +160,9 @@ _HONOURED = re.compile(
 
 
 def mask(text: str, names: Names = "off", language: str = "en") -> Masked:
-    """Replace every find. Raises MissingExtra or CorpusError where `ner` is asked for and cannot be had."""
+    """Replace all personal data. Raises MissingExtra or CorpusError where `ner` lacks spaCy or its model."""
     found: Counter[str] = Counter()
-    digits = sum(map(text.count, "0123456789"))  # ten scans in C beat one pattern
+    digits = sum(map(text.count, "0123456789"))  # ten scans in C are faster than a pattern
     for rule in _RULES:
         if digits >= rule.digits and rule.sign in text:
             text = rule.pattern.sub(lambda match, rule=rule: _replace(match[0], rule, found), text)  # type: ignore[misc]
@@ -190,7 +190,7 @@ def _titled(language: str) -> re.Pattern[str]:
 
 def _person(found: Counter[str], match: re.Match[str]) -> str:
     before = match.string[max(match.start() - 30, 0) : match.start()].split()
-    # `Richard M. Stallman`: there M. is an initial, and the whole name is not what a title announces.
+    # In `Richard M. Stallman`, M. is an initial and not the French title.
     if match[1].startswith("M. ") and before and before[-1][:1].isupper() and not before[-1].endswith((".", ",")):
         return match[0]
     return _name(found, match[1])
@@ -215,13 +215,14 @@ def _pipeline(language: str) -> Any:
     packages = [name for name in spacy.util.get_installed_models() if name.startswith(f"{language}_")]
     if not packages:
         raise CorpusError(
-            f"clean.names: ner needs a spaCy pipeline for {language!r}: python -m spacy download ...; or use `titles`"
+            f"clean.names: ner needs a spaCy model for {language!r}: install one (python -m spacy download MODEL), "
+            "or set names: titles"
         )
     return spacy.load(sorted(packages)[0], exclude=["parser", "lemmatizer", "attribute_ruler", "tagger"])
 
 
 class MaskPersonal:
-    """Replace personal data in title and text."""
+    """Replace personal data in titles and texts."""
 
     name = "personal data"
 
@@ -230,7 +231,7 @@ class MaskPersonal:
         self.found: Counter[str] = Counter()
 
     def change(self, items: Sequence[Item]) -> None:
-        """Mask in place; `found` counts by kind."""
+        """Mask each item's document; `found` counts the replacements by kind."""
         for item in items:
             masked = mask(item.document.text, self._names, self._language)
             title = mask(item.document.title, self._names, self._language) if item.document.title else Masked("", {})
@@ -241,7 +242,7 @@ class MaskPersonal:
 
 
 class DropPersonal:
-    """Drop a document that holds personal data."""
+    """Drop documents that hold personal data."""
 
     name = "personal data"
 
@@ -249,7 +250,7 @@ class DropPersonal:
         self._names, self._language = names, language
 
     def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """Verdicts for a batch; the detail names kinds, never the data."""
+        """One result an item, in order; the detail names kinds, never the data."""
         return [self._judge(f"{item.document.title}\n{item.document.text}") for item in items]
 
     def _judge(self, text: str) -> CleanResult:
