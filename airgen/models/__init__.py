@@ -1,4 +1,4 @@
-"""Local models by name: `path` to use one, `fetch` to download it, `verify` to check it, `catalogue` to list all."""
+"""Local models by name: `path` finds one, `fetch` downloads it, `verify` checks it, `catalogue` lists all."""
 
 from __future__ import annotations
 

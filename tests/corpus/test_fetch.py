@@ -99,7 +99,7 @@ def test_a_half_written_folder_is_no_corpus(tmp_path: Path) -> None:
 
 def test_members_that_match_nothing_and_a_source_that_is_not_there(tmp_path: Path) -> None:
     archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
-    with pytest.raises(CorpusError, match="no file that matches fetch.members"):
+    with pytest.raises(CorpusError, match="no file that matches fetch"):
         fetch(made(tmp_path, archive, members=["nothing/*"]))
     with pytest.raises(CorpusError, match=r"none\.tar"):
         fetch(made(tmp_path, tmp_path / "none.tar"))
@@ -168,7 +168,7 @@ def test_an_archive_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(archives_module, "MAX_UNPACKED", 1 << 20)
     archive = tar(tmp_path / "a.tar.gz", {"zeros": b"\0" * (3 << 20)})
     (tmp_path / "out").mkdir()
-    with pytest.raises(CorpusError, match="unpacks to more than .* GB; refused"):
+    with pytest.raises(CorpusError, match=r"unpacks to more than .* GB; refused"):
         unpack(archive, tmp_path / "out")
 
 

@@ -1,8 +1,9 @@
-"""A BEIR folder: `reader: {kind: beir, path: scifact}`. Its corpus only; queries and qrels are not read here."""
+"""The corpus of a BEIR folder, without its queries and qrels: `reader: {kind: beir, path: scifact}`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, files
@@ -34,9 +35,9 @@ class BeirReader:
         wanted = [path for path in found if path.name in _NAMES]
         if len(wanted) != 1:
             raise CorpusError(
-                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, one is needed"
+                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"
             )
-        exact = self.place.__class__(wanted[0].parent, self.place.source, self.place.licence, self.place.language)
+        exact = replace(self.place, root=wanted[0].parent)
         inner = JsonLinesReader.Settings(
             path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes
         )

@@ -1,4 +1,4 @@
-"""PDF files: `reader: {kind: pdf, path: papers}`; running heads and page numbers are left out, broken words joined."""
+"""PDF files without running heads, page numbers and hyphenation: `reader: {kind: pdf, path: papers}`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
 
 
 class PdfReader(FileReader):
-    """One document a file (the whole text, for the Long-Doc task) or one a page."""
+    """One document for each file (for the Long-Doc task) or page."""
 
     class Settings(SectionSettings):
         """`split`: file or pages. `max_bytes` limits the size of the file."""
@@ -34,7 +34,7 @@ class PdfReader(FileReader):
     suffixes = (".pdf",)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """A file with a password, without text (scanned) or damaged is dropped with that reason."""
+        """The documents of one file; one that needs a password, is damaged or has no text (scanned) is dropped."""
         pypdf = load_extra("pypdf", "reader 'pdf'")
         try:
             with _quiet():
@@ -65,7 +65,7 @@ class PdfReader(FileReader):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without pypdf's log, which has a warning for every odd object; afterwards the logger is as it was."""
+    """Silence pypdf, which logs a warning for every odd object, and restore its logger afterwards."""
     logger = logging.getLogger("pypdf")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -76,9 +76,9 @@ def _quiet() -> Iterator[None]:
 
 
 def join_pages(pages: list[str]) -> list[str]:
-    """Pages without running heads, feet and page numbers, and words broken at a line's end in one piece.
+    """Pages without running heads, running feet and page numbers, with hyphenated words joined.
 
-    A first or last line counts as running if it stands, but for its digits, on a third of at least four pages.
+    A first or last line is running if it is on a third of at least four pages; digits may differ.
     """
     rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
     edges: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def join_pages(pages: list[str]) -> list[str]:
 
 
 def _depth(lines: list[str]) -> int:
-    """How many lines at each end can be head or foot: on a page of few lines most are text."""
+    """How many lines at each end of a page can be head or foot; fewer on a short page."""
     return 2 if len(lines) >= 8 else 1
 
 

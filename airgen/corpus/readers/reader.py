@@ -1,11 +1,11 @@
-"""What a reader is, and what all readers share.
+"""The protocol of readers, and the functions that all readers use.
 
     reader = resolve("reader", "jsonl")(settings, place)
-    for row in reader.read():           # Document, or Dropped with a reason: nothing is lost silently
+    for row in reader.read():           # a Document, or a Dropped with its reason
         ...
 
-A reader streams: it never holds more than one document (and what its format needs to find the next). It raises
-CorpusError for a file that cannot be used at all, and yields Dropped for a part that cannot be.
+A reader streams: it holds one document at a time, and what its format needs to find the next one. It raises CorpusError
+for a file that cannot be used, and yields Dropped for a part of a file that cannot be used.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ReaderSettings(Settings):
 
 
 class Fields(Settings):
-    """Which columns of a row make a document. Several text columns are joined by a blank line.
+    """The columns of a row that make a document. Several text columns are joined by a blank line.
 
-    `id` null: the id is a stable hash of title and text. `a.b` reaches into nested objects.
+    With `id: null` the id is a hash of title and text. The column `a.b` is `b` of the object `a`.
     """
 
     id: str | None = "_id"
@@ -57,7 +57,7 @@ class Fields(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a corpus's files lie, and what its manifest says of all of them."""
+    """The folder of a corpus's files, and what the corpus's YAML says about all of them."""
 
     root: Path
     source: str = ""
@@ -66,38 +66,38 @@ class Place:
 
 
 class Reader(Protocol):
-    """One source format. `Settings` is its part of the corpus YAML, without `kind`."""
+    """A reader of one source format. `Settings` validates its part of the corpus YAML, without `kind`."""
 
     Settings: ClassVar[type[ReaderSettings]]
 
     def __init__(self, settings: Any, place: Place) -> None: ...
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Stream the documents in a fixed order. Raises CorpusError."""
+        """The documents, streamed in a fixed order. Raises CorpusError."""
         ...
 
 
 def stable_id(*parts: str) -> str:
-    """An id of 16 hex digits from the content, for sources without ids: the same on every machine."""
+    """An id of 16 hex digits for a document of a source without ids: a hash of its content."""
     return text_key("\x1f".join(parts))[:16]
 
 
 def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
-    """A row that a reader refuses. `prepare` gives it its key."""
+    """A part of the source that a reader cannot use. `prepare` sets its key."""
     return Dropped("", identity, "reader", reason, detail, source, position, text[:200])
 
 
 def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterator[Path | Dropped]:
-    """The files that a path or glob below the root names, sorted; a folder stands for all files in it.
+    """The files of a path or glob below the root, sorted; of a folder, all files in it.
 
-    With `suffixes`, only files of a folder that end so. A link that leaves the root is a Dropped. Raises
-    CorpusError if nothing is there.
+    With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
+    Dropped. Raises CorpusError if there is no file.
     """
     root = place.root.resolve()
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-        # The user's own YAML may point anywhere; what is then inside is held to that folder.
+        # The user's YAML can name any folder; links must not leave that folder.
         root, pattern = _outside(place.root, pattern)
     start = root / pattern
     if start.is_dir():
@@ -131,7 +131,7 @@ def _outside(base: Path, pattern: str) -> tuple[Path, str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked if it is gzip by name or content. Raises CorpusError for a damaged gzip."""
+    """The file's bytes, unpacked if they begin like gzip. Raises CorpusError for a damaged file."""
     try:
         with path.open("rb") as raw:
             if raw.read(2) == b"\x1f\x8b":
@@ -150,7 +150,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Line numbers from 1 and lines without their ends; None for a line longer than `limit` bytes, never held whole."""
+    """(number from 1, line without its end); None instead of a line of more than `limit` bytes."""
     with opened(path) as stream:
         number = 0
         while piece := stream.readline(limit + 1):
@@ -164,7 +164,7 @@ def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column; `a.b` is b of a, for a list of objects the list of their b's. None where it is missing."""
+    """The value of a column, or None. `a.b` is `b` of `a`; if `a` is a list of objects, the list of their `b`."""
     if name in row:
         return row[name]
     value: Any = row
@@ -177,7 +177,7 @@ def column(row: Mapping[str, Any], name: str) -> Any:
 
 
 def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str) -> Document | Dropped:
-    """A row of columns as a document, or Dropped where the text is missing or of a wrong type."""
+    """A row as a document, or as Dropped where its text is missing or has a wrong type."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = column(row, name)

@@ -20,7 +20,7 @@ _MAX_JSON = 512 * 1024 * 1024
 
 
 class JsonLinesReader:
-    """One JSON object a line. A line that is no such object is dropped with its reason; the rest is read."""
+    """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
 
     class Settings(ReaderSettings):
         """`path`: a file, glob or folder below the corpus's root."""
@@ -70,11 +70,11 @@ class JsonLinesReader:
 class JsonReader:
     """One JSON file that holds a list of objects, or an object with such a list at `rows`.
 
-    The file is read whole, so at most 512 MB; larger data belongs in JSON Lines.
+    The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
     """
 
     class Settings(ReaderSettings):
-        """`rows`: the dotted path of the list in the file; an object counts as rows with its keys as `key`."""
+        """`rows`: the dotted path of the list in the file. The members of an object are rows with a column `key`."""
 
         path: Annotated[str, FILE]
         rows: str = ""
@@ -100,7 +100,7 @@ class JsonReader:
         with opened(path) as stream:
             raw = stream.read(_MAX_JSON + 1)
         if len(raw) > _MAX_JSON:
-            raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; make it JSON Lines (kind: jsonl)")
+            raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
         try:
             value = json.loads(raw.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:

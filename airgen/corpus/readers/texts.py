@@ -18,10 +18,10 @@ __all__ = ["FileReader", "MarkdownReader", "SectionSettings", "TextReader", "doc
 
 
 class SectionSettings(ReaderSettings):
-    """A folder of files. `split`: a document is a whole file, or a section of one below its headings; a PDF may
-    also be split into pages, a book into chapters, which other formats do not have.
+    """A folder of files. `split`: what a document is: a file, or a section of a file below its headings; in PDF
+    files also a page, in books also a chapter.
 
-    The limits are in words: a section is filled up to max_words, a remainder below min_words joins its neighbour.
+    The limits of a section are in words; see `sections`.
     """
 
     path: Annotated[str, FILE]
@@ -42,7 +42,7 @@ class SectionSettings(ReaderSettings):
 def documents_of(
     blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, id_: str = ""
 ) -> Iterator[Document]:
-    """The blocks of one file as one document, or as one a section; ids are the file's name and the section's anchor."""
+    """The blocks of one file as one document, or one for each section, with the file's name and anchor as id."""
     common = {"source": name, "licence": place.licence, "language": place.language}
     identity = id_ or Path(name).with_suffix("").as_posix().removesuffix(".html")
     if settings.split == "file":
@@ -55,7 +55,7 @@ def documents_of(
 
 
 class FileReader:
-    """The base of readers whose files are read one at a time: subclasses turn bytes into documents."""
+    """The base of readers that read one file at a time; a subclass turns its bytes into documents."""
 
     suffixes: tuple[str, ...] = ()
 
@@ -86,11 +86,11 @@ class FileReader:
         raise NotImplementedError
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
-        """The file's text. A byte order mark decides; then the declared encoding, strictly."""
+        """The file's text, in the encoding of its byte order mark, else of the settings; Dropped where that fails."""
         encoding = self.settings.encoding
-        for mark, name_of_it in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        for mark, name_of_mark in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
             if raw.startswith(mark):
-                raw, encoding = raw[len(mark) :], name_of_it
+                raw, encoding = raw[len(mark) :], name_of_mark
                 break
         try:
             return raw.decode(encoding)
@@ -104,12 +104,12 @@ class FileReader:
 
 
 class TextReader(FileReader):
-    """Plain text; the title is the file's name. Paragraphs are parted by blank lines."""
+    """Plain text without a title. Blank lines separate paragraphs."""
 
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """One document, or its paragraphs packed into sections."""
+        """One document, or its paragraphs joined to sections."""
         text = self.decode(raw, name)
         if isinstance(text, Dropped):
             yield text
@@ -132,12 +132,12 @@ _INLINE = [
 
 
 class MarkdownReader(FileReader):
-    """Markdown without its marks; the title is the first heading of level 1, or front matter's `title`."""
+    """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
 
     suffixes = (".md", ".markdown", ".md.gz")
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """One document, or one a section."""
+        """One document, or one for each section."""
         text = self.decode(raw, name)
         if isinstance(text, Dropped):
             yield text
@@ -147,7 +147,7 @@ class MarkdownReader(FileReader):
 
 
 def markdown_blocks(text: str) -> tuple[str, list[Block]]:
-    """Title, and headings, paragraphs and code of a Markdown text."""
+    """The title, and the headings, paragraphs and code, of a Markdown text."""
     text = text.replace("\r\n", "\n")
     title = ""
     if (matter := re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)) is not None:
