@@ -2,7 +2,7 @@
 
 Words are the surface forms that a reader would count. Languages with spaces are split at Unicode's word boundaries
 (UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented by a library if it
-is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names the one in use,
+is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names which of them,
 so that results can record it.
 """
 
