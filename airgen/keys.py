@@ -5,9 +5,9 @@ True
 >>> len(content_key("anything"))
 32
 
-A row's key is `row_key(stage, parent, fingerprint, ordinal)`. It identifies the work, not its result, so pending work is
-an anti-join and no table has a status column. All sampling is seeded from such keys (`rng`), never from the order of
-arrival, so concurrency and resuming do not change the result.
+A row's key is `row_key(stage, parent, fingerprint, ordinal)`. It identifies the work, not its result. So pending work
+is an anti-join, and no table has a status column. All sampling is seeded from such keys (`rng`), never from the order
+of arrival, so concurrency and resuming do not change the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where tokens begin and end: Lucene's StandardTokenizer in two implementations with equal results.
 
-`tokens("Don't 人々", False)` uses a regular expression, which suits a query. `classes` has the same rules as a table from
-code point to word-break class, for the compiled scan of a whole corpus (`_scan`).
+`tokens("Don't 人々", False)` uses a regular expression, which suits a query. `classes` has the same rules as a table
+from code point to word-break class, for the compiled scan of a whole corpus (`_scan`).
 
 With bigrams (Lucene's CJKBigramFilter) each run of Han, kana and Hangul becomes overlapping pairs: 東京都 is 東京 and
 京都. A single character remains one token.
