@@ -17,9 +17,8 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
-__all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "rng", "row_key", "stream_sha256", "text_key"]
+__all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "rng", "row_key", "text_key"]
 
 _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
 
@@ -44,17 +43,12 @@ def content_key(value: object) -> str:
 
 def file_sha256(path: Path, progress: Callable[[int], object] | None = None) -> str:
     """The SHA-256 of a file in hex; `progress` is called with the size of each block that was read, in bytes."""
-    with path.open("rb") as stream:
-        return stream_sha256(stream, progress)
-
-
-def stream_sha256(stream: IO[bytes], progress: Callable[[int], object] | None = None) -> str:
-    """The SHA-256 of the rest of a stream in hex."""
     digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
-        if progress:
-            progress(len(block))
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            if progress:
+                progress(len(block))
     return digest.hexdigest()
 
 

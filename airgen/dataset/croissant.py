@@ -1,4 +1,4 @@
-"""Croissant metadata (MLCommons, version 1.0): the dataset described for machines, one record set per table."""
+"""Croissant metadata (MLCommons, version 1.0) of a dataset, with one record set for each table."""
 
 from __future__ import annotations
 

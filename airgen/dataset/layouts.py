@@ -1,4 +1,4 @@
-"""The same dataset in the layouts of other tools.
+"""Export a dataset in the layouts of other tools.
 
 trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets.create_dataset, trec_eval, pyserini
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
@@ -25,14 +25,14 @@ __all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "export_layouts
 def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
     """Write the dataset directory `dataset` in another layout to `out`; returns the files, sorted.
 
-    Raises UsageError for an unknown layout, DatasetError for a directory that is no finished dataset. `out`
-    appears whole, with its `layout.json` last, or not at all.
+    Raises UsageError for an unknown layout, DatasetError for a directory that is not a finished dataset. `out` is
+    written whole or not at all, with `layout.json` last.
     """
     return _export({"": dataset}, layout, out)
 
 
 def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
-    """The same for several datasets by name: a folder of each name (trec), or one tree of repositories."""
+    """The same for several datasets by name: one folder for each (trec), or one tree of repositories."""
     return _export(datasets, layout, out)
 
 
@@ -66,7 +66,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _one_line(text: str) -> str:
-    """TSV has no escapes: every run of white space (and NUL) becomes one space."""
+    """The text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
     return " ".join(text.replace("\0", " ").split())
 
 
@@ -92,7 +92,7 @@ def _trec(dataset: Path, manifest: Manifest, out: Path) -> None:
 
 
 def air_bench_repositories(manifest: Manifest) -> dict[str, str]:
-    """The Hub repositories of AIR-Bench's layout: `data`, and for the labels `dev` and `test` (private there)."""
+    """The Hub repositories of AIR-Bench's layout: `data`, and for labels `dev` and `test` (private)."""
     info = manifest.info
     group = f"{info.task}_{info.domain}_{info.language}"
     return {"data": group, "dev": f"qrels-{group}-dev", "test": f"qrels-{group}"}
@@ -130,7 +130,7 @@ def _air_bench_files(manifest: Manifest) -> dict[str, dict[str, str]]:
 
 
 def _air_bench_cards(manifests: Iterable[Manifest], out: Path) -> None:
-    """A card for each repository, naming the files of all its datasets: one config per version."""
+    """A card for each repository that lists the files of its datasets, with one config for each version."""
     import yaml
 
     cards: dict[str, dict[str, Any]] = {}

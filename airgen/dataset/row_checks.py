@@ -1,4 +1,4 @@
-"""What rows must be before they are written: one clear error for the first that is not."""
+"""Check rows before they are written; the first bad row raises a DatasetError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 def check_id(identifier: str, what: str) -> None:
-    """Ids stand in TSV and TREC files, so they are not empty and hold no white space. Raises DatasetError."""
+    """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
         raise DatasetError(f"{what} id {identifier!r} is empty or holds white space: TREC files cannot carry it")
     try:
@@ -27,14 +27,14 @@ def check_id(identifier: str, what: str) -> None:
 
 
 def check_document(row: CorpusRow) -> None:
-    """A document has a fit id and some text. Raises DatasetError."""
+    """Check that a document has a valid id and text. Raises DatasetError."""
     check_id(row.id, "document")
     if not row.text.strip():
         raise DatasetError(f"document {row.id!r} has no text: drop it before the export")
 
 
 def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
-    """The queries by id: unique fit ids, some text, a fit split, one type per metadata key. Raises DatasetError."""
+    """The queries sorted by id, with valid unique ids, texts, splits and metadata. Raises DatasetError."""
     queries = sorted(rows, key=lambda row: row.id)
     if not queries:
         raise DatasetError("no query was accepted: there is nothing to export (see the funnel for why)")
@@ -63,8 +63,11 @@ def _check_metadata(row: QueryRow, types: dict[str, type]) -> None:
 
 
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
-    """The labels by query and document: unique pairs of known queries, score 0 or 1, level 0 to 3, gain in [0, 1];
-    each query has a positive. Raises DatasetError."""
+    """The labels sorted by query and document. Raises DatasetError.
+
+    Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
+    positive.
+    """
     qrels = sorted(rows, key=lambda row: (row.query, row.document))
     without: Mapping[str, None] = dict.fromkeys(row.id for row in queries)
     positives: set[str] = set()

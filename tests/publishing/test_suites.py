@@ -184,7 +184,7 @@ def test_a_source_edited_by_hand_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content())
     with (tmp_path / "d" / "queries.jsonl").open("a") as file:
         file.write('{"_id": "x", "text": "y", "metadata": {"split": "dev"}}\n')
-    with pytest.raises(DatasetError, match="is not the file of the manifest"):
+    with pytest.raises(DatasetError, match="differs from the manifest"):
         derive(tmp_path / "d", tmp_path / "x", version="2")
 
 
