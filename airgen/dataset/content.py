@@ -38,8 +38,8 @@ class DatasetInfo:
 
     `splits` are the ratios of the splits. `relevant_from` is the lowest level of the judge that counts as relevant.
     `levels` describes the judge's levels where they differ from the paper's Table 8. `tokenizer` is the name of what
-    counted the tokens of the statistics; `words` there means `count_words_and_characters`. `source_licence` is the
-    licence of the corpus, `labels_licence` that of queries and labels.
+    counted the tokens of the statistics. `source_licence` is the licence of the corpus, `labels_licence` that of
+    queries and labels.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

@@ -37,7 +37,7 @@ COLUMNS = (
 
 
 def count_words_and_characters(text: str) -> int:
-    """The number of words, where each Chinese, Japanese or Korean character is a word. Manifests call it `words`.
+    """The number of words, where each Chinese, Japanese or Korean character is a word.
 
     >>> count_words_and_characters("nDCG@10, 検索")
     4
