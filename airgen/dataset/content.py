@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from airgen.errors import DatasetError
 
 __all__ = [
+    "SHORT_NAME",
     "TASKS",
     "CorpusRow",
     "DatasetContent",
@@ -29,7 +30,8 @@ TASKS = ("qa", "long-doc")
 """The paper's two tasks (section 3.1): nDCG@10 is the head measure of qa, Recall@10 of long-doc."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
-_SPLIT = re.compile(r"[a-z][a-z0-9_]{0,30}")
+SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+"""The names of splits and variants, which are parts of file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,5 +158,5 @@ def check_info(info: DatasetInfo) -> None:
     if info.task not in TASKS:
         raise DatasetError(f"dataset task {info.task!r} is unknown: use one of {', '.join(TASKS)}")
     for split in info.splits:
-        if not _SPLIT.fullmatch(split):
+        if not SHORT_NAME.fullmatch(split):
             raise DatasetError(f"split name {split!r} cannot be used: use small letters, digits and '_'")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from airgen.dataset.content import DatasetInfo, FunnelStep, ModelUse, check_info
+from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.errors import DatasetError
 
 __all__ = [
@@ -34,7 +33,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 _DERIVED = ("README.md", "croissant.json", MANIFEST)
 _PRIVATE = "private/"
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ def _check_names(manifest: Manifest, path: Path) -> None:
     check_info(manifest.info)
     for kind, names in (("split", [*manifest.statistics.splits, *manifest.withheld]), ("variant", manifest.variants)):
         for name in names:
-            if not _NAME.fullmatch(name):
+            if not SHORT_NAME.fullmatch(name):
                 raise DatasetError(f"{path}: {kind} {name!r} cannot be a part of a file's name")
     for name in manifest.files:
         parts = name.split("/")

@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
+from airgen.dataset.content import SHORT_NAME, CorpusRow, QrelRow, QueryRow
 from airgen.errors import DatasetError
 
 __all__ = ["check_document", "check_id", "check_qrels", "check_queries"]
 
 _BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
-_SPLIT = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -45,7 +44,7 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
             raise DatasetError(f"query id {row.id!r} appears twice: ids must be unique")
         if not row.text.strip():
             raise DatasetError(f"query {row.id!r} has no text")
-        if not _SPLIT.fullmatch(row.split):
+        if not SHORT_NAME.fullmatch(row.split):
             raise DatasetError(f"query {row.id!r} has the split {row.split!r}: use small letters, digits and '_'")
         _check_metadata(row, types)
     return queries

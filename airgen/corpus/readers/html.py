@@ -40,12 +40,8 @@ class HtmlReader(FileReader):
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """One document for each page or section."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
         title, blocks = html_blocks(text, self.settings.content, self.settings.remove)
         if not blocks:
             yield drop("no text in the page", identity=name, source=name)

@@ -58,12 +58,8 @@ class ManReader(FileReader):
         for extra in ("", ".gz", "p.gz", "pm.gz", "x.gz", "posix.gz", "ssl.gz", "type.gz")
     )
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """The documents of one page; a page that only includes another (`.so`) is dropped."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
         if re.match(r"(?:\.\\\".*\n)*\.so ", text):
             yield drop("points to another page", identity=name, source=name, text=text)
             return

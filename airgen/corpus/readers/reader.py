@@ -25,7 +25,18 @@ from airgen.keys import text_key
 from airgen.records import Document, Dropped
 from airgen.settings.base import Settings
 
-__all__ = ["Fields", "Place", "Reader", "ReaderSettings", "drop", "files", "lines", "stable_id", "to_document"]
+__all__ = [
+    "Fields",
+    "PathReader",
+    "Place",
+    "Reader",
+    "ReaderSettings",
+    "drop",
+    "files",
+    "lines",
+    "stable_id",
+    "to_document",
+]
 
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -75,6 +86,27 @@ class Reader(Protocol):
     def read(self) -> Iterator[Document | Dropped]:
         """The documents, streamed in a fixed order. Raises CorpusError."""
         ...
+
+
+class PathReader:
+    """The base of readers that read the files of `path` one after another."""
+
+    suffixes: tuple[str, ...] = ()
+
+    def __init__(self, settings: Any, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the order of the files' names."""
+        for path in files(self.place, self.settings.path, self.suffixes):
+            if isinstance(path, Dropped):
+                yield path
+            else:
+                yield from self.read_file(path)
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """The documents of one file."""
+        raise NotImplementedError
 
 
 def stable_id(*parts: str) -> str:

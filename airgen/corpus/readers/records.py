@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, column, drop, files, lines, opened, to_document
+from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, column, drop, lines, opened, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -19,7 +19,7 @@ __all__ = ["JsonLinesReader", "JsonReader"]
 _MAX_JSON = 512 * 1024 * 1024
 
 
-class JsonLinesReader:
+class JsonLinesReader(PathReader):
     """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
 
     class Settings(ReaderSettings):
@@ -28,20 +28,10 @@ class JsonLinesReader:
         path: Annotated[str, FILE]
         fields: Fields = Fields()
 
-    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
+    suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
-
-    def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of files, then lines."""
-        for path in files(self.place, self.settings.path, self.suffixes):
-            if isinstance(path, Dropped):
-                yield path
-            else:
-                yield from self._read(path)
-
-    def _read(self, path: Path) -> Iterator[Document | Dropped]:
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """One document for each line."""
         limit = self.settings.max_bytes
         for number, line in lines(path, limit):
             where = {"source": path.name, "position": f"line {number}"}
@@ -67,7 +57,7 @@ class JsonLinesReader:
             yield to_document(row, self.settings.fields, self.place, **where)
 
 
-class JsonReader:
+class JsonReader(PathReader):
     """One JSON file that holds a list of objects, or an object with such a list at `rows`.
 
     The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
@@ -80,21 +70,16 @@ class JsonReader:
         rows: str = ""
         fields: Fields = Field(default=Fields(), validate_default=True)
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
+    suffixes = (".json", ".json.gz")
 
-    def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of files, then rows."""
-        for path in files(self.place, self.settings.path, (".json", ".json.gz")):
-            if isinstance(path, Dropped):
-                yield path
-                continue
-            for number, row in enumerate(self._rows(path)):
-                where = {"source": path.name, "position": f"row {number}"}
-                if isinstance(row, dict):
-                    yield to_document(row, self.settings.fields, self.place, **where)
-                else:
-                    yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """One document for each row."""
+        for number, row in enumerate(self._rows(path)):
+            where = {"source": path.name, "position": f"row {number}"}
+            if isinstance(row, dict):
+                yield to_document(row, self.settings.fields, self.place, **where)
+            else:
+                yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
 
     def _rows(self, path: Path) -> list[Any]:
         with opened(path) as stream:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, files, to_document
+from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, drop, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -16,7 +16,7 @@ __all__ = ["CsvReader", "ParquetReader"]
 _BATCH = 1024
 
 
-class ParquetReader:
+class ParquetReader(PathReader):
     """Rows of Parquet files, in the order of files, then rows; only the columns of `fields` are read."""
 
     class Settings(ReaderSettings):
@@ -28,22 +28,12 @@ class ParquetReader:
 
     suffixes: tuple[str, ...] = (".parquet",)
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
-
     def table(self) -> str:
         """DuckDB's table function for these files; `?` is the file."""
         return "read_parquet(?)"
 
-    def read(self) -> Iterator[Document | Dropped]:
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row."""
-        for path in files(self.place, self.settings.path, self.suffixes):
-            if isinstance(path, Dropped):
-                yield path
-            else:
-                yield from self._read(path)
-
-    def _read(self, path: Path) -> Iterator[Document | Dropped]:
         import duckdb
 
         fields = self.settings.fields

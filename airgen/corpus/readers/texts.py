@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.readers.reader import Place, ReaderSettings, drop, files, opened
+from airgen.corpus.readers.reader import PathReader, Place, ReaderSettings, drop, opened
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -54,35 +54,34 @@ def documents_of(
         yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
 
 
-class FileReader:
+class FileReader(PathReader):
     """The base of readers that read one file at a time; a subclass turns its bytes into documents."""
-
-    suffixes: tuple[str, ...] = ()
 
     Settings: type[SectionSettings] = SectionSettings
 
-    def __init__(self, settings: SectionSettings, place: Place) -> None:
-        self.settings, self.place = settings, place
-
-    def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of the files' names."""
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """The documents of one file; an empty or too large one is dropped."""
         root = self.place.root.resolve()
-        for path in files(self.place, self.settings.path, self.suffixes):
-            if isinstance(path, Dropped):
-                yield path
-                continue
-            name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-            with opened(path) as stream:
-                raw = stream.read(self.settings.max_bytes + 1)
-            if len(raw) > self.settings.max_bytes:
-                yield drop("too large", identity=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
-            elif not raw.strip():
-                yield drop("empty file", identity=name, source=name)
-            else:
-                yield from self.parse(raw, name)
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        with opened(path) as stream:
+            raw = stream.read(self.settings.max_bytes + 1)
+        if len(raw) > self.settings.max_bytes:
+            yield drop("too large", identity=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
+        elif not raw.strip():
+            yield drop("empty file", identity=name, source=name)
+        else:
+            yield from self.parse(raw, name)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file."""
+        """The documents of one file's bytes."""
+        text = self.decode(raw, name)
+        if isinstance(text, Dropped):
+            yield text
+        else:
+            yield from self.parse_text(text, name)
+
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one file's text."""
         raise NotImplementedError
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
@@ -108,12 +107,8 @@ class TextReader(FileReader):
 
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """One document, or its paragraphs joined to sections."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
         yield from documents_of(blocks, "", name, self.settings, self.place)
 
@@ -136,12 +131,8 @@ class MarkdownReader(FileReader):
 
     suffixes = (".md", ".markdown", ".md.gz")
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """One document, or one for each section."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
         title, blocks = markdown_blocks(text)
         yield from documents_of(blocks, title, name, self.settings, self.place)
 
