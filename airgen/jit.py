@@ -1,9 +1,9 @@
-"""Compile a loop with numba where it is installed; without it callers take their numpy way instead.
+"""Compile a loop with numba where it is installed; otherwise callers use numpy.
 
     @jit
     def total(values): ...
 
-Nothing is compiled before the first call, and what was compiled is kept on disk.
+A function is compiled at its first call and cached on disk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def numba_is_installed() -> bool:
 
 
 def jit(function: Function) -> Function:
-    """The function compiled without Python objects or the interpreter lock; itself where numba is missing.
+    """The compiled function, which releases the interpreter lock; the function itself where numba is missing.
 
-    Never with fast-math: sums must round as numpy's do, so that both ways give equal scores.
+    Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
     """
     if not numba_is_installed():
         return function

@@ -5,9 +5,9 @@ True
 >>> len(content_key("anything"))
 32
 
-A row's key is `row_key(stage, parent, fingerprint, ordinal)`: it names the work, not its outcome, so
-pending work is an anti-join and nothing has a status column. All sampling is seeded from such keys
-(`rng`), never from arrival order, so concurrency and resume change nothing.
+A row's key is `row_key(stage, parent, fingerprint, ordinal)`. It identifies the work, not its result. So pending work
+is an anti-join, and no table has a status column. All sampling is seeded from such keys (`rng`), never from the order
+of arrival, so concurrency and resuming do not change the result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-__all__ = ["canonical_json", "content_key", "fingerprint", "rng", "row_key", "text_key"]
+__all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "rng", "row_key", "text_key"]
 
 _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
 
@@ -25,7 +26,7 @@ _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fit
 def canonical_json(value: object) -> str:
     """JSON with sorted keys and no spaces: equal values give equal text.
 
-    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    Raises ValueError for NaN and infinities, TypeError for other values that JSON lacks.
     """
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -40,8 +41,19 @@ def content_key(value: object) -> str:
     return text_key(canonical_json(value))
 
 
+def file_sha256(path: Path, progress: Callable[[int], object] | None = None) -> str:
+    """The SHA-256 of a file in hex; `progress` is called with the size of each block that was read, in bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            if progress:
+                progress(len(block))
+    return digest.hexdigest()
+
+
 def fingerprint(**parts: object) -> str:
-    """What a stage's output depends on besides its input: template text, model, parameters, version.
+    """A hash of all that a stage's output depends on besides its input: template text, model, parameters, version.
 
     Timeouts, retries, concurrency and base URLs must never be among the parts.
     """
@@ -49,14 +61,14 @@ def fingerprint(**parts: object) -> str:
 
 
 def row_key(stage: str, parent: str, fingerprint: str, ordinal: int = 0) -> str:
-    """The key of one row: which stage made it, from which parent, under which fingerprint, and which of several."""
+    """The key of one row: a hash of its stage, parent, fingerprint, and number among several."""
     return text_key(f"{stage}\x1f{parent}\x1f{fingerprint}\x1f{ordinal}")
 
 
 def rng(*parts: object) -> random.Random:
     """A generator seeded by the parts alone: the same parts give the same draws on any machine.
 
-    Mappings are taken by canonical JSON, all else by `str`.
+    Mappings enter as canonical JSON, all other values as `str`.
     """
     text = "\x1f".join(canonical_json(part) if isinstance(part, Mapping) else str(part) for part in parts)
     return random.Random(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_SIZE).digest(), "big"))

@@ -1,4 +1,4 @@
-"""Where fetched models and computed embeddings are kept: one folder that the user can set."""
+"""The folder of fetched models, corpora and embeddings, which the user can set."""
 
 from __future__ import annotations
 

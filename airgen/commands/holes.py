@@ -45,6 +45,7 @@ def holes(
     from airgen.errors import DatasetError, UsageError
     from airgen.evaluation import read_run
     from airgen.quality.holes import Ledger, before_and_after, fill, find_holes, judge_with
+    from airgen.records import prompt_text
     from airgen.text.display import terminal_table
 
     if judge and pipeline:
@@ -54,7 +55,7 @@ def holes(
     found = {str(path): read_run(path) for path in runs}
     pairs = find_holes(found.values(), labels, depth)
     wanted = {passage for _, passage in pairs}
-    texts = {p.id: f"{p.title}\n\n{p.text}" if p.title else p.text for p in opened.passages() if p.id in wanted}
+    texts = {p.id: prompt_text(p.title, p.text) for p in opened.passages() if p.id in wanted}
     queries = {key: query.text for key, query in opened.queries().items()}
     out.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(out / "judgments.jsonl")

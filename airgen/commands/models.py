@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from airgen.models import Progress
+    from airgen.models import FetchProgress
 
 __all__ = ["app"]
 
@@ -111,7 +111,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _show(bars: Bars, task: object, step: Progress) -> None:
+def _show(bars: Bars, task: object, step: FetchProgress) -> None:
     bars.update(task, completed=step.done, total=step.total, description=step.step)  # type: ignore[arg-type]
 
 

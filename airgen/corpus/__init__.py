@@ -1,4 +1,4 @@
-"""Corpora: readers, cleaners, chunking, and `prepare`, which lines them up."""
+"""Corpora: readers, cleaners, chunking, and `prepare`, which runs them in order."""
 
 from __future__ import annotations
 

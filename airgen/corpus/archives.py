@@ -1,8 +1,7 @@
-"""Unpack wheels, npm and Debian packages, tar and zip files as data: nothing leaves the folder, nothing is a link.
+"""Unpack wheels, npm and Debian packages, tar and zip files as data, without writing outside the folder.
 
-A member named `../../x`, an absolute path, a link or a device is an error, not a skip: an honest source has none
-of the first, and one that has is not to be trusted at all. Debian's documentation does hold links between its
-files; those are left out.
+A member with an absolute path, with a path such as `../../x`, or that is a device makes the whole archive an error,
+because no honest source has one. Links are left out: Debian's documentation has links between its files.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from airgen.errors import CorpusError
 __all__ = ["MAX_UNPACKED", "unpack"]
 
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError)
-MAX_UNPACKED = 8 * 1024**3  # bytes: a bomb stops here
+MAX_UNPACKED = 8 * 1024**3  # bytes; stops an archive that unpacks without end
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
-    """Write the archive's regular files that match one of the globs (all, if there is none) below `folder`.
+    """Write the archive's regular files that match one of the globs (without globs: all) below `folder`.
 
-    A file that is no archive is copied as it is. Returns the number of files. Raises CorpusError for an archive
-    that is damaged, leaves the folder, or is larger than MAX_UNPACKED.
+    A file that is not an archive is copied unchanged. Returns the number of files. Raises CorpusError for an archive
+    that is damaged, would write outside the folder, or is larger than MAX_UNPACKED.
     """
     budget = MAX_UNPACKED
     count = 0
@@ -47,7 +46,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
                 while piece := stream.read(1 << 20):
                     budget -= len(piece)
                     if budget < 0:
-                        raise CorpusError(f"{archive.name}: more than {MAX_UNPACKED >> 30} GB unpacked; refused")
+                        raise CorpusError(f"{archive.name} unpacks to more than {MAX_UNPACKED >> 30} GB; refused")
                     out.write(piece)
             count += 1
     except _DAMAGE as error:
@@ -57,10 +56,9 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
 
 def _inside(folder: Path, name: str, archive: str) -> Path:
     parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or (parts and ":" in parts[0]):
-        raise CorpusError(f"{archive}: the member {name!r} would leave the folder; the archive is refused")
     target = folder.joinpath(*parts)
-    if not target.resolve().is_relative_to(folder.resolve()):
+    odd = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or (parts and ":" in parts[0])
+    if odd or not target.resolve().is_relative_to(folder.resolve()):
         raise CorpusError(f"{archive}: the member {name!r} would leave the folder; the archive is refused")
     return target
 
@@ -109,10 +107,10 @@ def _deb(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     yield from _tar(tar)
                 return
             raw.seek(size + size % 2, 1)
-    raise CorpusError(f"{archive.name}: no data inside; fetch it again")
+    raise CorpusError(f"{archive.name}: it holds no data.tar; fetch it again")
 
 
 def _unzstd(data: bytes, name: str) -> bytes:
     if shutil.which("zstd") is None:
-        raise CorpusError(f"{name} is packed with zstd, whose program is not on this machine: apt-get install zstd")
+        raise CorpusError(f"{name} is packed with zstd, which is not installed on this machine: apt-get install zstd")
     return subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout

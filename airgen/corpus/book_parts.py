@@ -1,8 +1,8 @@
-"""What stands around a long document's text: front matter, contents, references, index. Found and cut away.
+"""Find and remove the front matter, table of contents, references and index of a long document.
 
-Appendix A.1 of the paper removes the table of contents and the references; title pages and indexes make chunks
-as useless. A part is cut only if both its heading and its form say what it is, so that a chapter that is called
-"References" stays; what was cut is returned and shows among the dropped.
+Appendix A.1 of the paper removes the table of contents and the references. Chunks of title pages and indexes are just
+as useless. A part is removed only if both its heading and its form show what it is, so a chapter that is called
+"References" stays. The removed parts are returned, and are listed among what was dropped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from airgen.languages import SPACELESS
 from airgen.records import Document
 
 __all__ = ["find_apparatus", "remove_apparatus"]
@@ -61,7 +62,7 @@ class _Line:
 
     @property
     def kind(self) -> str:
-        """Which known heading this line is, or nothing."""
+        """The kind of part that this line is a heading of, or an empty string."""
         if len(self.text) > 60:
             return ""
         match = _NUMBER.match(self.text.strip(" *_"))
@@ -71,7 +72,7 @@ class _Line:
 def remove_apparatus(
     text: str, starts: list[tuple[int, Document]], kinds: Sequence[str], language: str
 ) -> tuple[str, list[tuple[int, Document]], list[tuple[str, str]]]:
-    """The text without the parts of these kinds, the documents' new starts, and what was cut as (kind, text)."""
+    """The text without the parts of these kinds, the documents' new starts, and the removed parts as (kind, text)."""
     wanted = [kind for kind in kinds if kind != "front-matter" or len(starts) == 1]
     ranges = find_apparatus(text, wanted, language)
     pieces: list[str] = []
@@ -88,7 +89,7 @@ def remove_apparatus(
                 if at <= place < start:
                     moved.append((length + max(place - offset, 0), document))
             if not any(place <= length for place, _ in moved):
-                # The beginning of this piece's document was cut: the piece still belongs to it.
+                # The beginning of this document was removed, but the rest still belongs to it.
                 owner = [document for place, document in starts if place <= offset]
                 moved.append((length, owner[-1] if owner else starts[0][1]))
             pieces.append(piece)
@@ -110,7 +111,7 @@ def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> lis
         found += _index(lines, len(text))
     if "front-matter" in kinds:
         for start, end, kind in _front_matter(lines, len(text), language):
-            # The contents often stand within it, and keep their name.
+            # The contents are often inside the front matter; they keep their own kind.
             for first, last, _ in sorted(part for part in found if part[1] <= end):
                 found.append((start, first, kind))
                 start = last
@@ -121,7 +122,7 @@ def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> lis
             start = merged[-1][1]
         if text[start:end].strip():
             merged.append((start, end, kind))
-    # A document that would vanish is no document with apparatus: then the signs were wrong.
+    # Where nearly the whole document would be removed, the parts were not recognised correctly.
     return merged if sum(end - start for start, end, _ in merged) < 0.8 * len(text) else []
 
 
@@ -133,7 +134,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _key(text: str) -> str:
-    """What a contents entry and the heading it names have in common."""
+    """The letters of a contents entry, which are equal to those of the heading that it names."""
     return re.sub(r"[\W\d_]+", "", re.sub(r"(?:\s|\.\s?|…)+[\divxlc]*$", "", text.lower().strip(), flags=re.IGNORECASE))
 
 
@@ -143,7 +144,7 @@ def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
         if lines[at].kind == "contents" and (end := _contents_end(lines, at, size)) > at + 1:
             yield lines[at].start, lines[end - 1].end, "contents"
             at = end
-        elif _ENTRY.search(lines[at].text):  # a contents table that lost its heading
+        elif _ENTRY.search(lines[at].text):  # a table of contents without its heading
             end = at
             while end < len(lines) and (_ENTRY.search(lines[end].text) or not lines[end].text.strip()):
                 end += 1
@@ -155,7 +156,7 @@ def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _contents_end(lines: list[_Line], at: int, size: int) -> int:
-    """The line after the contents that begin at `at`: where its first entry comes again, or prose begins."""
+    """The line after the contents that begin at `at`: where its first entry is repeated, or prose begins."""
     entries = [index for index in range(at + 1, min(at + 60, len(lines))) if len(_key(lines[index].text)) >= 4][:3]
     for entry in entries[:2]:
         wanted = _key(lines[entry].text)
@@ -177,7 +178,7 @@ def _contents_end(lines: list[_Line], at: int, size: int) -> int:
             end = index + 1
         else:
             break
-    # The last short line may be the heading of what follows.
+    # The last short line can be the heading of the next part.
     while (
         end > at + 2
         and not _ENTRY.search(lines[end - 1].text)
@@ -204,7 +205,7 @@ def _references(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]
             end += 1
         body = [row for row in lines[at + 1 : end] if row.text.strip()]
         cited = sum(bool(_CITATION.search(row.text)) for row in body)
-        # Entries wrap over lines: a citation mark on every fifth line is a list of references, prose has fewer.
+        # Entries span several lines: in a list of references, at least every fifth line has a citation mark.
         if len(body) >= 3 and cited * 5 >= len(body):
             yield line.start, lines[end - 1].end, "references"
 
@@ -222,7 +223,6 @@ def _index(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tuple[int, int, str]]:
     """Everything before the first paragraph of prose, or before the abstract, preface or introduction."""
     limit = min(0.05 * size, 8000)
-    spaceless = language in ("zh", "ja", "th")
     words, begin = 0, 0
     for index, line in enumerate(lines):
         if line.start > limit:
@@ -236,7 +236,7 @@ def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tupl
             words, begin = 0, index + 1
             continue
         small = sum(letter.islower() or not letter.isupper() for letter in row) * 2 > len(row)
-        words += (len(row) // 2 if spaceless else len(row.split())) if small else 0
+        words += (len(row) // 2 if language in SPACELESS else len(row.split())) if small else 0
         if words >= 40:
             if begin:
                 yield 0, lines[begin].start, "front-matter"

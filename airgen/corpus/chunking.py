@@ -2,18 +2,18 @@
 
     chunks("One. Two. ...", language="en", size=200, overlap=50)   ->  [Chunk(0, 812, 198), Chunk(640, ...), ...]
 
-`text[start:end]` is the chunk, always. Chunks come in order, overlap by whole sentences of at most `overlap`
-tokens, and together hold every visible character. Source: paper, appendix A.1, chunk_size 200, chunk_overlap 50.
+A chunk is always `text[start:end]`. Chunks are in order, overlap by whole sentences of at most `overlap` tokens, and
+together hold every visible character. Paper, appendix A.1: chunk_size 200, chunk_overlap 50.
 """
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
 from airgen.text.tokens import load_tokenizer
@@ -21,13 +21,10 @@ from airgen.text.words import sentences
 
 __all__ = ["Chunk", "align", "chunks", "sentence_pieces"]
 
-# What the languages without a trained splitter need, and what the English one of LlamaIndex does well.
-_PUNKT = {"en"}
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a text, by character offsets, and its length in tokens."""
+    """A piece of a text: its character offsets and its length in tokens."""
 
     start: int
     end: int
@@ -37,23 +34,23 @@ class Chunk:
 def chunks(
     text: str, *, language: str = "en", size: int = 200, overlap: int = 50, tokenizer: str = "cl100k_base"
 ) -> list[Chunk]:
-    """Cut `text`. Raises MissingExtra without llama-index-core, CorpusError without the tokenizer's vocabulary."""
+    """The chunks of `text`. Raises MissingExtra without llama-index-core, CorpusError without the vocabulary."""
     if not text.strip():
         return []
     counter = load_tokenizer(tokenizer, language)
     splitter = _splitter(language, size, overlap, tokenizer)
     try:
         found = splitter(text)
-    except ValueError as error:  # one character of more tokens than chunk_size
+    except ValueError as error:  # one character has more tokens than chunk_size
         raise CorpusError(
-            f"chunk_size {size} is smaller than one character of the text; raise long_doc.chunk_size"
+            f"one character of the text has more than chunk_size = {size} tokens; raise long_doc.chunk_size"
         ) from error
     places = align(text, found, lambda shared: counter.count([shared.strip()])[0] <= overlap)
     return [Chunk(start, end, size) for (start, end), size in zip(places, counter.count(found), strict=True)]
 
 
 def sentence_pieces(text: str, language: str) -> list[str]:
-    """The sentences with the space that follows them: joined, they are the text."""
+    """The sentences, each with the space after it: joined, they are the text."""
     found = sentences(text, language)
     starts, at = [], 0
     for sentence in found:
@@ -67,13 +64,13 @@ def sentence_pieces(text: str, language: str) -> list[str]:
 
 
 def align(text: str, pieces: Sequence[str], overlaps: Callable[[str], bool] = lambda _: True) -> list[tuple[int, int]]:
-    """Offsets of pieces that cover the text in order, each starting no later than the last one's end.
+    """Offsets of pieces that cover the text in order, each starting no later than the previous one ends.
 
-    A piece may occur several times: the first place is taken at which what it repeats of the last piece is an
-    allowed overlap and from which the rest can be placed without leaving out a visible character. Raises
-    CorpusError if there is no such choice: the splitter then changed the text.
+    A piece can occur at several places. The first place is chosen at which its overlap with the previous piece is
+    allowed, and after which the other pieces can be placed without leaving out a visible character. Raises CorpusError
+    if there is no such choice, because the splitter then changed the text.
     """
-    # Depth first: `options[i]` are the untried places of piece i, the best last. In practice this is a walk.
+    # A depth-first search: `options[i]` are the untried places of piece i, the best last. It seldom has to go back.
     places: list[tuple[int, int]] = []
     options = [_places(text, pieces[0], 0, _skip(text, 0), 0, overlaps)] if pieces else []
     dead: set[tuple[int, int]] = set()
@@ -97,18 +94,18 @@ def align(text: str, pieces: Sequence[str], overlaps: Callable[[str], bool] = la
             dead.add((index, places.pop()[0]))
     if not pieces:
         return []
-    raise CorpusError("the node parser returned chunks that are not pieces of the text")
+    raise CorpusError("the node parser changed the text: its chunks cannot be found in it")
 
 
 def _places(text: str, piece: str, least: int, most: int, end: int, overlaps: Callable[[str], bool]) -> list[int]:
-    """Where `piece` occurs with a start in [least, most], the best last: the widest allowed overlap with `end`."""
+    """The places of `piece` that start in [least, most]; the last one has the widest allowed overlap with `end`."""
     found, at = [], text.find(piece, least, most + len(piece))
     while at != -1 and at <= most:
         found.append(at)
         at = text.find(piece, at + 1, most + len(piece))
     if len(found) < 2:
         return found
-    # The later the start, the shorter the overlap: the first allowed one is found by halving.
+    # A later start has a shorter overlap, so bisection finds the first allowed one.
     first = bisect_left(found, True, key=lambda at: at >= end or overlaps(text[at:end]))
     return found[:first] + found[first:][::-1]
 
@@ -124,16 +121,15 @@ def _skip(text: str, at: int) -> int:
 def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callable[[str], list[str]]:
     from airgen.text.tokens import encoding
 
-    logging.getLogger("nltk").setLevel(logging.ERROR)
-    module = load_extra("llama_index.core.node_parser", "the Long-Doc task's chunking")
+    module = load_extra("llama_index.core.node_parser", PURPOSES["llama_index"])
     if tokenizer == "words":
         from airgen.text.words import words
 
         tokenize: Callable[[str], Sequence[object]] = lambda text: words(text, language)  # noqa: E731
     else:
         tokenize = encoding(tokenizer).encode_ordinary
-    # LlamaIndex's English sentence splitter drops the space before the first sentence of a piece, and knows no
-    # other language; ours is a partition of the text in all of them.
+    # LlamaIndex's sentence splitter knows English only and drops the space before the first sentence of a piece. Our
+    # sentences are a partition of the text in every language.
     parser = module.SentenceSplitter(
         chunk_size=size,
         chunk_overlap=overlap,

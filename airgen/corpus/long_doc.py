@@ -1,4 +1,4 @@
-"""The Long-Doc task: one document, its apparatus removed, cut into chunks (paper, appendix A.1)."""
+"""The Long-Doc task: one document becomes chunks, without its contents, references and the like (appendix A.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["chunk_document", "join"]
 
 
 def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]]:
-    """One text of all documents, each under its title, and where in it each begins."""
+    """All documents as one text, each under its title, and the offset at which each begins."""
     pieces: list[str] = []
     starts: list[tuple[int, Document]] = []
     length = 0
@@ -35,9 +35,9 @@ def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]
 
 
 def chunk_document(settings: CorpusSettings, documents: Sequence[Document]) -> Iterator[Passage | Dropped]:
-    """The chunks of the one document that `documents` make, in order; what was cut away comes first, as Dropped.
+    """The chunks of the one document that `documents` make, in order; the removed parts come first, as Dropped.
 
-    Passages' offsets are into the cleaned text: joined, normalised and without its apparatus.
+    The offsets of the passages refer to the cleaned text: joined, normalised and without the removed parts.
     """
     part = settings.long_doc
     name = settings.name if part.merge else documents[0].id

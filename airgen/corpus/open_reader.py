@@ -1,15 +1,16 @@
-"""From settings to an open reader: where the files lie, fetched or local, and whether they are still the same."""
+"""Open the reader of a corpus on its files, and compute the digest of those files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 
 from airgen.corpus.readers.reader import Place, Reader, files
-from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.settings import CorpusSettings, reader_settings
+from airgen.keys import file_sha256
 from airgen.registry import resolve
+from airgen.settings.base import marked
 
 __all__ = ["open_reader", "place_of", "source_digest"]
 
@@ -25,35 +26,31 @@ def place_of(settings: CorpusSettings) -> Place:
 
 
 def open_reader(settings: CorpusSettings) -> Reader:
-    """The reader that the settings name, on the corpus's files."""
-    kind = settings.reader["kind"]
-    reader = resolve("reader", kind)
-    values = {key: value for key, value in settings.reader.items() if key != "kind"}
-    opened: Reader = reader(reader.Settings.model_validate(values), place_of(settings))
+    """The corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
+    opened: Reader = resolve("reader", settings.reader["kind"])(reader_settings(settings.reader), place_of(settings))
     return opened
 
 
 def source_digest(settings: CorpusSettings) -> str:
-    """What the text itself is, beside the settings: 32 hex digits that change when a file of the corpus does.
+    """32 hex digits that change when the corpus's text does, whatever its settings are.
 
-    Of a fetched corpus, its archive's SHA-256; of local files, their names and bytes (which are read once); of a
-    data set on the Hub, its name and revision only, since it is streamed; of Python's reference, the version.
+    They depend on the archive's SHA-256 of a fetched corpus, on names and bytes of local files, on the version of
+    Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub.
     Raises CorpusError if the files are not there.
     """
     digest = hashlib.blake2b(digest_size=16)
-    path = settings.reader.get("path")
+    reader = reader_settings(settings.reader)
+    paths = [str(getattr(reader, name)) for name, _ in marked(type(reader), "file")]
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import record
 
         digest.update(json.dumps(record(settings)["sha256"]).encode())
-    elif settings.reader["kind"] == "python-topics":
-        digest.update(f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}".encode())
-    elif settings.fetch is None and isinstance(path, str) and settings.reader["kind"] != "datasets":
-        for file in files(place_of(settings), path):
+    elif version := reader.text_version():
+        digest.update(version.encode())
+    elif settings.fetch is None and paths:
+        for file in [file for path in paths for file in files(place_of(settings), path)]:
             if isinstance(file, Path):
-                with file.open("rb") as stream:
-                    content = hashlib.file_digest(stream, "sha256").hexdigest()
-                digest.update(f"{file.name}\x1f{content}\x1e".encode("utf-8", "surrogateescape"))
+                digest.update(f"{file.name}\x1f{file_sha256(file)}\x1e".encode("utf-8", "surrogateescape"))
     else:
         digest.update(json.dumps(settings.reader, sort_keys=True, default=str).encode())
     return digest.hexdigest()

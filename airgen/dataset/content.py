@@ -1,7 +1,7 @@
-"""What a finished dataset consists of, before it is a directory: plain rows and what is known about them.
+"""The content of a dataset before it is written: rows, and facts about them for the manifest and the card.
 
-`DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's (documents, queries,
-relevance labels), the rest goes into the manifest and the card.
+`DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's: documents, queries and
+relevance labels.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from airgen.errors import DatasetError
 
 __all__ = [
+    "SHORT_NAME",
     "TASKS",
     "CorpusRow",
     "DatasetContent",
@@ -29,17 +30,18 @@ TASKS = ("qa", "long-doc")
 """The paper's two tasks (section 3.1): nDCG@10 is the head measure of qa, Recall@10 of long-doc."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
-_SPLIT = re.compile(r"[a-z][a-z0-9_]{0,30}")
+SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+"""The names of splits and variants, which are parts of file names."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """What the dataset is called and under which terms it may be used.
+    """Name, task, languages, source and licences of a dataset.
 
-    `splits` are the ratios that queries were split by. `relevant_from` is the lowest judged level that counts as
-    relevant; `levels` says what the judge's levels mean where they are not those of the paper's Table 8.
-    `tokenizer` names what counted the tokens of the statistics. `source` and `source_url` say where the corpus
-    came from; `source_licence` is the corpus's, `labels_licence` that of queries and labels.
+    `splits` are the ratios of the splits. `relevant_from` is the lowest level of the judge that counts as relevant.
+    `levels` describes the judge's levels where they differ from the paper's Table 8. `tokenizer` is the name of what
+    counted the tokens of the statistics. `source_licence` is the licence of the corpus, `labels_licence` that of
+    queries and labels.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -79,7 +81,7 @@ class CorpusRow:
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One accepted query. `metadata` is public: scalars only, and nothing that names its positive."""
+    """One accepted query. `metadata` is public: it has scalars only, and must not name the positive."""
 
     id: str
     text: str
@@ -100,7 +102,7 @@ class QrelRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """A model and the prompt that it answered: `role` is what it was used for (judge, recall, reranker, ...)."""
+    """A model, what it was used for (`role`: judge, recall, reranker, ...), and its prompt, if it has one."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -112,7 +114,7 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """How many things entered a stage, how many left it, and why the others did not."""
+    """How many items entered a stage, how many passed it, and why the others did not."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -126,8 +128,9 @@ class FunnelStep:
 class DatasetContent:
     """All that a dataset directory is made of.
 
-    `corpus` may be a stream, in any order. `lineage` rows (from which document a query came, and so on) go into a
-    file that is never published with the queries. `count_tokens` counts for the statistics; without it, words.
+    `corpus` can be a stream in any order. The rows of `lineage` (from which document a query was made, and so on) are
+    written to a file that is never published with the queries. `count_tokens` counts tokens for the statistics, by
+    default with `count_words_and_characters`.
     """
 
     info: DatasetInfo
@@ -144,7 +147,7 @@ class DatasetContent:
 
 
 def check_info(info: DatasetInfo) -> None:
-    """Refuse names that cannot be a file's or a repository's, and unknown tasks. Raises DatasetError."""
+    """Check that names can be parts of file and repository names, and the task. Raises DatasetError."""
     for what in ("name", "domain", "language", "version"):
         value = getattr(info, what)
         if not _NAME.fullmatch(value) or ".." in value:
@@ -155,5 +158,5 @@ def check_info(info: DatasetInfo) -> None:
     if info.task not in TASKS:
         raise DatasetError(f"dataset task {info.task!r} is unknown: use one of {', '.join(TASKS)}")
     for split in info.splits:
-        if not _SPLIT.fullmatch(split):
+        if not SHORT_NAME.fullmatch(split):
             raise DatasetError(f"split name {split!r} cannot be used: use small letters, digits and '_'")

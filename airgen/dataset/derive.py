@@ -1,7 +1,7 @@
-"""A finished dataset made from a finished dataset: fewer passages, one split for all queries, another version.
+"""Make a dataset from a finished one: with fewer passages, one split for all queries, or another version.
 
-Trimming keeps every judged passage and fills up with others by the hash of their id, so that a smaller trim is a
-part of a larger one and the choice changes with nothing but the size.
+Trimming keeps every judged passage and adds others in the order of a hash of their ids. So a smaller trimmed corpus is
+a part of a larger one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import building
-from airgen.dataset.files import FileWriter, encode_row, sha256_of, write_text
+from airgen.dataset.files import FileWriter, encode_row, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, load_manifest
-from airgen.dataset.statistics import count_words
+from airgen.dataset.statistics import count_words_and_characters
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
+from airgen.records import flat_text
 
 __all__ = ["derive"]
 
@@ -38,8 +40,9 @@ def derive(
     """Write a variant of the whole dataset `source` to `out`; returns its manifest.
 
     `max_passages` trims the corpus; `split` puts all queries into one split (Long-Doc, paper appendix A.4);
-    `version` renames the version. `count_tokens` counts a trimmed corpus, words by default. Raises DatasetError
-    for a source that is not whole, or fewer passages than are judged.
+    `version` sets another version. `count_tokens` counts a trimmed corpus, by default with
+    `count_words_and_characters`. Raises DatasetError if the source is not whole, or `max_passages` is smaller than the
+    number of judged passages.
     """
     manifest = load_manifest(source)
     if manifest.part != "whole":
@@ -51,7 +54,7 @@ def derive(
         keep = _kept(source, max_passages) if max_passages and statistics.passages > max_passages else None
         if keep is not None:
             notes |= {"passages before trimming": statistics.passages}
-            count = count_tokens or count_words
+            count = count_tokens or count_words_and_characters
             mean = _write_trimmed(source, directory, keep, count, files)
             statistics = dataclasses.replace(statistics, passages=len(keep), mean_tokens=mean)
         if split is not None:
@@ -93,7 +96,7 @@ def _write_trimmed(
         for row in read_rows(source / "corpus.jsonl"):
             if row["_id"] in keep:
                 file.write(encode_row(row, row["_id"]))
-                tokens += count(f"{row['title']} {row['text']}" if row["title"] else row["text"])
+                tokens += count(flat_text(row["title"], row["text"]))
     files["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
     return tokens / len(keep)
 
@@ -126,10 +129,10 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
 
 
 def _copy(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEntry:
-    """Copy a file and see that it is the one that the manifest names."""
+    """Copy a file. Raises DatasetError if it is not the one that the manifest names."""
     target = directory / name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source / name, target)
-    if sha256_of(target) != entry.sha256:
-        raise DatasetError(f"{source / name} is not the file of the manifest: airgen verify {source}")
+    if file_sha256(target) != entry.sha256:
+        raise DatasetError(f"{source / name} differs from the manifest: run airgen verify {source}")
     return entry

@@ -1,4 +1,4 @@
-"""Writing lines that are the same bytes on every machine, and files whose hash is known when they are closed."""
+"""Write lines and files that have the same bytes on every machine, and hash them while they are written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import IO, Any
 
 from airgen.errors import DatasetError
 
-__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sha256_of", "sort_by_id", "write_text"]
+__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sort_by_id", "write_text"]
 
 _CHUNK_ROWS = 100_000  # rows sorted in memory at once: about 200 MB for 2 kB passages
 
 
 class FileWriter:
-    """A text file (UTF-8, '\\n') that hashes what is written; `entry` afterwards is {bytes, sha256}."""
+    """Writes a text file (UTF-8, '\\n') and hashes it; `bytes` and `sha256` describe what was written so far."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ class FileWriter:
 
 
 def encode_row(row: dict[str, Any], where: str) -> str:
-    """One line of JSON. Raises DatasetError for lone surrogates and NaN, which no loader can read back."""
+    """The row as one line of JSON. Raises DatasetError for lone surrogates and NaN, which loaders cannot read."""
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
         text.encode("utf-8")
@@ -63,18 +63,12 @@ def write_text(path: Path, text: str) -> tuple[int, str]:
     return file.bytes, file.sha256
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, read in blocks."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def sort_by_id(
     lines: Iterable[tuple[str, str]], scratch: Path, chunk_rows: int = _CHUNK_ROWS
 ) -> Iterator[tuple[str, str]]:
-    """(id, line) pairs by id, through sorted runs on disk where they are more than fit into memory.
+    """(id, line) pairs sorted by id; large inputs are sorted in runs on disk, in the directory `scratch`.
 
-    Ids must hold no tabs or line ends. Equal ids come out side by side. `scratch` is a directory for the runs.
+    Ids must not hold tabs or line ends. Equal ids are neighbours.
     """
     runs: list[Path] = []
     chunk: list[tuple[str, str]] = []
@@ -108,7 +102,7 @@ def _read_run(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def fsync_tree(root: Path) -> None:
-    """Push every file and directory below `root` to the disk, so that a rename cannot outrun its content."""
+    """Flush all files and directories below `root` to the disk, so that a later rename is not there before them."""
     for path in [*sorted(root.rglob("*")), root]:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -118,7 +112,7 @@ def fsync_tree(root: Path) -> None:
 
 
 def git_blob_id(path: Path) -> str:
-    """The name git gives to a file's content: SHA-1 over its length and bytes."""
+    """git's id of a file's content: SHA-1 of its length and bytes."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""The same dataset in the layouts of other tools.
+"""Export a dataset in the layouts of other tools.
 
 trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets.create_dataset, trec_eval, pyserini
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
@@ -16,6 +16,7 @@ from airgen.dataset.atomic import building
 from airgen.dataset.files import FileWriter, encode_row, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
+from airgen.records import flat_text
 from airgen.registry import closest
 
 __all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "export_layouts", "read_rows"]
@@ -24,14 +25,14 @@ __all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "export_layouts
 def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
     """Write the dataset directory `dataset` in another layout to `out`; returns the files, sorted.
 
-    Raises UsageError for an unknown layout, DatasetError for a directory that is no finished dataset. `out`
-    appears whole, with its `layout.json` last, or not at all.
+    Raises UsageError for an unknown layout, DatasetError for a directory that is not a finished dataset. `out` is
+    written whole or not at all, with `layout.json` last.
     """
     return _export({"": dataset}, layout, out)
 
 
 def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
-    """The same for several datasets by name: a folder of each name (trec), or one tree of repositories."""
+    """The same for several datasets by name: one folder for each (trec), or one tree of repositories."""
     return _export(datasets, layout, out)
 
 
@@ -64,13 +65,8 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _flat(row: Mapping[str, Any]) -> str:
-    """Title and text in one, as BEIR's flat index has them."""
-    return f"{row['title']} {row['text']}" if row.get("title") else str(row["text"])
-
-
 def _one_line(text: str) -> str:
-    """TSV has no escapes: every run of white space (and NUL) becomes one space."""
+    """The text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
     return " ".join(text.replace("\0", " ").split())
 
 
@@ -84,7 +80,7 @@ def _queries_of_splits(dataset: Path) -> dict[str, list[dict[str, Any]]]:
 def _trec(dataset: Path, manifest: Manifest, out: Path) -> None:
     with FileWriter(out / "docs.tsv") as file:
         for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(f"{row['_id']}\t{_one_line(_flat(row))}\n")
+            file.write(f"{row['_id']}\t{_one_line(flat_text(row.get('title'), row['text']))}\n")
     for split, rows in _queries_of_splits(dataset).items():
         write_text(out / f"topics.{split}.tsv", "".join(f"{row['_id']}\t{_one_line(row['text'])}\n" for row in rows))
     for split in manifest.labelled_splits:
@@ -96,7 +92,7 @@ def _trec(dataset: Path, manifest: Manifest, out: Path) -> None:
 
 
 def air_bench_repositories(manifest: Manifest) -> dict[str, str]:
-    """The Hub repositories of AIR-Bench's layout: `data`, and for the labels `dev` and `test` (private there)."""
+    """The Hub repositories of AIR-Bench's layout: `data`, and for labels `dev` and `test` (private)."""
     info = manifest.info
     group = f"{info.task}_{info.domain}_{info.language}"
     return {"data": group, "dev": f"qrels-{group}-dev", "test": f"qrels-{group}"}
@@ -108,7 +104,7 @@ def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
     name = manifest.info.name.replace("-", "_")
     with FileWriter(paths[f"corpus_{name}"]) as file:
         for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(encode_row({"id": row["_id"], "text": _flat(row)}, row["_id"]))
+            file.write(encode_row({"id": row["_id"], "text": flat_text(row.get("title"), row["text"])}, row["_id"]))
     for split, rows in _queries_of_splits(dataset).items():
         lines = (encode_row({"id": row["_id"], "text": row["text"]}, row["_id"]) for row in rows)
         write_text(paths[f"queries_{name}_{split}"], "".join(lines))
@@ -134,7 +130,7 @@ def _air_bench_files(manifest: Manifest) -> dict[str, dict[str, str]]:
 
 
 def _air_bench_cards(manifests: Iterable[Manifest], out: Path) -> None:
-    """A card for each repository, naming the files of all its datasets: one config per version."""
+    """A card for each repository that lists the files of its datasets, with one config for each version."""
     import yaml
 
     cards: dict[str, dict[str, Any]] = {}

@@ -1,7 +1,7 @@
-"""Licences as the Hub names them, and whether they allow to pass a corpus on.
+"""The Hub's names of licences, and whether a licence allows redistribution.
 
-A dataset of airgen holds passages cut out of its source and made-up hard negatives beside them: an adapted work.
-So publishing needs a licence that allows redistribution of adaptations.
+A dataset of airgen is an adaptation of its source: it holds passages of the source and generated hard negatives. So
+publishing needs a licence that allows redistribution of adaptations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from airgen.errors import DatasetError
 
 __all__ = ["check_redistribution", "hub_licence"]
 
-# Identifiers that the Hub knows, without those of models.
+# The Hub's identifiers, without those for models.
 _HUB_NAMES = """
 apache-2.0 mit afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda
 cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0
@@ -37,7 +37,7 @@ _FORBIDDING = (
     (re.compile(r"\bnd\b|no[- ]?derivat", re.I), "it allows no derivatives, and this dataset is one"),
     (re.compile(r"all rights reserved|proprietary|confidential|closed", re.I), "it keeps all rights"),
     (re.compile(r"no[nt]?[- ]?(re)?distribut|not be (re)?distributed|internal use", re.I), "it forbids redistribution"),
-    (re.compile(r"arxiv.*(non-?exclusive|perpetual)", re.I), "it lets arXiv alone distribute the text"),
+    (re.compile(r"arxiv.*(non-?exclusive|perpetual)", re.I), "it lets only arXiv distribute the text"),
 )
 _UNKNOWN = re.compile(r"^\W*(unknown|none|n/?a|unspecified|other|\?*)\W*$", re.I)
 
@@ -54,10 +54,9 @@ def hub_licence(licence: str) -> str:
 
 
 def check_redistribution(licence: str, *, permission: str = "") -> None:
-    """Refuse to publish under a licence that forbids it, or that is not known.
+    """Raise DatasetError, which quotes the licence, if it forbids redistribution or is unknown.
 
-    `permission` are the words of who holds the rights, where they allowed it; they are kept in the card's notes.
-    Raises DatasetError quoting the licence.
+    `permission` quotes the permission of the holder of the rights, if there is one; the card's notes keep it.
     """
     if permission.strip():
         return
@@ -69,6 +68,6 @@ def check_redistribution(licence: str, *, permission: str = "") -> None:
             )
     if _UNKNOWN.match(licence):
         raise DatasetError(
-            f"the source's licence is {licence!r}: without one nothing may be passed on. Name it in the corpus's YAML, "
-            "or give the words of the holder of the rights with --permission"
+            f"the source's licence is {licence!r}: without one, nothing can be redistributed. Name the licence in the "
+            "corpus's YAML, or quote the permission of the holder of the rights with --permission"
         )

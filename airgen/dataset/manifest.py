@@ -1,7 +1,7 @@
-"""`manifest.json`: what a dataset directory holds, written last, so that a directory without it is not a dataset.
+"""`manifest.json`: what a dataset directory holds. It is written last: a directory without it is not a dataset.
 
-It names every file with its size and SHA-256, and carries everything that the card says. It holds no time,
-machine or path: equal content gives equal bytes.
+It lists every file with its size and SHA-256, and has all facts of the card. It holds no time, machine or path, so
+equal content gives equal bytes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from airgen.dataset.content import DatasetInfo, FunnelStep, ModelUse, check_info
+from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.errors import DatasetError
 
 __all__ = [
@@ -34,7 +33,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 _DERIVED = ("README.md", "croissant.json", MANIFEST)
 _PRIVATE = "private/"
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class SplitStatistics:
-    """One split: number of queries, their mean length in tokens, and of labels 1 (positives) and 0 (hard negatives)."""
+    """One split: its queries, their mean length in tokens, and its labels 1 (positives) and 0 (hard negatives)."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -72,12 +70,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of `manifest.json`. `digest` names the data (see `data_digest`).
+    """The content of `manifest.json`. `digest` identifies the data (see `data_digest`).
 
-    `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata; `variants` the
-    label directories beside `qrels`; `withheld` the splits whose labels are not in this directory. `part` is
-    whole, public (without the withheld labels and lineage) or labels (only what the public part lacks).
-    `notes` says what was done to a dataset after its export (trimming).
+    `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata. `variants` are the
+    label directories beside `qrels`. `withheld` are the splits whose labels are not in this directory. `part` is whole,
+    public (without the withheld labels and the lineage) or labels (only what the public part lacks). `notes` describes
+    what was done to the dataset after its export, such as trimming.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -104,7 +102,7 @@ class Manifest:
 
 
 def data_digest(files: Mapping[str, FileEntry]) -> str:
-    """SHA-256 over the names and hashes of the data files: corpus, queries, labels; not the card, not lineage."""
+    """SHA-256 of the names and hashes of corpus, queries and labels, without card and lineage."""
     total = hashlib.sha256()
     for name in sorted(files):
         if name not in _DERIVED and not name.startswith(_PRIVATE) and name != "pipeline.yaml":
@@ -113,7 +111,7 @@ def data_digest(files: Mapping[str, FileEntry]) -> str:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """The file's text: `format` and the fields of `DatasetInfo` at the top level beside the others."""
+    """The text of manifest.json: `format`, the fields of `DatasetInfo` and the others, all at the top level."""
     value = dataclasses.asdict(manifest)
     info = value.pop("info")
     value = {"format": FORMAT, **info, **value}
@@ -121,7 +119,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def load_manifest(directory: Path) -> Manifest:
-    """Read and check `manifest.json`. Raises DatasetError: missing, not JSON, newer format, wrong fields."""
+    """Read and validate `manifest.json`. Raises DatasetError."""
     path = directory / MANIFEST
     if not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
@@ -149,11 +147,11 @@ def load_manifest(directory: Path) -> Manifest:
 
 
 def _check_names(manifest: Manifest, path: Path) -> None:
-    """Names become paths, and a manifest may come from anyone."""
+    """Check names that become paths, because a manifest can come from anyone."""
     check_info(manifest.info)
     for kind, names in (("split", [*manifest.statistics.splits, *manifest.withheld]), ("variant", manifest.variants)):
         for name in names:
-            if not _NAME.fullmatch(name):
+            if not SHORT_NAME.fullmatch(name):
                 raise DatasetError(f"{path}: {kind} {name!r} cannot be a part of a file's name")
     for name in manifest.files:
         parts = name.split("/")
@@ -162,7 +160,7 @@ def _check_names(manifest: Manifest, path: Path) -> None:
 
 
 def _parse(value: dict[str, Any], path: Path) -> Manifest:
-    import pydantic  # slow to import, and only readers of manifests need it
+    import pydantic  # slow to import, and needed here only
 
     try:
         return pydantic.TypeAdapter(Manifest).validate_python(value)
@@ -170,4 +168,5 @@ def _parse(value: dict[str, Any], path: Path) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise DatasetError(f"{path}: {place}: {first['msg']}{more}: was it edited by hand? Export it again") from error
+        advice = "it may have been edited by hand; export the dataset again"
+        raise DatasetError(f"{path}: {place}: {first['msg']}{more}: {advice}") from error

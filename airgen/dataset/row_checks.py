@@ -1,4 +1,4 @@
-"""What rows must be before they are written: one clear error for the first that is not."""
+"""Check rows before they are written; the first bad row raises a DatasetError."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
+from airgen.dataset.content import SHORT_NAME, CorpusRow, QrelRow, QueryRow
 from airgen.errors import DatasetError
 
 __all__ = ["check_document", "check_id", "check_qrels", "check_queries"]
 
 _BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
-_SPLIT = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _SCALARS = (str, int, float, bool, type(None))
 
 
 def check_id(identifier: str, what: str) -> None:
-    """Ids stand in TSV and TREC files, so they are not empty and hold no white space. Raises DatasetError."""
+    """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
         raise DatasetError(f"{what} id {identifier!r} is empty or holds white space: TREC files cannot carry it")
     try:
@@ -27,14 +26,14 @@ def check_id(identifier: str, what: str) -> None:
 
 
 def check_document(row: CorpusRow) -> None:
-    """A document has a fit id and some text. Raises DatasetError."""
+    """Check that a document has a valid id and text. Raises DatasetError."""
     check_id(row.id, "document")
     if not row.text.strip():
         raise DatasetError(f"document {row.id!r} has no text: drop it before the export")
 
 
 def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
-    """The queries by id: unique fit ids, some text, a fit split, one type per metadata key. Raises DatasetError."""
+    """The queries sorted by id, with valid unique ids, texts, splits and metadata. Raises DatasetError."""
     queries = sorted(rows, key=lambda row: row.id)
     if not queries:
         raise DatasetError("no query was accepted: there is nothing to export (see the funnel for why)")
@@ -45,7 +44,7 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
             raise DatasetError(f"query id {row.id!r} appears twice: ids must be unique")
         if not row.text.strip():
             raise DatasetError(f"query {row.id!r} has no text")
-        if not _SPLIT.fullmatch(row.split):
+        if not SHORT_NAME.fullmatch(row.split):
             raise DatasetError(f"query {row.id!r} has the split {row.split!r}: use small letters, digits and '_'")
         _check_metadata(row, types)
     return queries
@@ -63,8 +62,11 @@ def _check_metadata(row: QueryRow, types: dict[str, type]) -> None:
 
 
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
-    """The labels by query and document: unique pairs of known queries, score 0 or 1, level 0 to 3, gain in [0, 1];
-    each query has a positive. Raises DatasetError."""
+    """The labels sorted by query and document. Raises DatasetError.
+
+    Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
+    positive.
+    """
     qrels = sorted(rows, key=lambda row: (row.query, row.document))
     without: Mapping[str, None] = dict.fromkeys(row.id for row in queries)
     positives: set[str] = set()

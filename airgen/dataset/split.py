@@ -1,7 +1,7 @@
 """Which split a query belongs to (paper appendix A.4).
 
-QA: dev to test 1:4 by a hash of the query's key, so that a query keeps its split however many follow it.
-Long-Doc: whole datasets, one dev per domain, the others test; what was decided before is kept.
+QA: dev to test is 1:4 by a hash of the query's key, so a query keeps its split when others are added.
+Long-Doc: one whole dataset of each domain is dev, the others are test; earlier decisions are kept.
 
 >>> split_of("some key", {"dev": 1, "test": 4}) in ("dev", "test")
 True
@@ -20,7 +20,7 @@ def _hash(text: str) -> int:
 
 
 def split_of(query_key: str, ratios: Mapping[str, int]) -> str:
-    """The split of a query: depends on its key and the ratios alone, not on other queries or the mapping's order.
+    """The split of a query, which depends only on its key and the ratios, not on their order.
 
     Raises ValueError for ratios that are negative or sum to 0.
     """
@@ -38,10 +38,10 @@ def split_of(query_key: str, ratios: Mapping[str, int]) -> str:
 def long_doc_splits(
     datasets: Iterable[tuple[str, str]], earlier: Mapping[tuple[str, str], str] | None = None
 ) -> dict[tuple[str, str], str]:
-    """The split of each Long-Doc dataset, given as (domain, name): one dev per domain, the others test.
+    """The split of each Long-Doc dataset, given as (domain, name): one dev in each domain, the others test.
 
-    `earlier` are decisions of an earlier version and stay. A domain without a dev set takes one from its new
-    datasets (the one whose name hashes lowest), but never its only dataset: a domain must have something to test.
+    The decisions in `earlier` are kept. In a domain without dev, the new dataset with the lowest hash becomes dev,
+    unless the domain has only one dataset, which is needed as test.
     """
     decided = dict(earlier or {})
     wanted = sorted(set(datasets))

@@ -1,6 +1,6 @@
-"""The numbers of the paper's Tables 16 to 21: passages, tokens, queries, positives, hard negatives, licence.
+"""The statistics of the paper's Tables 16 to 21: passages, tokens, queries, positives, hard negatives, licence.
 
-Tables come as Markdown and as CSV, one row per dataset and split.
+Tables are Markdown or CSV, with one row for each dataset and split.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from airgen.dataset.manifest import Manifest
 from airgen.text.display import csv_text, markdown_table, md
 
-__all__ = ["COLUMNS", "count_words", "statistics_csv", "statistics_markdown", "table_rows"]
+__all__ = ["COLUMNS", "count_words_and_characters", "statistics_csv", "statistics_markdown", "table_rows"]
 
 Row = Mapping[str, str | int | float]
 
-# Scripts without spaces count by character, others by run of letters and digits.
+# In Chinese, Japanese and Korean each character counts, in other scripts each run of letters and digits.
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
 
@@ -36,17 +36,17 @@ COLUMNS = (
 )
 
 
-def count_words(text: str) -> int:
-    """Words, and each Chinese, Japanese or Korean character: a count that needs no vocabulary.
+def count_words_and_characters(text: str) -> int:
+    """The number of words, where each Chinese, Japanese or Korean character is a word.
 
-    >>> count_words("nDCG@10, 検索")
+    >>> count_words_and_characters("nDCG@10, 検索")
     4
     """
     return sum(1 for _ in _WORD.finditer(text))
 
 
 def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | float]]:
-    """One row per dataset and split, in the order of the paper's tables: task, domain, language, name, split."""
+    """One row for each dataset and split, in the paper's order: task, domain, language, name, split."""
     rows: list[dict[str, str | int | float]] = []
     ordered = sorted(manifests, key=lambda m: (m.info.task != "qa", m.info.domain, m.info.language, m.info.name))
     for manifest in ordered:

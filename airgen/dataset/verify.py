@@ -1,6 +1,6 @@
-"""Is a dataset directory whole, consistent, and fit to be given away? One `Problem` for each thing that is not.
+"""Verify that a dataset directory is whole, consistent, and can be published; each fault is a `Problem`.
 
-An `error` means that the dataset must not be used as it is; a `warning` that somebody should look.
+With an `error` the dataset must not be used; a `warning` should be looked at.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.files import sha256_of
 from airgen.dataset.manifest import MANIFEST, Manifest, data_digest, load_manifest
 from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
 
 __all__ = ["Problem", "secrets_in", "verify"]
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
-_MOST = 20  # problems of one kind that are named; the rest is counted
+_MOST = 20  # problems of one kind that are listed; the others are counted
 _SECRETS = (
     re.compile(r"\b(sk|rk|pk)-[A-Za-z0-9_-]{16,}"),
     re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
@@ -35,7 +35,7 @@ _SECRETS = (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong (`kind`), with which file, and in words; `severity` is error or warning."""
+    """What is wrong: its kind, the file, a message; `severity` is error or warning."""
 
     kind: str
     file: str
@@ -65,12 +65,11 @@ class _Found:
 
 
 def verify(directory: Path) -> list[Problem]:
-    """All problems of a dataset directory; an empty list means that it is whole.
+    """All problems of a dataset directory; an empty list means that it is whole. The corpus is streamed.
 
-    Checks the manifest, each file's size and SHA-256, files that the manifest does not name, ids (dangling, twice,
-    unfit), empty texts, labels of unknown queries or of documents that are not in the corpus, queries without a
-    positive, queries in two splits, variants that disagree, counts, labels of withheld splits, secrets, marks by
-    which a reader could tell the generated negatives, ids that a loader would change. Streams the corpus.
+    Checked are: the manifest, size and SHA-256 of each file, files that the manifest does not list, ids (unknown,
+    repeated, invalid, or changed by loaders), empty texts, queries without a positive or in two splits, variants that
+    contradict each other, counts, labels of withheld splits, secrets, and signs that reveal the generated negatives.
     """
     found = _Found()
     try:
@@ -93,11 +92,11 @@ def _check(directory: Path, manifest: Manifest, found: _Found) -> None:
         _check_counts(manifest, queries, labels, found)
     for name in ("README.md", "pipeline.yaml", MANIFEST):
         for hint in secrets_in(_read_text(directory / name)):
-            found.add("secret", name, f"holds what looks like a key or password ({hint}): remove it and export again")
+            found.add("secret", name, f"holds something like a key or password ({hint}): remove it and export again")
 
 
 def secrets_in(text: str) -> list[str]:
-    """The beginnings of what looks like a key or a password in a text, never the whole of it."""
+    """The first characters of everything in a text that looks like a key or a password."""
     return sorted({match.group(0)[:6] + "..." for pattern in _SECRETS for match in pattern.finditer(text)})
 
 
@@ -112,8 +111,8 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
             found.add("path", name, "is a link to a place outside the dataset")
         elif not path.is_file():
             found.add("missing", name, "is in the manifest but not in the directory")
-        elif path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
-            found.add("hash", name, "is not the file that was exported: its SHA-256 differs from the manifest's")
+        elif path.stat().st_size != entry.bytes or file_sha256(path) != entry.sha256:
+            found.add("hash", name, "its size or SHA-256 differs from the manifest: it was changed after the export")
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
     for name in sorted(present - set(manifest.files) - {MANIFEST}):
         found.add("extra", name, "is not in the manifest")
@@ -121,17 +120,17 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
         if name not in manifest.files and manifest.part != "labels":
             found.add("missing", name, "is not in the manifest")
     if data_digest(manifest.files) != manifest.digest:
-        found.add("hash", MANIFEST, "its digest does not belong to its files: it was edited")
+        found.add("hash", MANIFEST, "its digest does not match its files: it was edited")
     for split in manifest.withheld:
         for name in sorted(present):
             if re.fullmatch(rf"qrels[^/]*/{re.escape(split)}\..*", name):
-                found.add("leak", name, f"the labels of {split} are said to be withheld, but they are here")
+                found.add("leak", name, f"the manifest says that the labels of {split} are withheld, but they are here")
     if manifest.part == "public" and any(name.startswith("private/") for name in present):
-        found.add("leak", "private/", "lineage lies beside queries whose labels are withheld")
+        found.add("leak", "private/", "the lineage is here although labels are withheld, and reveals them")
 
 
 def _rows(directory: Path, name: str, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file with their line numbers; other lines become problems."""
+    """(line number, object) of a JSONL file; every other line is a problem."""
     path = directory / name
     if not path.is_file():
         return
@@ -160,7 +159,7 @@ def _identifier(row: dict[str, Any], number: int, what: str, name: str, found: _
 
 
 def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
-    """Query ids with their split, if the metadata says it."""
+    """{query id: its split, or None where the metadata has none}."""
     queries: dict[str, str | None] = {}
     for number, row in _rows(directory, "queries.jsonl", found):
         identifier = _identifier(row, number, "query", "queries.jsonl", found)
@@ -193,8 +192,8 @@ def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | 
                 found.add("positive", name, f"query {query!r} has no relevant document")
         _check_tsv(directory, f"qrels/{split}.tsv", labels[split], found)
         _check_variants(directory, manifest, split, labels[split], found)
-    for query, split_said in queries.items():
-        if query not in home and split_said not in manifest.withheld:
+    for query, named in queries.items():
+        if query not in home and named not in manifest.withheld:
             found.add("positive", "queries.jsonl", f"query {query!r} has no labels")
     return labels
 
@@ -220,7 +219,7 @@ def _check_tsv(directory: Path, name: str, labels: dict[str, dict[str, float]], 
     pairs = [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[1:] if line]
     wanted = [[q, d, str(score)] for q, documents in labels.items() for d, score in documents.items()]
     if sorted(pairs) != sorted(wanted):
-        found.add("variant", name, "does not hold the labels of the JSONL file beside it")
+        found.add("variant", name, "its labels differ from those of the JSONL file of the same name")
 
 
 def _check_variants(
@@ -259,36 +258,38 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
         seen.add(identifier)
         marks[identifier in alone_negative, _shape(identifier, str(row.get("title") or ""))] += 1
         if _DATE.fullmatch(identifier):
-            found.add("date", name, f"document id {identifier!r} is a date to `datasets`, which rewrites it", "warning")
+            found.add(
+                "date", name, f"document id {identifier!r} looks like a date, so `datasets` rewrites it", "warning"
+            )
     for document in sorted(set(judged) - seen):
         found.add("dangling", f"qrels/{judged[document]}.jsonl", f"document {document!r} is not in the corpus")
     if len(seen) != manifest.statistics.passages:
-        said = manifest.statistics.passages
-        found.add("count", name, f"holds {len(seen)} documents, the manifest says {said}")
+        wanted = manifest.statistics.passages
+        found.add("count", name, f"holds {len(seen)} documents, the manifest says {wanted}")
     _check_marks(marks, name, found)
 
 
 def _shape(identifier: str, title: str) -> str:
-    """An id without its digits and hash, and whether there is a title: `neg-00af31` and `neg-12` look alike."""
+    """The form of an id and whether there is a title: `neg-00af31` and `neg-12` have the same form."""
     shape = re.sub(r"[0-9a-f]{6,}|\d+", "#", identifier.lower())[:40]
     return f"an id like {shape!r}, {'a' if title else 'no'} title"
 
 
 def _check_marks(marks: Counter[tuple[bool, str]], name: str, found: _Found) -> None:
-    """Forms of ids and titles that only negatives have would give the labels away."""
+    """Find forms of ids and titles that only negatives have, because they reveal labels."""
     negative = {shape for is_negative, shape in marks if is_negative}
     other = {shape for is_negative, shape in marks if not is_negative}
     alone = {shape: marks[True, shape] for shape in negative - other if marks[True, shape] >= 5}
     for shape, count in sorted(alone.items()):
-        message = f"{count} documents labelled 0, and no others, have {shape}: that tells their label"
+        message = f"{count} documents labelled 0, and no others, have {shape}: this reveals their label"
         found.add("mark", name, message, "warning")
 
 
 def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _Labels, found: _Found) -> None:
     splits = manifest.statistics.splits
-    if len(queries) != sum(part.queries for part in splits.values()):
-        said = sum(part.queries for part in splits.values())
-        found.add("count", "queries.jsonl", f"holds {len(queries)} queries, the manifest says {said}")
+    wanted = sum(part.queries for part in splits.values())
+    if len(queries) != wanted:
+        found.add("count", "queries.jsonl", f"holds {len(queries)} queries, the manifest says {wanted}")
     for split, rows in labels.items():
         scores = [score for documents in rows.values() for score in documents.values()]
         positives = sum(1 for score in scores if score > 0)

@@ -1,12 +1,12 @@
-"""Writing a finished dataset as a directory, atomically, the same bytes for the same content.
+"""Write a dataset as a directory, atomically; equal content gives equal bytes.
 
 corpus.jsonl                {"_id", "title", "text"}, by id
 queries.jsonl               {"_id", "text", "metadata"}, by id, all splits
 qrels/{split}.tsv, .jsonl   query-id, corpus-id, score: 1 relevant, 0 hard negative
 qrels-positives/, qrels-graded/, qrels-soft/     variants of the same labels
-private/lineage.jsonl       where each query came from; never published with the queries
+private/lineage.jsonl       what each query was made from; never published with the queries
 pipeline.yaml, README.md (the card), croissant.json
-manifest.json               last: every file with its SHA-256
+manifest.json               every file with its SHA-256; written last
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from airgen.dataset.manifest import (
     manifest_text,
 )
 from airgen.dataset.row_checks import check_document, check_qrels, check_queries
-from airgen.dataset.statistics import count_words
+from airgen.dataset.statistics import count_words_and_characters
 from airgen.errors import DatasetError
+from airgen.records import flat_text
 
 __all__ = ["VARIANTS", "seal", "write_dataset", "write_labels"]
 
@@ -43,10 +44,10 @@ _Entries = dict[str, FileEntry]
 def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str] = VARIANTS) -> Manifest:
     """Write `content` to the directory `out` and return its manifest.
 
-    Rows are sorted, so their order does not matter. `out` appears (or replaces an older export) by one rename
-    at the end. Raises DatasetError, leaving `out` as it was, for: names that cannot be file names, ids that are
-    empty, hold white space or repeat, empty texts, queries without a positive, labels of unknown queries or
-    documents, text that is not Unicode, an unknown variant, a directory that is no dataset, a full disk.
+    Rows are sorted, so their order does not matter. A rename at the end puts `out` there, or replaces an older export.
+    Raises DatasetError and leaves `out` unchanged for names that cannot be file names, invalid or repeated ids, empty
+    texts, queries without a positive, labels of unknown queries or documents, text that is not Unicode, an unknown
+    variant, a directory that is not a dataset, or a full disk.
     """
     check_info(content.info)
     unknown = sorted(set(variants) - set(VARIANTS))
@@ -54,7 +55,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         raise DatasetError(f"unknown variant of labels {unknown[0]!r}: use some of {', '.join(VARIANTS)}")
     queries = check_queries(content.queries)
     qrels = check_qrels(content.qrels, queries)
-    count = content.count_tokens or count_words
+    count = content.count_tokens or count_words_and_characters
     with building(out) as directory:
         entries: _Entries = {}
         judged = {row.document for row in qrels}
@@ -91,10 +92,10 @@ def write_labels(
     entries: _Entries,
     relevant_from: int = 2,
 ) -> tuple[str, ...]:
-    """Write `qrels/` and the variants, one TSV and one JSONL per split; returns the variants that were written.
+    """Write `qrels/` and the variants, one TSV and one JSONL for each split; returns the variants that were written.
 
-    `graded` takes the judge's level, and for a pair that the judge never saw 0 (a hard negative) or
-    `relevant_from`. It is written if any level is known, `soft` if any gain is.
+    `graded` has the judge's level. For a pair without a level it is 0 (hard negative) or `relevant_from`. It is written
+    if any level is known, and `soft` if any gain is known.
     """
     split_of_query = {row.id: row.split for row in queries}
     kinds: dict[str, Callable[[QrelRow], int | float | None]] = {"": lambda row: row.score}
@@ -136,7 +137,7 @@ def seal(directory: Path, manifest: Manifest) -> Manifest:
 def _write_corpus(
     directory: Path, content: DatasetContent, judged: set[str], count: Callable[[str], int], entries: _Entries
 ) -> tuple[int, int]:
-    """Stream the corpus to disk by id; returns the numbers of documents and of tokens."""
+    """Write the corpus, sorted by id; returns the numbers of documents and tokens."""
     missing = set(judged)
     passages = tokens = 0
     last: str | None = None
@@ -145,7 +146,7 @@ def _write_corpus(
         nonlocal tokens
         for row in content.corpus:
             check_document(row)
-            tokens += count(f"{row.title} {row.text}" if row.title else row.text)
+            tokens += count(flat_text(row.title, row.text))
             yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
 
     scratch = directory / "scratch"
@@ -168,7 +169,7 @@ def _write_corpus(
 
 
 def _write_queries(directory: Path, queries: Sequence[QueryRow], entries: _Entries) -> None:
-    # The same keys in every row, because readers infer one schema for the file.
+    # Every row has the same keys, because loaders infer one schema for the file.
     keys = [key for key in _query_fields(queries) if key != "split"]
     metadata = ({"split": row.split, **{key: row.metadata.get(key) for key in keys}} for row in queries)
     rows = ({"_id": row.id, "text": row.text, "metadata": m} for row, m in zip(queries, metadata, strict=True))
@@ -176,7 +177,7 @@ def _write_queries(directory: Path, queries: Sequence[QueryRow], entries: _Entri
 
 
 def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
-    """Metadata names, `split` first, with the Hub's name of their type; text where every value is None."""
+    """The metadata's names, `split` first, with the Hub's name of their type; string where all values are None."""
     types = {key: value for row in queries for key, value in row.metadata.items() if value is not None}
     names = sorted({key for row in queries for key in row.metadata} - {"split"})
     dtypes = {bool: "bool", int: "int64", float: "float64"}
@@ -184,7 +185,7 @@ def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
 
 
 def _write_rows(directory: Path, name: str, rows: Any, entries: _Entries) -> None:
-    """A JSONL file of rows that are few; none if there are no rows."""
+    """Write a JSONL file of few rows; no file without rows."""
     lines = [encode_row(dict(row), f"a row of {name}") for row in rows]
     if name.startswith("private/"):
         lines.sort()

@@ -42,13 +42,7 @@ class Task:
     @cached_property
     def corpus(self) -> Corpus:
         """The whole corpus in memory."""
-        passages = list(self.dataset.passages())
-        return Corpus(
-            [passage.id for passage in passages],
-            [passage.text for passage in passages],
-            [passage.title for passage in passages] if any(passage.title for passage in passages) else (),
-            self.language,
-        )
+        return Corpus.from_passages(self.dataset.passages(), self.language)
 
     @cached_property
     def words(self) -> dict[int, frozenset[str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from airgen.llms.chat import upper_bound
 from airgen.llms.prices import FREE, Price
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.llms.usage import StageUsage
-from airgen.records import Answer
+from airgen.records import Answer, storable
 
 __all__ = ["GROUP", "Call", "CallQueue", "Connection", "Shared"]
 
@@ -35,8 +34,6 @@ ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fa
 TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
 REFUSALS = 30  # retries after HTTP 429
 GRACE = 20  # calls before a share of failures can stop the run
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -299,7 +296,7 @@ class CallQueue:
             stage=request.stage,
             model=request.model,
             endpoint=request.endpoint,
-            text=_storable(reply.text),
+            text=storable(reply.text),
             finish_reason=reply.finish_reason,
             prompt_tokens=reply.prompt_tokens,
             cached_tokens=reply.cached_tokens,
@@ -318,12 +315,7 @@ def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
         stage=request.stage,
         model=request.model,
         endpoint=request.endpoint,
-        text=_storable(error.detail[:500]),
-        error=_storable(error.reason),
+        text=storable(error.detail[:500]),
+        error=storable(error.reason),
         seconds=now - call.began,
     )
-
-
-def _storable(text: str) -> str:
-    """The text as the store returns it, so that a resumed run sees the same answer."""
-    return text if text.isascii() and "\x00" not in text else _SURROGATES.sub("\ufffd", text).replace("\x00", "")

@@ -1,16 +1,16 @@
-"""Local models by name: `path` to use one, `fetch` to download it, `verify` to check it, `catalogue` to list all."""
+"""Local models by name: `path` finds one, `fetch` downloads it, `verify` checks it, `catalogue` lists all."""
 
 from __future__ import annotations
 
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
-from airgen.models.fetching import Progress, fetch, fetched, path, verify
+from airgen.models.fetching import FetchProgress, fetch, fetched, path, verify
 from airgen.paths import cache_dir
 
 __all__ = [
     "GROUPS",
+    "FetchProgress",
     "ModelEntry",
     "ModelFile",
-    "Progress",
     "cache_dir",
     "catalogue",
     "entry",

@@ -1,4 +1,4 @@
-"""What `catalogue.yaml` says: every model that airgen can fetch, each file pinned by size and SHA-256."""
+"""The content of `catalogue.yaml`: all models that airgen can fetch, with size and SHA-256 of every file."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class RegistrySource:
     platform: str = ""
 
     def pins(self) -> list[str]:
-        """The requirements to download, one a part: `name==version`."""
+        """The requirement of each part: `name==version`."""
         return [self.package.format(n=n) for n in range(1, self.parts + 1)]
 
     def members(self) -> list[str]:
-        """Where in its wheel each part's bytes stand; empty strings for a source read by `folder`."""
+        """The member of each part's wheel that holds its bytes; empty for a source that is read by `folder`."""
         return [self.member.format(n=n) for n in range(1, self.parts + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model: what it is for, its licence, where it comes from, its files."""
+    """One model: its purpose, licence, sources and files."""
 
     name: str
     kind: str
@@ -112,7 +112,7 @@ def expand(names: list[str]) -> list[str]:
 
 
 def identity(name: str) -> Mapping[str, object]:
-    """What a description of a system says of a model by name: hashes and parameters, where the catalogue has it."""
+    """Hashes and number of parameters of a model of the catalogue, for descriptions of systems; else empty."""
     known = catalogue().get(name)
     if known is None:
         return {}

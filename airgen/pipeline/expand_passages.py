@@ -13,14 +13,15 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.keys import rng
+from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import document, keywords
 from airgen.pipeline.ask import ask_until, parsed, show_and_correct
 from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.stage import Refusal
 from airgen.prompts import PromptSet
+from airgen.records import prompt_text
 from airgen.settings import load_pipeline
-from airgen.text.words import language_name
 
 __all__ = ["expand_with_llm"]
 
@@ -46,7 +47,7 @@ def expand_with_llm(
     schema, passages = prompt.schema or {}, list(dataset.passages())
 
     async def one(engine: Llm, passage: BeirPassage) -> list[str] | str:
-        text = f"{passage.title}\n\n{passage.text}" if passage.title else passage.text
+        text = prompt_text(passage.title, passage.text)
         messages = prompt.render(document=text, language_name=language, count=count)
         request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "expand")
         found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)

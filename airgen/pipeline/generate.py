@@ -22,7 +22,7 @@ from airgen.pipeline.stages import Flow
 from airgen.records import Row, Sample
 from airgen.settings import Pipeline
 from airgen.store import Store
-from airgen.text.near_duplicates import NearDuplicates
+from airgen.text.near_duplicates import NearDuplicateIndex
 
 __all__ = ["Accepted", "Rejected", "accepted_so_far", "generate", "select"]
 
@@ -102,7 +102,7 @@ def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accep
     """Accept finished lineages in order; a query that repeats an accepted one is rejected."""
     accepted: list[Lineage] = []
     rejected: list[Rejected] = []
-    seen = NearDuplicates(pipeline.language)
+    seen = NearDuplicateIndex(pipeline.language)
     surplus = 0
     for lineage in lineages:
         rejection = _rejection(lineage, flow, pipeline.control.judge.relevant_from)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TypeVar
 
+from airgen.batches import batched
 from airgen.corpus import prepare
 from airgen.corpus.open_reader import source_digest
 from airgen.corpus.settings import CorpusSettings
@@ -42,7 +41,7 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
     digest, counts = hashlib.blake2b(digest_size=16), {"passages": 0, "dropped": 0}
     with display.stage("corpus", None) as bar:
         place = 0
-        for batch in _batches(prepare(settings, pipeline.task), BATCH):
+        for batch in batched(prepare(settings, pipeline.task), BATCH):
             for row in batch:
                 counts["passages" if isinstance(row, Passage) else "dropped"] += 1
                 if isinstance(row, Passage):
@@ -56,9 +55,3 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
         )
     store.finish_corpus(fp, counts["passages"], counts["dropped"], digest.hexdigest())
     return counts["passages"]
-
-
-def _batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    iterator = iter(rows)
-    while batch := list(islice(iterator, size)):
-        yield batch

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.needs import missing
 from airgen.errors import AirgenError
 from airgen.llms.base import backend_class
 from airgen.pipeline.job import Job
@@ -29,6 +30,7 @@ def preflight(job: Job) -> list[str]:
             problems.extend(str(error).splitlines())
 
     pipeline, control = job.pipeline, job.pipeline.control
+    problems += missing(job.corpus, pipeline.task)
     for llm in pipeline.llms.values():
         attempt(lambda llm=llm: problems.extend(backend_class(llm).missing(llm)))  # type: ignore[misc]
     for judge in control.judge.members:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from airgen.keys import fingerprint, row_key
 from airgen.llms.base import Llm, Request
 from airgen.prompts import PromptSet
-from airgen.records import HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip
+from airgen.records import HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 from airgen.settings import Pipeline
 
 __all__ = [
@@ -98,7 +98,7 @@ class Lineage:
     @property
     def document(self) -> str:
         """Title and text of the positive, as prompts show it."""
-        return f"{self.passage.title}\n\n{self.passage.text}" if self.passage.title else self.passage.text
+        return prompt_text(self.passage.title, self.passage.text)
 
     @property
     def query(self) -> Query | None:

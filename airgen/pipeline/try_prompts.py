@@ -10,6 +10,7 @@ from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import UsageError
+from airgen.languages import LANGUAGES
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
 from airgen.pipeline.ask import sampling
@@ -19,9 +20,8 @@ from airgen.pipeline.stage import Problem
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import form_pattern, wrong_type
 from airgen.prompts import Prompt, PromptSet
-from airgen.records import Passage
+from airgen.records import Passage, prompt_text
 from airgen.text.overlap import borrowed
-from airgen.text.words import LANGUAGES
 
 __all__ = ["Trial", "Tried", "stand_ins", "trial_inputs", "try_on_documents"]
 
@@ -37,7 +37,7 @@ def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any],
 
 def stand_ins(job: Job, passage: Passage) -> dict[str, Any]:
     """Inputs for every prompt: the real document, and what the stages give in place of earlier answers."""
-    document = f"{passage.title}\n\n{passage.text}" if passage.title else passage.text
+    document = prompt_text(passage.title, passage.text)
     values: dict[str, Any] = {"language_name": LANGUAGES[job.pipeline.language], "document": document}
     for stage in job.flow.every:
         values |= stage.stand_in(job.pipeline, passage)

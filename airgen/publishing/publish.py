@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.dataset.files import sha256_of
 from airgen.dataset.licences import check_redistribution
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part
 
@@ -81,7 +81,7 @@ def plan(
 
 def _upload(repo: str, private: bool, directory: Path, version: str, withheld: tuple[str, ...] = ()) -> Upload:
     entries = load_manifest(directory).files
-    files = {name: entry.sha256 for name, entry in entries.items()} | {MANIFEST: sha256_of(directory / MANIFEST)}
+    files = {name: entry.sha256 for name, entry in entries.items()} | {MANIFEST: file_sha256(directory / MANIFEST)}
     size = sum(entry.bytes for entry in entries.values()) + (directory / MANIFEST).stat().st_size
     return Upload(repo, private, directory, version, dict(sorted(files.items())), size, withheld)
 

@@ -8,12 +8,15 @@ embedder.encode(texts, kind) -> float32 (n, dim), unit length
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirPassage
+from airgen.records import flat_text
 
 __all__ = ["Corpus", "Embedder", "Hits", "Reranker", "Retriever", "TextKind"]
 
@@ -29,14 +32,20 @@ class Corpus:
     titles: Sequence[str] = ()
     language: str = "en"
 
+    @classmethod
+    def from_passages(cls, passages: Iterable[BeirPassage], language: str) -> Corpus:
+        """The passages of a BEIR directory, in memory; `titles` stays empty where no passage has a title."""
+        every = list(passages)
+        titles = [passage.title for passage in every]
+        texts = [passage.text for passage in every]
+        return cls([passage.id for passage in every], texts, titles if any(titles) else (), language)
+
     def __len__(self) -> int:
         return len(self.ids)
 
     def full_text(self, position: int) -> str:
         """Title and text joined by a space, as BEIR gives them to a model."""
-        if not self.titles or not self.titles[position]:
-            return self.texts[position]
-        return f"{self.titles[position]} {self.texts[position]}"
+        return flat_text(self.titles[position] if self.titles else "", self.texts[position])
 
 
 @dataclass(frozen=True, slots=True)

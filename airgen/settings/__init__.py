@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from airgen.languages import LANGUAGES
 from airgen.settings.base import Settings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
@@ -19,7 +20,6 @@ from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
     "INFORMATION",
-    "LANGUAGES",
     "LENGTHS",
     "STYLES",
     "TYPES",
@@ -38,8 +38,6 @@ __all__ = [
     "load_pipeline",
     "secret",
 ]
-
-LANGUAGES = ("ar", "bn", "de", "en", "es", "fa", "fr", "hi", "id", "ja", "ko", "ru", "zh")
 
 
 class ExportSettings(Settings):
@@ -101,7 +99,7 @@ class Pipeline(Settings):
     @classmethod
     def _language(cls, value: str) -> str:
         if value not in LANGUAGES:
-            raise ValueError(f"must be one of {', '.join(LANGUAGES)}")
+            raise ValueError(f"must be one of {', '.join(sorted(LANGUAGES))}")
         return value
 
     @model_validator(mode="before")

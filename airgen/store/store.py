@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from airgen.errors import StoreError
-from airgen.records import Answer, Dropped, Passage, table_of
+from airgen.records import Answer, Dropped, Passage, storable, table_of
 from airgen.store.migrate import migrate, outdated
 
 __all__ = ["Store"]
@@ -31,8 +31,6 @@ T = TypeVar("T")
 
 GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
 GROUP_ROWS = 32  # most commits in one transaction
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Store:
@@ -297,9 +295,7 @@ def _settle(futures: list[asyncio.Future[None]], failure: BaseException | None) 
 def _clean(value: Any) -> Any:
     """The value as DuckDB accepts it: a lone surrogate, as in truncated JSON, becomes U+FFFD, and NUL is removed."""
     if isinstance(value, str):
-        if value.isascii() and "\x00" not in value:
-            return value
-        return _SURROGATES.sub("\ufffd", value).replace("\x00", "")
+        return storable(value)
     if isinstance(value, list):
         return [_clean(item) for item in value]
     return value

@@ -1,8 +1,8 @@
-"""Is a text in the asked language, and does it speak of "this document"? In all 13 languages, without a model.
+"""Check without a model whether a text is in a language, and whether it refers to "this document"; 13 languages.
 
-A language with a script of its own is told by its letters; languages that share one (English, Spanish, French,
-German, Indonesian; Arabic, Persian) by their function words. A false alarm costs a paid call, so a text is let
-through where there is doubt: see docs/generation.md for the figures.
+A language with a script of its own is recognised by its letters. Languages that share a script (English, Spanish,
+French, German, Indonesian; Arabic, Persian) are recognised by their function words. A false alarm costs a paid call, so
+a doubtful text passes. docs/generation.md has the measured error rates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SCRIPTS = {
     "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "ko": ("HANGUL",),
 }  # fmt: skip
 
-# The index's English stop words leave out what queries begin with.
+# Words that English queries begin with, which are not among the stop words of the index.
 _ASKING = frozenset(
     ["how", "what", "why", "when", "where", "who", "which", "do", "does", "did", "can", "i", "my", "you", "your",
      "from", "have", "has", "been", "were", "about", "than", "would", "should", "its", "he", "she", "we", "our"]
@@ -29,11 +29,11 @@ _FUNCTION = {**STOPWORDS, "en": STOPWORDS["en"] | _ASKING}
 _RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
-_LONG = 12  # ideographs in a row of thought that Japanese cannot do without kana
+_LONG = 12  # a Japanese text with this many ideographs has kana as well
 
 
 def wrong_language(text: str, language: str) -> str | None:
-    """What is wrong with the language of an answer, in words for the next attempt, or None."""
+    """What is wrong with the language of an answer, worded for the next attempt; None if it is right."""
     found = wrong_script(text, language)
     if found:
         return found
@@ -44,18 +44,18 @@ def wrong_language(text: str, language: str) -> str | None:
         if language == "ja" and not kana and ideographs >= _LONG:
             return "it is Chinese, not Japanese"
     rivals = next((group for group in _RIVALS if language in group), ())
-    said = {word.casefold() for word in words(text, language)} if rivals else set()
+    used = {word.casefold() for word in words(text, language)} if rivals else set()
     for rival in rivals:
-        # Two function words that only the other language has, and few that only this one has: no name or title.
-        own = len((said & _FUNCTION[language]) - _FUNCTION[rival])
-        alien = len((said & _FUNCTION[rival]) - _FUNCTION[language])
+        # Names and titles can bring one foreign function word; two of them, and few of its own, are evidence.
+        own = len((used & _FUNCTION[language]) - _FUNCTION[rival])
+        alien = len((used & _FUNCTION[rival]) - _FUNCTION[language])
         if alien >= 2 and alien > 2 * own:
             return "its words are of another language than the one asked for"
     return None
 
 
 def wrong_script(text: str, language: str) -> str | None:
-    """Whether most of a text is in another script than the language's; words count, and ideographs each as one."""
+    """What is wrong if most words of a text are in another script than the language's. Each ideograph is a word."""
     wanted = _SCRIPTS.get(language, ("LATIN",))
     right = alien = 0
     before = None
@@ -68,12 +68,12 @@ def wrong_script(text: str, language: str) -> str | None:
         before = here
     if not right + alien:
         return "it has no letters"
-    # Names and technical terms stay in Latin letters in any language, so a third of the right script is enough.
+    # Every language has names and terms in Latin letters, so a third of the words in its script is enough.
     return None if right * 2 >= alien else "it is not in the script of the asked language"
 
 
-# What stands for "this document" in a query that nobody who has not seen it would write. Words of other languages
-# do no harm to a query in one, so that all are looked for at once.
+# Phrases that mean "this document". Nobody who has not seen the document would write them in a query. The patterns of
+# all languages are searched at once, because those of other languages match nothing.
 _REFERENCES = (
     # English
     r"\b(?:this|the|that|given|above|provided|following)\s+"
@@ -83,7 +83,7 @@ _REFERENCES = (
     r"|\b(?:do|does|did) (?:the|this) (?:report|study|paper|book)"
     r" (?:conclude|describe|discuss|find|mention|say|show|state|suggest)\b"
     r"|\bthe authors?\b|\bthe (?:provided|given) (?:documentation|information|text)\b"
-    # nor of the character of our own prompt
+    # phrases about the character and scenario of the prompt
     r"|\bthe character(?:'s|’s)? (?:asks?|asked|needs|wants|would|learns?|description|scenario)\b"
     r"|\bin this scenario\b|\bthe scenario text\b|\bthe study(?:'s|’s) (?:aim|goal|purpose)\b",
     # German, Spanish, French, Indonesian
@@ -99,7 +99,7 @@ _REFERENCES = (
     # Russian
     r"\b(?:эт(?:от|ом|ого|ому|ой|а)|данн(?:ый|ом|ого|ому|ой|ая)|согласно|приведённ\w+|приведенн\w+)\s+"
     r"(?:документ|текст|отрывк?|отрывок|стать|фрагмент|абзац)\w*",
-    # Chinese, Japanese, Korean: no word boundaries, so the words must not begin or end another one
+    # Chinese, Japanese, Korean: without word boundaries, so parts of other words are excluded
     r"[这该上][述]?[篇段份个]?(?:文档|文本|文章|段落|文字|材料)|(?:根据|依据|按照)(?:文档|文章|文本|文中|材料)"
     r"|(?<!日)本文(?![化学字明])|(?:文档|文章|文)中(?:提到|所述|描述|说)",
     r"(?:この|上記の|以下の)(?:文書|文章|テキスト|記事|段落|資料|本文)|(?:文書|文章|テキスト|本文)によ[るれ]",
@@ -114,6 +114,6 @@ _REFERENCE = re.compile("|".join(f"(?:{one})" for one in _REFERENCES), re.IGNORE
 
 
 def self_reference(text: str) -> str | None:
-    """A query must make sense to somebody who has never seen the document."""
+    """What refers to the document in a query, or None: a query must make sense without the document."""
     found = _REFERENCE.search(text)
     return f"it says {found[0]!r}" if found else None

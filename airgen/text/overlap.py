@@ -1,4 +1,4 @@
-"""How much of a query stands in a document already.
+"""How much of a query is copied from a document.
 
 >>> borrowed("wings that bend", "The wing bends under load.", "en")
 (1.0, ['wings', 'bend'])
@@ -17,9 +17,9 @@ _analyser = lru_cache(maxsize=16)(analyser)
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
-    """The share of the query's distinct stems that the document holds, 0 to 1, and the query's words of those stems.
+    """The share of the query's distinct stems that the document has, 0 to 1, and the query's words with these stems.
 
-    Stop words are left out on both sides: they say nothing about where a query came from.
+    Stop words are left out on both sides.
     """
     stems: Analyser = _analyser(language)
     asked = set(stems(query))

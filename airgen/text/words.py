@@ -1,9 +1,9 @@
 """Words and sentences in any language: `count_words("Wie geht's?", "de") == 2`.
 
-Words are the surface forms a reader would count. Languages written with spaces are split by Unicode's word
-boundaries (UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented
-by a library where it is installed (`pip install 'airgen-bench[languages]'`) and by a rough built-in rule where
-it is not; `segmenter(language)` names the one in use, so that results can record it.
+Words are the surface forms that a reader would count. Languages with spaces are split at Unicode's word boundaries
+(UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented by a library if it
+is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names which of them,
+so that results can record it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,9 @@ from functools import cache
 
 import regex
 
-__all__ = ["LANGUAGES", "WORD", "count_words", "encodable", "language_name", "segmenter", "sentences", "words"]
+from airgen.languages import SPACELESS
 
-LANGUAGES: dict[str, str] = {
-    "en": "English",
-    "zh": "Chinese",
-    "es": "Spanish",
-    "fr": "French",
-    "de": "German",
-    "ru": "Russian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "ar": "Arabic",
-    "fa": "Persian",
-    "id": "Indonesian",
-    "hi": "Hindi",
-    "bn": "Bengali",
-}
-"""The 13 languages of AIR-Bench 24.05, by ISO 639-1 code."""
+__all__ = ["WORD", "count_words", "encodable", "segmenter", "sentences", "words"]
 
 # UAX #29 ignores marks that follow a character (rule WB4); an emoji's variation selector is one of them.
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
@@ -42,11 +27,11 @@ _DIGIT = r"\p{WB=Numeric}" + _MARKS
 _JOINER = r"\p{WB=ExtendNumLet}" + _MARKS
 _MID = r"[\p{WB=MidLetter}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
 _MID_DIGIT = r"[\p{WB=MidNum}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
-# WB5 to WB7; WB8 to WB12; either after the other (WB9, WB10); katakana (WB13); joined by underscores (WB13a, b).
+# WB5 to WB7; WB8 to WB12; a mix of both (WB9, WB10); katakana (WB13); joined by underscores (WB13a, b).
 _LETTERS = rf"(?:{_LETTER}|(?<={_LETTER}){_MID}(?={_LETTER}))"
 _DIGITS = rf"(?:{_DIGIT}|(?<={_DIGIT}){_MID_DIGIT}(?={_DIGIT}))"
 _CHUNK = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:\p{{WB=Katakana}}{_MARKS})++)"
-# Scripts without spaces: an ideograph or a hiragana stands alone, South-East Asian scripts come in runs.
+# In scripts without spaces each ideograph or hiragana is one word, and so is a run of a South-East Asian script.
 _SPACELESS = (
     rf"(?![\p{{WB=Extend}}\p{{WB=Format}}])(?:[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}"
     r"|\p{LB=SA}[\p{LB=SA}\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+)"
@@ -59,7 +44,6 @@ WORD = regex.compile(
 """One UAX #29 word that holds a letter or a digit, as Lucene's StandardTokenizer finds it (emoji left out)."""
 
 _LIBRARIES = {"zh": ("rjieba", "rjieba"), "ja": ("fugashi", "fugashi"), "th": ("budoux", "budoux")}
-_NO_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 _HAS_WORD = regex.compile(r"[\p{L}\p{N}]")
 _ROUGH = regex.compile(
     r"\p{Script=Han}{1,2}+|[\p{Script=Katakana}ー]++|\p{Script=Hiragana}{1,2}+|(?:\p{LB=SA}[\p{M}\p{Lm}]*+){1,4}+"
@@ -67,29 +51,24 @@ _ROUGH = regex.compile(
 )
 
 
-def language_name(code: str) -> str:
-    """The English name of a language code; a code that is not in `LANGUAGES` stands for itself."""
-    return LANGUAGES.get(code, code)
-
-
 def words(text: str, language: str) -> list[str]:
     """The surface words of `text`, in order, without punctuation.
 
     `language` is an ISO 639-1 code; one that is unknown is split as a language with spaces.
     """
-    if language not in _NO_SPACES:
+    if language not in SPACELESS:
         return list(WORD.findall(text))
     return [word for word in _segment(language)(text) if _HAS_WORD.search(word)]
 
 
 def count_words(text: str, language: str) -> int:
-    """How many words `words` would give."""
+    """The number of words that `words` returns."""
     return len(words(text, language))
 
 
 def segmenter(language: str) -> str:
-    """What splits this language's words: `unicode`, a library's name, or `rough` where that is not installed."""
-    if language not in _NO_SPACES:
+    """What splits the words of a language: `unicode`, a library's name, or `rough` if that is not installed."""
+    if language not in SPACELESS:
         return "unicode"
     library = _LIBRARIES.get(language)
     return library[0] if library and importlib.util.find_spec(library[1]) else "rough"
@@ -97,7 +76,7 @@ def segmenter(language: str) -> str:
 
 @cache
 def _segment(language: str) -> Callable[[str], list[str]]:
-    """The splitter of a language without spaces; models and dictionaries load once a process."""
+    """The segmenter of a language without spaces; its model or dictionary is loaded once."""
     name = segmenter(language)
     if name == "rjieba":
         cut = importlib.import_module("rjieba").cut
@@ -116,12 +95,12 @@ def _segment(language: str) -> Callable[[str], list[str]]:
 
 
 def _rough(text: str) -> list[str]:
-    """Pairs of ideographs or hiragana, runs of katakana, four Thai clusters: the mean length of a word there."""
+    """Words of typical length: two ideographs or hiragana, a run of katakana, four Thai clusters."""
     return list(_ROUGH.findall(text))
 
 
-# Where sentences end. Scripts with full-width or Indic stops need no space after them; a Latin or Arabic full
-# stop ends a sentence only before a space, so that 3.5 and example.org stay whole.
+# Where sentences end. A full-width or Indic stop always ends a sentence. A Latin or Arabic one does so only before a
+# space, so that 3.5 and example.org stay whole.
 _CLOSE = r"[\"'”’»›)\]）」』】〉》]*+"
 _LOOSE = rf"(?<![.!?։۔؛…])[.!?։۔؛…]++{_CLOSE}(?=\s)"
 _BREAKS = {
@@ -131,7 +110,7 @@ _BREAKS = {
 }
 _DEFAULT = rf"[。！？｡؟।॥]++{_CLOSE}|{_LOOSE}"
 _PARAGRAPH = r"\n\s*\n"
-# A full stop after these ends no sentence; single letters (initials) and e.g. are found by form.
+# A full stop after these does not end a sentence. Initials and forms like `e.g.` are matched by their shape.
 _ABBREVIATIONS = regex.compile(
     r"(?:^|[\s(\[“\"])(?:\p{L}|(?:\p{L}\.)+\p{L}|Mr|Mrs|Ms|Dr|Prof|St|Mt|Jr|Sr|vs|etc|cf|al|ca|approx|[Ff]igs?|[Ee]qs?"
     r"|[Ss]ec|[Cc]h|[Vv]ol|pp|eds?|Gen|Col|Sgt|Rev|Hon|Inc|Ltd|Co|Corp|Nr|Bd|bzw|usw|evtl|ggf|Abs|Art|Abb|Hr|Fr|Sra"
@@ -146,9 +125,9 @@ def _breaks(language: str) -> regex.Pattern[str]:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """The sentences of `text`, in order, stripped, none empty; together they hold all its visible characters.
+    """The sentences of `text`, in order, stripped, never empty; together they hold all its visible characters.
 
-    Each language's own terminators count (。？！ ؟ ۔ । ॥); blank lines end a sentence too.
+    Sentences end with the terminators of each language (。？！ ؟ ۔ । ॥) or at a blank line.
     """
     found, start = [], 0
     for stop in _breaks(language).finditer(text):
@@ -170,5 +149,5 @@ def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:
 
 
 def encodable(text: str) -> str:
-    """The text as other libraries take it: a lone surrogate, which cannot leave Python, becomes a question mark."""
+    """The text as libraries outside Python can take it: each lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -231,13 +231,7 @@ def epoch_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int
 
 
 def _corpus(dataset: BeirDataset, language: str | None) -> Corpus:
-    passages = list(dataset.passages())
-    return Corpus(
-        [passage.id for passage in passages],
-        [passage.text for passage in passages],
-        [passage.title for passage in passages] if any(passage.title for passage in passages) else (),
-        language or str(dataset.info.get("language") or "en"),
-    )
+    return Corpus.from_passages(dataset.passages(), language or str(dataset.info.get("language") or "en"))
 
 
 def _held_out(

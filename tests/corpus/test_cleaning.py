@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from airgen.corpus.cleaning.boilerplate import judge_text
 from airgen.corpus.cleaning.cleaner import Item
-from airgen.corpus.cleaning.identifiers import aadhaar, card, chinese_id, french_id, iban, social_security, spanish_id
 from airgen.corpus.cleaning.language import Language
 from airgen.corpus.cleaning.length import Length
 from airgen.corpus.cleaning.normalise import normalise
@@ -126,17 +125,17 @@ def test_dropping_says_what_kinds_and_never_the_data() -> None:
 
 
 @pytest.mark.parametrize(
-    "check, good",
-    [(card, "378282246310005"), (iban, "GB82WEST12345698765432"),
-     (aadhaar, "2341 2341 2346"), (spanish_id, "X1234567L"),
-     (french_id, "255081416802538"), (chinese_id, "440524188001010014"), (social_security, "078-05-1120")],
+    "good, kind",
+    [("378282246310005", "CARD"), ("GB82WEST12345698765432", "IBAN"), ("2341 2341 2346", "ID"), ("X1234567L", "ID"),
+     ("255081416802538", "ID"), ("440524198001010013", "ID"), ("078-05-1120", "ID")],
 )  # fmt: skip
-def test_check_digits_accept_a_known_number_and_no_neighbour(check: object, good: str) -> None:
-    assert check(good)  # type: ignore[operator]
-    if check is not social_security:  # which has no check digit
+def test_check_digits_accept_a_known_number_and_no_neighbour(good: str, kind: str) -> None:
+    assert mask(good).text == f"<{kind}>"
+    if good != "078-05-1120":  # US social security numbers have no check digit
         place = next(at for at in range(len(good) - 1, 0, -1) if good[at].isdigit())
         for digit in set("0123456789") - {good[place]}:
-            assert not check(good[:place] + digit + good[place + 1 :])  # type: ignore[operator]
+            neighbour = good[:place] + digit + good[place + 1 :]
+            assert mask(neighbour).text == neighbour
 
 
 SENTENCES = {

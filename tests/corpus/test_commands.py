@@ -63,6 +63,6 @@ def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_fetch_of_what_is_here(mine: Path) -> None:
-    assert "nothing to fetch" in call("fetch", str(mine))
+    assert "so nothing is fetched" in call("fetch", str(mine))
     with pytest.raises(CorpusError, match="no corpus is named"):
         CliRunner().invoke(app, ["fetch", str(mine), "no-such"], catch_exceptions=False)

@@ -80,7 +80,7 @@ def test_fetched_once_checked_and_read(tmp_path: Path) -> None:
 def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
     settings = made(tmp_path, archive, sha256="0" * 64)
-    with pytest.raises(CorpusError, match=r"sha256 is [0-9a-f]{64}, expected 0000"):
+    with pytest.raises(CorpusError, match=r"sha256 is [0-9a-f]{64}, but fetch\.sha256 is 0000"):
         fetch(settings)
     assert list((cache / "corpora").iterdir()) == []
     with pytest.raises(CorpusError):
@@ -99,7 +99,7 @@ def test_a_half_written_folder_is_no_corpus(tmp_path: Path) -> None:
 
 def test_members_that_match_nothing_and_a_source_that_is_not_there(tmp_path: Path) -> None:
     archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
-    with pytest.raises(CorpusError, match="no member that matches"):
+    with pytest.raises(CorpusError, match="no file that matches fetch"):
         fetch(made(tmp_path, archive, members=["nothing/*"]))
     with pytest.raises(CorpusError, match=r"none\.tar"):
         fetch(made(tmp_path, tmp_path / "none.tar"))
@@ -168,7 +168,7 @@ def test_an_archive_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(archives_module, "MAX_UNPACKED", 1 << 20)
     archive = tar(tmp_path / "a.tar.gz", {"zeros": b"\0" * (3 << 20)})
     (tmp_path / "out").mkdir()
-    with pytest.raises(CorpusError, match="unpacked; refused"):
+    with pytest.raises(CorpusError, match=r"unpacks to more than .* GB; refused"):
         unpack(archive, tmp_path / "out")
 
 

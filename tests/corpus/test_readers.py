@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import logging
 import zipfile
 from pathlib import Path
 
@@ -268,7 +269,9 @@ def test_pdf_with_a_password_damaged_or_scanned_is_dropped_with_its_reason(tmp_p
     (tmp_path / "a.pdf").write_bytes(pdf([["secret"]], password="x"))
     (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 nothing")
     (tmp_path / "c.pdf").write_bytes(pdf([[]]))
+    before = logging.getLogger("pypdf").level
     assert reasons(read(PdfReader, tmp_path, path=".")) == ["password needed", "damaged PDF", "no text in the PDF"]
+    assert logging.getLogger("pypdf").level == before
 
 
 def test_two_pages_have_no_running_head() -> None:

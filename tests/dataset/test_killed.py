@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from dataset_maker import make_content
 
-from airgen.dataset.files import sha256_of
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
+from airgen.keys import file_sha256
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 
@@ -40,7 +40,7 @@ def write_and_die(out: Path, at: int) -> bool:
 
 
 def identity(directory: Path) -> str:
-    return sha256_of(directory / "manifest.json")
+    return file_sha256(directory / "manifest.json")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -13,11 +13,11 @@ from dataset_maker import INFO, make_content
 from typer.testing import CliRunner
 
 from airgen.dataset.content import CorpusRow, QrelRow
-from airgen.dataset.files import sha256_of
 from airgen.dataset.manifest import FileEntry, data_digest, load_manifest, manifest_text
 from airgen.dataset.verify import secrets_in, verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
 
 
 def edit(path: Path, change: Callable[[str], str]) -> None:
@@ -28,7 +28,7 @@ def rehash(directory: Path) -> None:
     """A careful forger: the manifest's hashes are those of the edited files."""
     manifest = load_manifest(directory)
     files = {
-        name: FileEntry((directory / name).stat().st_size, sha256_of(directory / name))
+        name: FileEntry((directory / name).stat().st_size, file_sha256(directory / name))
         for name in manifest.files
         if (directory / name).exists()
     }

@@ -21,7 +21,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, DatasetContent, QrelRow, QueryRow
 from airgen.dataset.files import git_blob_id, sort_by_id
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.statistics import count_words, statistics_csv, statistics_markdown, table_rows
+from airgen.dataset.statistics import count_words_and_characters, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
@@ -80,7 +80,7 @@ def test_statistics_against_hand_counted_numbers(tmp_path: Path) -> None:
     dev, test = statistics.splits["dev"], statistics.splits["test"]
     assert (dev.queries, dev.mean_tokens, dev.positives, dev.hard_negatives) == (1, 2.0, 1, 0)
     assert (test.queries, test.mean_tokens, test.positives, test.hard_negatives) == (1, 5.0, 1, 1)
-    assert count_words("検索 re-rank 123") == 5
+    assert count_words_and_characters("検索 re-rank 123") == 5
     counted = write_dataset(tmp_path / "d", dataclasses.replace(content, count_tokens=len)).statistics
     assert counted.mean_tokens == (len("one two three") + len("four five 検索")) / 2
 

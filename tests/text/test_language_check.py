@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from airgen.languages import LANGUAGES
 from airgen.pipeline.stages.answer_checks import wrong_length
-from airgen.settings import LANGUAGES
 from airgen.text.language_check import self_reference, wrong_language
 
 # One information need in each language, written for this test.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.text.near_duplicates import NearDuplicates, alike, folded_words
+from airgen.text.near_duplicates import NearDuplicateIndex, alike, folded_words
 
 TEXTS = st.lists(
     st.lists(st.sampled_from(["a", "bb", "ccc", "dddd", "eeeee", "f", "gg", "hhh", "iiii", "jjjjj"]), max_size=9),
@@ -15,7 +15,7 @@ TEXTS = st.lists(
 @settings(deadline=None)  # a busy machine is no failure
 @given(TEXTS, st.sampled_from([0.3, 0.5, 2 / 3, 0.75, 0.8, 0.9, 1.0]))
 def test_the_earliest_text_alike_is_found_as_by_comparing_all_pairs(texts: list[list[str]], threshold: float) -> None:
-    seen, sets = NearDuplicates("en", threshold), list[frozenset[str]]()
+    seen, sets = NearDuplicateIndex("en", threshold), list[frozenset[str]]()
     for text in texts:
         new = frozenset(text)
         expected = next((place for place, old in enumerate(sets) if alike(new, old, threshold)), None)
@@ -37,7 +37,7 @@ def test_the_earliest_text_alike_is_found_as_by_comparing_all_pairs(texts: list[
     ],
 )
 def test_near_duplicates_by_their_words(left: str, right: str, language: str, same: bool) -> None:
-    seen = NearDuplicates(language)
+    seen = NearDuplicateIndex(language)
     assert seen.add(left) is None
     assert (seen.add(right) == 0) == same
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airgen.languages import LANGUAGES
 from airgen.text import words as text_module
-from airgen.text.words import LANGUAGES, count_words, segmenter, sentences, words
+from airgen.text.words import count_words, segmenter, sentences, words
 
 
 def test_the_thirteen_languages() -> None:

@@ -1,22 +1,24 @@
-"""Cleaners, one step a file; `steps(settings, folder)` lines them up in the order of the funnel."""
+"""Cleaners, one step a file; `steps(settings, folder, stack)` gives those that a corpus asks for, in order."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, Item, Step, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, CleanResult, Item, Step
 from airgen.corpus.settings import CorpusSettings
 
-__all__ = ["KEEP", "Cleaner", "Item", "Step", "Verdict", "steps"]
+__all__ = ["KEEP", "CleanResult", "Cleaner", "Item", "Step", "steps"]
 
 
-def steps(settings: CorpusSettings, folder: Path) -> list[Step]:
-    """The steps of a QA corpus: what rewrites first, then the cheap judges, then those that see the whole corpus.
+def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> list[Step]:
+    """The steps of a QA corpus: first those that rewrite, then cheap checks, then those that see the whole corpus.
 
-    `folder` is for what the duplicate search keeps on disk. Raises MissingExtra, CorpusError.
+    The duplicate search keeps its files in `folder`, until `stack` closes them. Raises MissingExtra, CorpusError.
     """
-    # Imported here: a step that is off costs no import, and numpy is a large one.
+    # Imported here, because a step that is off need not be imported, and numpy is large.
     from airgen.corpus.cleaning.boilerplate import Boilerplate
+    from airgen.corpus.cleaning.duplicates import DuplicateIds, ExactDuplicates, NearDuplicates
     from airgen.corpus.cleaning.length import CountTokens, Length
     from airgen.corpus.cleaning.normalise import Normalise
     from airgen.text.tokens import load_tokenizer
@@ -27,11 +29,9 @@ def steps(settings: CorpusSettings, folder: Path) -> list[Step]:
         from airgen.corpus.cleaning.personal import DropPersonal, MaskPersonal
 
         line.append((MaskPersonal if clean.personal_data == "mask" else DropPersonal)(clean.names, language))
-    from airgen.corpus.cleaning.duplicates import DuplicateIds, ExactDuplicates, NearDuplicates
-
-    line.append(DuplicateIds(folder))
+    line.append(stack.enter_context(closing(DuplicateIds(folder))))
     if clean.exact_duplicates == "drop":
-        line.append(ExactDuplicates(folder))
+        line.append(stack.enter_context(closing(ExactDuplicates(folder))))
     line += [CountTokens(load_tokenizer(settings.tokenizer, language)), Length(clean.min_tokens, clean.max_tokens)]
     if clean.boilerplate == "drop":
         line.append(Boilerplate())
@@ -45,5 +45,5 @@ def steps(settings: CorpusSettings, folder: Path) -> list[Step]:
         if has_list(language):
             line.append(Offensive(language, clean.offensive_share))
     if clean.near_duplicates is not None:
-        line.append(NearDuplicates(clean.near_duplicates, folder))
+        line.append(stack.enter_context(closing(NearDuplicates(clean.near_duplicates, folder))))
     return line

@@ -1,7 +1,7 @@
 """Navigation and boilerplate: menus, lists of links, index pages, tables of numbers, cookie notices, repetition.
 
-Shares of lines and characters, in the manner of the Gopher rules (Rae et al. 2021, A.1.1) and C4 (Raffel et al.
-2020, 2.2), with limits that hold in scripts without case and without spaces.
+The rules look at shares of lines and characters, like those of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al.
+2020, 2.2), with limits that also fit scripts without case and without spaces.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 
 __all__ = ["Boilerplate", "judge_text"]
 
@@ -35,48 +35,48 @@ def _letters(text: str) -> int:
     return sum(map(str.isalpha, text))
 
 
-def judge_text(text: str) -> Verdict:
-    """One text's verdict; the reason names the rule."""
+def judge_text(text: str) -> CleanResult:
+    """Whether to keep a text; the reason names the rule that it breaks."""
     size = len(text)
     if size < 1:
         return KEEP
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     words = text.split()
     if _letters(text) < 0.4 * sum(map(len, words)):
-        return Verdict(False, "few letters", "less than 40 % of the visible characters")
+        return CleanResult(False, "few letters", "less than 40 % of the visible characters")
     if len(lines) >= 5:
         short = sum(len(line) < 40 and not _SENTENCE_END.search(line) for line in lines)
         if short >= 0.8 * len(lines):
-            return Verdict(
+            return CleanResult(
                 False, "list of links or headings", f"{short} of {len(lines)} lines are short and end without a stop"
             )
         counts = Counter(lines)
         repeated = sum(count - 1 for count in counts.values())
         if repeated >= 0.3 * len(lines):
-            return Verdict(False, "repeated lines", f"{repeated} of {len(lines)} lines")
+            return CleanResult(False, "repeated lines", f"{repeated} of {len(lines)} lines")
     if any(sign in text for sign in _LINK_SIGNS):
         links = sum(len(link) for link in _LINK.findall(text))
         if links >= 0.3 * size:
-            return Verdict(False, "mostly links", f"{links} of {size} characters")
+            return CleanResult(False, "mostly links", f"{links} of {size} characters")
     if size < 4000:
         low = text.lower()
         phrases = [phrase for phrase in _PHRASES if phrase in low]
         if len(phrases) >= 2 and len(phrases) * 150 >= size:
-            return Verdict(False, "page furniture", ", ".join(phrases[:4]))
-    # Three words that make a quarter of the text leave few others.
+            return CleanResult(False, "page furniture", ", ".join(phrases[:4]))
+    # Here one run of three words can be a quarter of the whole text.
     if len(words) >= 40 and len(set(words)) < 0.8 * len(words):
         common, count = Counter(zip(words, words[1:], words[2:], strict=False)).most_common(1)[0]
         share = count * (sum(map(len, common)) + 2) / size
         if share >= 0.25:
-            return Verdict(False, "repetition", f"{' '.join(common)[:60]!r} {count} times")
+            return CleanResult(False, "repetition", f"{' '.join(common)[:60]!r} {count} times")
     return KEEP
 
 
 class Boilerplate:
-    """Drop what is no prose."""
+    """Drop texts that are not prose."""
 
     name = "boilerplate"
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Verdicts for a batch."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         return [judge_text(item.document.text) for item in items]

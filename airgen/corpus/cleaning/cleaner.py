@@ -1,11 +1,12 @@
-"""One small class per step, `(keep, reason)`: what every cleaner is.
+"""The protocols of cleaning steps: a cleaner keeps or drops documents, a changer rewrites them.
 
     class TooShort:
         name = "length"
-        def judge(self, items): return [KEEP if item.tokens >= 20 else Verdict(False, "too short") for item in items]
+        def judge(self, items):
+            return [KEEP if item.tokens >= 20 else CleanResult(False, "too short") for item in items]
 
-Steps work on batches, because the fast ones are vectorised; what they say of one document depends on that
-document and on earlier ones only, never on how the batches fall. A step that holds files has `close()`.
+Steps work on batches, because the fast ones are vectorised. The result for a document depends only on it and on earlier
+documents, never on the size of a batch.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ from typing import NamedTuple, Protocol
 
 from airgen.records import Document
 
-__all__ = ["KEEP", "Changer", "Cleaner", "Item", "Step", "Verdict"]
+__all__ = ["KEEP", "Changer", "CleanResult", "Cleaner", "Item", "Step"]
 
 
-class Verdict(NamedTuple):
-    """Keep or not; `reason` is a short category for the funnel, `detail` what is special to this document."""
+class CleanResult(NamedTuple):
+    """Whether to keep a document; `reason` is a short category for the funnel, `detail` is about this document."""
 
     keep: bool
     reason: str = ""
     detail: str = ""
 
 
-KEEP = Verdict(True)
+KEEP = CleanResult(True)
 
 
 @dataclass(slots=True)
 class Item:
-    """A document on its way through the steps, with its length in tokens once that is known."""
+    """A document during cleaning; `tokens` is its length once a step has counted it."""
 
     document: Document
     tokens: int = 0
 
 
 class Cleaner(Protocol):
-    """Judges documents and never changes them."""
+    """Keeps or drops documents and never changes them."""
 
     name: str
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict an item, in order."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         ...
 
 

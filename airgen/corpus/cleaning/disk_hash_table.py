@@ -1,11 +1,11 @@
-"""A hash table on disk: 64-bit keys to places, in batches, with memory that does not grow.
+"""A hash table on disk: 64-bit keys to places, in batches, in constant memory.
 
     table = DiskTable(folder)
     places = table.find(keys)            # int64 (n, WAYS): places stored under each key, -1 after the last
     table.add(keys, places)
 
-Open addressing in two flat files, mapped into memory by the operating system, which drops their pages when it
-needs room. At one entry a document and band that is 24 bytes an entry on disk at the usual load.
+It uses open addressing in two flat files, which are mapped into memory; the operating system drops their pages when it
+needs memory. An entry takes 24 bytes on disk at the usual load.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 __all__ = ["WAYS", "DiskTable", "IdLog"]
 
-WAYS = 4  # entries under one key that a lookup returns; more are kept out, the first have the say
+WAYS = 4  # entries kept per key; later ones are ignored
 _LOAD = 0.5
 _BLOCK = 1 << 17
 
@@ -27,7 +27,7 @@ Places = NDArray[np.int64]
 
 
 class DiskTable:
-    """Grows by doubling; `slots` is the initial capacity, a power of two."""
+    """A table that doubles its size when needed; `slots` is the initial size, a power of two."""
 
     def __init__(self, folder: Path, name: str = "table", slots: int = 1 << 16) -> None:
         self._folder, self._name, self._generation = folder, name, 0
@@ -46,7 +46,7 @@ class DiskTable:
         self._generation += 1
 
     def find(self, keys: Keys) -> Places:
-        """The places stored under each key, in the order in which they were added: int64 (n, WAYS), -1 fills up."""
+        """The places stored under each key, in the order of adding: int64 (n, WAYS), filled up with -1."""
         found = np.full((len(keys), WAYS), -1, np.int64)
         count = np.zeros(len(keys), np.int64)
         active = np.arange(len(keys))
@@ -64,14 +64,14 @@ class DiskTable:
         return found
 
     def add(self, keys: Keys, places: Places) -> None:
-        """Store places under keys, in order; a key that has WAYS already takes no more."""
+        """Store places under keys, in order; a lookup returns the first WAYS of a key."""
         while self._used + len(keys) > self._slots * _LOAD:
             self._grow()
         self._insert(keys, (places + 1).astype(np.uint32))
         self._used += len(keys)
 
     def _insert(self, keys: Keys, values: NDArray[np.uint32]) -> None:
-        # Same-slot rivals of one batch go in by turns, the first one first.
+        # Entries of one batch that need the same slot are stored in turn, in their order.
         slot = keys & self._mask
         active = np.arange(len(keys))
         while len(active):
@@ -87,7 +87,7 @@ class DiskTable:
     def _grow(self) -> None:
         old_keys, old_places, old_files, slots = self._keys, self._places, self._files, self._slots
         self._open(slots * 2)
-        # Entries of one key must keep their order: they lie in order along the probe path, which wraps around.
+        # Entries of one key must keep their order, which is that of the probe path; it wraps around at the end.
         start = int(np.argmin(np.asarray(old_places[:_BLOCK]) != 0))
         for begin in range(0, slots, _BLOCK):
             index = (np.arange(begin, min(begin + _BLOCK, slots)) + start) % slots
@@ -101,12 +101,12 @@ class DiskTable:
             path.unlink()
 
     def relax(self) -> None:
-        """Give the mapped pages back; they stay in the operating system's cache as long as it likes."""
+        """Return the mapped pages to the operating system, which may keep them in its cache."""
         _release(self._keys, self._places)
 
 
 def _release(*arrays: NDArray[np.generic]) -> None:
-    """Let go of the pages of mapped arrays; their contents are in the files."""
+    """Release the pages of mapped arrays; their contents are in the files."""
     for array in arrays:
         mapped = getattr(array, "_mmap", None)
         if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
@@ -114,7 +114,7 @@ def _release(*arrays: NDArray[np.generic]) -> None:
 
 
 class IdLog:
-    """Ids by place, and optionally a fixed-size row of bytes each, in files: written in order, read at random."""
+    """Ids in files, by place, each with a row of `width` bytes: written in order, read in any order."""
 
     def __init__(self, folder: Path, name: str, width: int = 0) -> None:
         self._ids = (folder / f"{name}.ids").open("w+b")
@@ -136,7 +136,7 @@ class IdLog:
         return self._count - 1
 
     def flush(self) -> None:
-        """Make what was appended readable."""
+        """Write buffered data, so that it can be read."""
         for file in (self._ids, self._offsets, self._rows):
             file.flush()
 

@@ -1,7 +1,7 @@
-"""Exact and near duplicates over the whole corpus, while it streams, in bounded memory.
+"""Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
 
-A document goes if an earlier one that stayed has the same id, the same text, or nearly the same words. What has
-been seen lies in files of a temporary folder (about 0.6 kB a document), never in memory.
+A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words. The data
+about earlier documents is in files of a temporary folder: about 0.6 kB a document.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.cleaning.disk_hash_table import DiskTable, IdLog
 from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
 from airgen.corpus.settings import NearDuplicateSettings
 
 __all__ = ["DuplicateIds", "ExactDuplicates", "NearDuplicates"]
 
-_RELAX = 4  # batches between two times of giving mapped pages back
+_RELAX = 4  # batches after which mapped pages are released
 
 
 def _hash(text: str) -> bytes:
@@ -28,7 +28,7 @@ def _hash(text: str) -> bytes:
 
 
 class _Seen:
-    """What `ExactDuplicates` and `DuplicateIds` share: the first document with a 64-bit hash stays."""
+    """The shared part of `ExactDuplicates` and `DuplicateIds`: finds the first document with each 64-bit hash."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._table = DiskTable(folder, name)
@@ -36,7 +36,7 @@ class _Seen:
         self._batches = 0
 
     def first(self, hashes: list[bytes], ids: Sequence[str]) -> list[str | None]:
-        """For each hash the id of the earlier document that has it, or None."""
+        """For each hash the id of an earlier document that has it, or None."""
         keys = np.frombuffer(b"".join(hashes), np.uint64)
         held = self._table.find(keys)[:, 0]
         self._log.flush()
@@ -65,7 +65,7 @@ class _Seen:
 
 
 class DuplicateIds:
-    """An id names one document: a later one with the same id goes."""
+    """Drop documents with the id of an earlier one."""
 
     name = "ids"
 
@@ -73,17 +73,17 @@ class DuplicateIds:
         self._seen = _Seen(folder, "ids")
         self.close = self._seen.close
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Verdicts for a batch."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         ids = [item.document.id for item in items]
         earlier = self._seen.first([_hash(identity) for identity in ids], ids)
         return [
-            KEEP if found is None else Verdict(False, "duplicate id", f"{found!r} came before") for found in earlier
+            KEEP if found is None else CleanResult(False, "duplicate id", f"{found!r} came before") for found in earlier
         ]
 
 
 class ExactDuplicates:
-    """The same text, letter by letter after normalisation."""
+    """Drop documents with exactly the text of an earlier one, after normalisation."""
 
     name = "exact duplicates"
 
@@ -91,15 +91,15 @@ class ExactDuplicates:
         self._seen = _Seen(folder, "exact")
         self.close = self._seen.close
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Verdicts for a batch."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         hashes = [_hash(item.document.text) for item in items]
         earlier = self._seen.first(hashes, [item.document.id for item in items])
-        return [KEEP if found is None else Verdict(False, "exact duplicate", f"of {found!r}") for found in earlier]
+        return [KEEP if found is None else CleanResult(False, "exact duplicate", f"of {found!r}") for found in earlier]
 
 
 class NearDuplicates:
-    """MinHash with banding; candidates are confirmed by their signatures' similarity, kept at 8 bits a place."""
+    """Drop near duplicates: MinHash with banding; candidates are confirmed by signatures of 8 bits a place."""
 
     name = "near duplicates"
 
@@ -111,8 +111,8 @@ class NearDuplicates:
         self.close = self._log.close
         self._batches = 0
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Verdicts for a batch."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         if not items:
             return []
         rows = signatures(shingles([item.document.text for item in items], self._settings.ngram), self._permutations)
@@ -121,8 +121,8 @@ class NearDuplicates:
         earlier = self._earlier(keys)
         rivals = self._rivals(keys)
         self._log.flush()
-        verdicts: list[Verdict] = []
-        place_of: dict[int, int] = {}  # row of this batch that stays -> its place
+        verdicts: list[CleanResult] = []
+        place_of: dict[int, int] = {}  # row of this batch that is kept -> its place
         for number, item in enumerate(items):
             verdict = self._judge(
                 number, small, earlier[number], [row for row in rivals.get(number, ()) if row in place_of], items
@@ -140,7 +140,7 @@ class NearDuplicates:
         return verdicts
 
     def _earlier(self, keys: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
-        """For each row the distinct places of earlier batches that share a band."""
+        """For each row, the distinct places of earlier batches with an equal band."""
         found = self._table.find(keys.ravel()).reshape(len(keys), -1)
         empty = np.empty(0, np.int64)
         hits: NDArray[np.bool_] = np.any(found >= 0, axis=1)
@@ -148,7 +148,7 @@ class NearDuplicates:
 
     @staticmethod
     def _rivals(keys: NDArray[np.uint64]) -> dict[int, list[int]]:
-        """For each row the earlier rows of this batch that share a band."""
+        """For each row, the earlier rows of this batch with an equal band."""
         flat = keys.ravel()
         order = np.argsort(flat, kind="stable")
         sorted_keys = flat[order]
@@ -168,8 +168,8 @@ class NearDuplicates:
         earlier: NDArray[np.int64],
         rivals: list[int],
         items: Sequence[Item],
-    ) -> Verdict:
-        """Compare with all candidates; the most similar one is named, the earliest of equals."""
+    ) -> CleanResult:
+        """Compare with all candidates; the detail names the most similar one, of equals the earliest."""
         best, who = 0.0, ""
         if len(earlier):
             scores = self._similarity(self._log.rows(earlier), small[number])
@@ -183,12 +183,12 @@ class NearDuplicates:
             if scores[at] > best:
                 best, who = float(scores[at]), items[rivals[at]].document.id
         if best >= self._settings.threshold:
-            return Verdict(False, "near duplicate", f"of {who!r}, similarity {best:.2f}")
+            return CleanResult(False, "near duplicate", f"of {who!r}, similarity {best:.2f}")
         return KEEP
 
     @staticmethod
     def _similarity(rows: NDArray[np.uint8], row: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """The share of equal places, less the 1/256 that are equal by chance (b-bit MinHash, Li and König 2010)."""
+        """The share of equal places, corrected for the 1/256 equal by chance (b-bit MinHash, Li and König 2010)."""
         equal = (rows == row).mean(axis=1)
         found: NDArray[np.float64] = np.clip((equal - 1 / 256) / (1 - 1 / 256), 0, 1)
         return found

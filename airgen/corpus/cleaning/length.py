@@ -1,10 +1,10 @@
-"""Too short or too long, in tokens of the corpus's tokenizer (paper, A.1: "too short or too long")."""
+"""Count tokens by the corpus's tokenizer, and drop texts that are too short or too long (paper, A.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.text.tokens import Tokenizer
 
 __all__ = ["CountTokens", "Length"]
@@ -19,7 +19,7 @@ class CountTokens:
         self._count = tokenizer.count
 
     def change(self, items: Sequence[Item]) -> None:
-        """Count in one batch."""
+        """Set `tokens` of each item."""
         for item, size in zip(items, self._count([item.document.text for item in items]), strict=True):
             item.tokens = size
 
@@ -32,15 +32,15 @@ class Length:
     def __init__(self, least: int, most: int | None) -> None:
         self._least, self._most = least, most
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Empty, too short, too long or kept."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
         return [self._judge(item) for item in items]
 
-    def _judge(self, item: Item) -> Verdict:
+    def _judge(self, item: Item) -> CleanResult:
         if not item.document.text:
-            return Verdict(False, "empty")
+            return CleanResult(False, "empty")
         if item.tokens < self._least:
-            return Verdict(False, "too short", f"{item.tokens} tokens < {self._least}")
+            return CleanResult(False, "too short", f"{item.tokens} tokens < {self._least}")
         if self._most is not None and item.tokens > self._most:
-            return Verdict(False, "too long", f"{item.tokens} tokens > {self._most}")
+            return CleanResult(False, "too long", f"{item.tokens} tokens > {self._most}")
         return KEEP

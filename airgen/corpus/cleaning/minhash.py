@@ -4,7 +4,7 @@
     signatures(found, permutations)                -> uint32 (texts, permutations)
 
 The share of equal places in two signatures estimates the Jaccard similarity of their sets of word n-grams
-(Broder 1997). A word is a run of letters, digits and marks; of scripts without spaces, each character is one.
+(Broder 1997). A word is a run of letters, digits and marks. In scripts without spaces each character is a word.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GROUP = 1 << 17  # characters hashed at once
 class Shingles(NamedTuple):
     """Hashes of all texts' n-grams, one text after the other; `starts[i]` is the first of text i.
 
-    hashes: uint32 (total,); starts: int64 (texts,). Every text has at least one, also the empty one.
+    hashes: uint32 (total,); starts: int64 (texts,). Every text has at least one n-gram, even an empty one.
     """
 
     hashes: NDArray[np.uint32]
@@ -35,7 +35,7 @@ class Shingles(NamedTuple):
 
 @cache
 def _classes() -> NDArray[np.uint8]:
-    """For each code point: 0 no part of a word, 1 part of a word, 2 a word alone."""
+    """For each code point: 0 not in a word, 1 part of a word, 2 a word of its own."""
     table = np.zeros(0x110000, np.uint8)
     for low, high in ((0, 0x3000), (0xA000, 0x10000), (0x10000, 0x1F000)):
         table[low:high] = [unicodedata.category(chr(code))[0] in "LMN" for code in range(low, high)]
@@ -54,7 +54,7 @@ def _weights(size: int, seed: int) -> NDArray[np.uint64]:
 
 @cache
 def _letters() -> NDArray[np.uint64]:
-    """A hash for each code point, 0 for what is no part of a word."""
+    """A hash for each code point; 0 for those that are not in a word."""
     hashes = np.random.default_rng(6).integers(1, 2**63, 0x110000, np.uint64)
     hashes[_classes() == 0] = 0
     return hashes
@@ -74,11 +74,11 @@ def _powers(size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def shingles(texts: Sequence[str], n: int) -> Shingles:
-    """The word n-grams of each text; a text of fewer than n words has one, of all its words."""
+    """The word n-grams of each text; a text with fewer than n words has one n-gram of all its words."""
     groups: list[Shingles] = []
     begin = size = total = 0
     for number, text in enumerate(texts):
-        if size and size + len(text) > _GROUP:  # arrays that fit a cache
+        if size and size + len(text) > _GROUP:  # so that the arrays fit into the CPU cache
             groups.append(_group(texts[begin:number], n))
             begin, size = number, 0
         size += len(text) + 1
@@ -100,12 +100,12 @@ def _group(texts: Sequence[str], n: int) -> Shingles:
     opens[1:] |= (kind[1:] == 1) & (kind[:-1] != 1)
     begins = np.flatnonzero(opens)
     owner = np.searchsorted(ends, begins, side="right")
-    # A text without words still needs one shingle: its line break becomes a word.
+    # A text without words needs one n-gram as well: its line break counts as a word.
     empty = np.flatnonzero(np.bincount(owner, minlength=len(texts)) == 0)
     if len(empty):
         begins = np.sort(np.concatenate([begins, ends[empty] - 1]))
         owner = np.searchsorted(ends, begins, side="right")
-    # Word hash: a polynomial of its characters' hashes, as the difference of two prefix sums of the whole group.
+    # The hash of a word is a polynomial of its characters' hashes: the difference of two prefix sums of the group.
     size = 1 << max((len(codes) - 1).bit_length(), 17)
     powers, inverses = _powers(size)
     sums = _letters()[codes]
@@ -119,7 +119,7 @@ def _group(texts: Sequence[str], n: int) -> Shingles:
 
 
 def _ngrams(words: NDArray[np.uint64], owner: NDArray[np.int64], n: int) -> Shingles:
-    """Hashes of all runs of n words of one text; of a shorter text, of all its words."""
+    """Hashes of all runs of n words within a text; of a shorter text, the hash of all its words."""
     weights = _weights(n, 2)
     padded = np.concatenate([words, np.zeros(n, np.uint64)])
     owners = np.concatenate([owner, np.full(n, -1)])
@@ -129,7 +129,7 @@ def _ngrams(words: NDArray[np.uint64], owner: NDArray[np.int64], n: int) -> Shin
     whole = owners[n - 1 : n - 1 + len(words)] == owner
     first = np.ones(len(words), bool)
     first[1:] = owner[1:] != owner[:-1]
-    for at in np.flatnonzero(first & ~whole).tolist():  # short texts: leave out their neighbours' words
+    for at in np.flatnonzero(first & ~whole).tolist():  # short texts, without the words of the next text
         own = int(np.searchsorted(owner, owner[at], side="right")) - at
         total[at] = (words[at : at + own] * weights[:own]).sum(dtype=np.uint64)
     keep = whole | first
@@ -159,7 +159,7 @@ def signatures(found: Shingles, permutations: int, seed: int = 3) -> NDArray[np.
 
 
 def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
-    """One 64-bit key a text and band: uint64 (texts, bands). Equal keys mean equal rows of that band."""
+    """One 64-bit key for each text and band: uint64 (texts, bands). Equal keys mean equal bands."""
     width = rows.shape[1] // bands
     parts = rows[:, : bands * width].reshape(len(rows), bands, width).astype(np.uint64)
     keys = (parts * _weights(width, 4)).sum(axis=2, dtype=np.uint64) + _weights(bands, 5)

@@ -1,9 +1,9 @@
-"""Text as it should be: NFC, no control characters, no escape sequences, no stray spaces.
+"""Normalise text: NFC, without control characters, escape sequences and superfluous spaces.
 
 >>> normalise("\\ufeffA\\r\\nb\\x00\\u0007  c \\n\\n\\n\\nd")
 'A\\nb c\\n\\nd'
 
-Zero-width joiners and non-joiners stay: Persian, Hindi and Bengali are misspelt without them.
+Zero-width joiners and non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airgen.corpus.cleaning.cleaner import Item
+from airgen.records import SURROGATE
 
 __all__ = ["Normalise", "normalise", "normalise_line"]
 
@@ -22,13 +23,12 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\
 _UNWANTED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CODE = re.compile(r"""^(?:>>>|\.\.\.|[$#|+]) |["'`=]""")
 _BREAKS = re.compile(r"\n{3,}")
 
 
 def _is_clean(text: str) -> bool:
-    """Whether nothing is to be done: true of most texts, and told by a few scans in C."""
+    """Whether a text is normalised already, as most texts are; a few scans in C find out."""
     return (
         text.replace("\n", "").isprintable()  # neither controls nor odd spaces nor invisible characters
         and "  " not in text
@@ -42,7 +42,7 @@ def _is_clean(text: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    """Line breaks as \\n, at most one blank line in a row, runs of spaces as one except in code."""
+    """The text with \\n as line break, at most one blank line in a row, and single spaces except in code."""
     if _is_clean(text):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n")
@@ -50,11 +50,10 @@ def normalise(text: str) -> str:
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     text = _UNWANTED.sub("", text)
-    if _SURROGATE.search(text):
-        text = _SURROGATE.sub("\ufffd", text)
+    text = SURROGATE.sub("\ufffd", text)
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
-    # Indentation carries meaning in code and lists, and so do spaces between quotes; elsewhere a run is one space.
+    # Spaces matter at the beginning of a line (code, lists) and in code; elsewhere a run of them is one space.
     rows = []
     for row in text.split("\n"):
         row = row.expandtabs(4)
@@ -67,7 +66,7 @@ def normalise(text: str) -> str:
 
 
 def normalise_line(text: str) -> str:
-    """The same on one line: titles and ids."""
+    """The normalised text on one line, for titles and ids."""
     return " ".join(normalise(text).split())
 
 
@@ -77,7 +76,7 @@ class Normalise:
     name = "normalise"
 
     def change(self, items: Sequence[Item]) -> None:
-        """Replace the documents whose title or text was not clean."""
+        """Replace documents whose title or text is not normalised."""
         for item in items:
             document = item.document
             text, title = normalise(document.text), normalise_line(document.title)

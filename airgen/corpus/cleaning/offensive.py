@@ -1,33 +1,30 @@
-"""Offensive text: the share of words that a list of the language names.
+"""Drop texts with a large share of offensive words.
 
-The lists are those of the package glin-profanity (MIT; 11 of AIR-Bench's 13 languages, not Indonesian and
-Bengali), read as data. A share, not a single word: `sex` and `bitch` stand in medicine and in dog breeding.
+The lists of words are those of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for Indonesian
+and Bengali. A share decides, not a single word: texts on medicine and on dog breeding use `sex` and `bitch`.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Item, Verdict
-from airgen.errors import MissingExtra
-from airgen.text.words import LANGUAGES, count_words, language_name
+from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
+from airgen.corpus.needs import package_folder
+from airgen.languages import LANGUAGES, SPACELESS, language_name
+from airgen.text.words import count_words
 
 __all__ = ["Offensive", "has_list", "word_list"]
 
-_SPACELESS = frozenset({"zh", "ja", "th"})
-_LEAST = 2  # a single word is a quotation, a name or a mistake of the list
+_LEAST = 2  # a single word can be a quotation, a name, or a mistake of the list
 
 
 def _path(language: str) -> Path | None:
-    spec = importlib.util.find_spec("glin_profanity")
-    if spec is None or spec.origin is None:
-        raise MissingExtra("the filter of offensive text (clean.offensive_share)", "glin-profanity", "corpus")
-    path = Path(spec.origin).parent / "data" / "dictionaries" / f"{language_name(language).lower()}.json"
+    folder = package_folder("glin_profanity") / "data" / "dictionaries"
+    path = folder / f"{language_name(language).lower()}.json"
     return path if path.is_file() else None
 
 
@@ -38,7 +35,7 @@ def has_list(language: str) -> bool:
 
 @cache
 def word_list(language: str) -> frozenset[str]:
-    """The words of a language in lower case; empty where there is no list."""
+    """The offensive words of a language in lower case; empty for a language without a list."""
     path = _path(language)
     if path is None:
         return frozenset()
@@ -48,7 +45,7 @@ def word_list(language: str) -> frozenset[str]:
 
 
 class Offensive:
-    """Drop a text of which at least `share` of the words, and at least two, are on the list."""
+    """Drop a text if at least `share` of its words, and at least two of them, are on the list."""
 
     name = "offensive"
 
@@ -56,17 +53,17 @@ class Offensive:
         self._language, self._share = language, share
         words = sorted(word_list(language), key=lambda word: (-len(word), word))
         inner = "|".join(re.escape(word) for word in words) or r"(?!)"
-        self._pattern = re.compile(inner if language in _SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
+        self._pattern = re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
 
-    def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """Verdicts for a batch; the detail counts and does not quote."""
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order; the detail counts the words and does not quote them."""
         return [self._judge(item.document.text) for item in items]
 
-    def _judge(self, text: str) -> Verdict:
+    def _judge(self, text: str) -> CleanResult:
         hits = len(self._pattern.findall(text.lower()))
         if hits < _LEAST:
             return KEEP
         total = max(count_words(text, self._language), 1)
         if hits < self._share * total:
             return KEEP
-        return Verdict(False, "offensive", f"{hits} of {total} words")
+        return CleanResult(False, "offensive", f"{hits} of {total} words")

@@ -1,4 +1,4 @@
-"""Readers, one source format a file; `airgen.registry.REGISTRY["reader"]` names them."""
+"""Readers, one module for each source format; `airgen.registry.REGISTRY["reader"]` lists them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""A BEIR folder: `reader: {kind: beir, path: scifact}`. Its corpus only; queries and qrels are not read here."""
+"""The corpus of a BEIR folder, without its queries and qrels: `reader: {kind: beir, path: scifact}`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, files
 from airgen.corpus.readers.records import JsonLinesReader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["BeirReader"]
 
@@ -20,7 +23,7 @@ class BeirReader:
     class Settings(ReaderSettings):
         """`path`: the folder that holds the corpus file."""
 
-        path: str = "."
+        path: Annotated[str, FILE] = "."
         fields: Fields = Fields()
 
     def __init__(self, settings: Settings, place: Place) -> None:
@@ -32,9 +35,9 @@ class BeirReader:
         wanted = [path for path in found if path.name in _NAMES]
         if len(wanted) != 1:
             raise CorpusError(
-                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, one is needed"
+                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"
             )
-        exact = self.place.__class__(wanted[0].parent, self.place.source, self.place.licence, self.place.language)
+        exact = replace(self.place, root=wanted[0].parent)
         inner = JsonLinesReader.Settings(
             path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes
         )

@@ -24,11 +24,12 @@ _MAX_XML = 16 * 1024 * 1024
 
 
 class EpubReader(FileReader):
-    """One document a book (for the Long-Doc task), a chapter, or a section."""
+    """One document for each book (for the Long-Doc task), chapter or section."""
 
     class Settings(SectionSettings):
         """`split`: file, chapters or sections."""
 
+        packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         splits: ClassVar[tuple[str, ...]] = ("file", "chapters", "sections")
         max_bytes: int = 256 * 1024 * 1024
 
@@ -40,15 +41,8 @@ class EpubReader(FileReader):
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
                 title, chapters = _spine(book)
                 pages = [(part, html_blocks(_member(book, part).decode("utf-8-sig", "replace"))) for part in chapters]
-        except (
-            zipfile.BadZipFile,
-            ElementTree.ParseError,
-            KeyError,
-            ValueError,
-            EOFError,
-            RuntimeError,
-            OSError,
-        ) as error:
+        except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError,
+                OSError) as error:  # fmt: skip
             yield drop("damaged EPUB", identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
             return
         pages = [(part, found) for part, found in pages if found[1]]
@@ -69,7 +63,7 @@ class EpubReader(FileReader):
 
 
 def _member(book: zipfile.ZipFile, name: str) -> bytes:
-    """A member's bytes, at most 16 MB of them: a chapter that unpacks to more is no chapter."""
+    """A member's bytes. Raises ValueError for more than 16 MB, which no chapter has."""
     with book.open(name) as stream:
         data = stream.read(_MAX_XML + 1)
     if len(data) > _MAX_XML:
@@ -79,13 +73,13 @@ def _member(book: zipfile.ZipFile, name: str) -> bytes:
 
 def _xml(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
     data = _member(book, name)
-    if b"<!ENTITY" in data:  # entities can name files, or grow without end
+    if b"<!ENTITY" in data:  # entities can read files and expand without end
         raise ValueError(f"{name} declares entities")
     return ElementTree.fromstring(data)
 
 
 def _spine(book: zipfile.ZipFile) -> tuple[str, list[str]]:
-    """The title, and the members of the reading order that are not notes outside of it."""
+    """The title, and the chapters in reading order."""
     root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     if root is None:
         raise ValueError("no rootfile in META-INF/container.xml")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
@@ -14,7 +14,7 @@ from airgen.registry import load_extra
 
 __all__ = ["HtmlReader", "html_blocks"]
 
-# Never text of the page itself.
+# Elements that are never part of a page's text.
 REMOVE = (
     "script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "button", "iframe", "svg",
     "[hidden]", "[aria-hidden=true]", "[role=navigation]", "[role=banner]", "[role=contentinfo]", "[role=search]",
@@ -31,20 +31,17 @@ class HtmlReader(FileReader):
     """HTML pages: headings, paragraphs, list items, table rows and code, without scripts and navigation."""
 
     class Settings(SectionSettings):
-        """`content`: a CSS selector of what holds the text; `remove`: selectors of what to leave out of it."""
+        """`content`: a CSS selector of the elements with the text; `remove`: selectors of elements to leave out."""
 
+        packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         content: str = ""
         remove: tuple[str, ...] = ()
 
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """One document a page, or one a section."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """One document for each page or section."""
         title, blocks = html_blocks(text, self.settings.content, self.settings.remove)
         if not blocks:
             yield drop("no text in the page", identity=name, source=name)
@@ -52,7 +49,7 @@ class HtmlReader(FileReader):
         yield from documents_of(blocks, title, name, self.settings, self.place)
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
-        """As declared in a meta element, where there is one."""
+        """The file's text, in the encoding that a meta element declares, if one does."""
         declared = _CHARSET.search(raw[:2048])
         if (
             declared
@@ -62,7 +59,7 @@ class HtmlReader(FileReader):
             try:
                 return raw.decode(declared[1].decode("ascii"))
             except (UnicodeDecodeError, LookupError):
-                pass  # a wrong declaration is common: try the settings' encoding
+                pass  # declarations are often wrong: try the encoding of the settings
         return super().decode(raw, name)
 
 
@@ -85,7 +82,7 @@ def html_blocks(html: str, content: str = "", remove: Sequence[str] = ()) -> tup
 
 
 class _Walk:
-    """Depth-first over block elements; the inline text between two of them is a paragraph."""
+    """A depth-first walk over block elements; the inline text between two of them is a paragraph."""
 
     def __init__(self, found: list[Block]) -> None:
         self.found = found
@@ -93,7 +90,7 @@ class _Walk:
         self.prefix = ""
 
     def walk(self, root: Any) -> None:
-        # An explicit stack: pages nested ten thousand deep exist, Python's stack does not go there.
+        # With a stack of its own, because some pages are nested deeper than Python can recurse.
         stack: list[tuple[Any, bool]] = [(root, False)]
         while stack:
             node, leaving = stack.pop()
@@ -134,7 +131,7 @@ class _Walk:
         if tag in ("td", "th") and self.found and not self.found[-1].level and self._row:
             self.found[-1] = Block(f"{self.found[-1].text} | {text}")
         else:
-            # A term stays with its definition.
+            # A term is kept together with its definition.
             self.found.append(Block(text if level else self.prefix + text, level, joins=tag == "dt"))
         self._row = tag in ("td", "th")
         self.prefix = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, to_document
 from airgen.errors import CorpusError
@@ -14,11 +14,12 @@ __all__ = ["DatasetsReader"]
 
 
 class DatasetsReader:
-    """A split of a data set, streamed: nothing is downloaded whole. Code in a repository is never run."""
+    """A split of a data set, streamed and not downloaded whole. Code in a repository is never run."""
 
     class Settings(ReaderSettings):
         """`path`: the name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote."""
 
+        packages: ClassVar[tuple[str, ...]] = ("datasets",)
         path: str
         config: str | None = None
         split: str = "train"
@@ -29,7 +30,7 @@ class DatasetsReader:
         self.settings, self.place = settings, place
 
     def read(self) -> Iterator[Document | Dropped]:
-        """One document a row, in the data set's order."""
+        """One document for each row, in the data set's order."""
         source = self.settings.path
         for number, row in enumerate(self._rows()):
             if not isinstance(row, dict):
@@ -62,5 +63,5 @@ class DatasetsReader:
             words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
             raise CorpusError(
                 f"data set {self.settings.path!r}, split {self.settings.split!r}: cannot be read: {words}; "
-                "the Hub needs the network, some data sets also a login (HF_TOKEN)"
+                "a data set of the Hub needs the network, and some also need a login (HF_TOKEN)"
             ) from error

@@ -1,7 +1,7 @@
-"""Manual pages in roff: `reader: {kind: man, path: usr/share/man/de}`; sections of pages, in any language.
+"""Manual pages in roff, in any language: `reader: {kind: man, path: usr/share/man/de}`.
 
-Only what manual pages use of roff is understood: the man macros, the common mdoc macros, fonts and special
-characters. It is a text extractor, not a typesetter: a request that is not known is left out.
+The reader extracts text and does not typeset. It understands the man macros, the common mdoc macros, fonts and special
+characters, and leaves out all other requests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SKIPPED = frozenset((
 
 
 class ManReader(FileReader):
-    """Manual pages; by default a document is a section of a page, titled by page and headings."""
+    """One document for each page, or (`split: sections`) section, titled by page and headings."""
 
     suffixes = tuple(
         f".{number}{extra}"
@@ -58,12 +58,8 @@ class ManReader(FileReader):
         for extra in ("", ".gz", "p.gz", "pm.gz", "x.gz", "posix.gz", "ssl.gz", "type.gz")
     )
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """A page that only points to another (`.so`) is dropped."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one page; a page that only includes another (`.so`) is dropped."""
         if re.match(r"(?:\.\\\".*\n)*\.so ", text):
             yield drop("points to another page", identity=name, source=name, text=text)
             return
@@ -104,7 +100,7 @@ def man_blocks(text: str) -> tuple[str, list[Block]]:
                 close()
             else:
                 held.append(_text(line))
-                if tagged:  # the line after .TP is a term, what follows explains it
+                if tagged:  # the line after .TP is a term, and the next paragraph explains it
                     tagged, joins = False, True
                     close()
             continue

@@ -1,4 +1,4 @@
-"""PDF files: `reader: {kind: pdf, path: papers}`; running heads and page numbers are left out, broken words joined."""
+"""PDF files without running heads, page numbers and hyphenation: `reader: {kind: pdf, path: papers}`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from airgen.corpus.readers.reader import drop
@@ -21,31 +22,33 @@ _HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
 
 
 class PdfReader(FileReader):
-    """One document a file (the whole text, for the Long-Doc task) or one a page."""
+    """One document for each file (for the Long-Doc task) or page."""
 
     class Settings(SectionSettings):
-        """`split`: file or pages. `max_bytes` is of the file."""
+        """`split`: file or pages. `max_bytes` limits the size of the file."""
 
+        packages: ClassVar[tuple[str, ...]] = ("pypdf",)
         splits: ClassVar[tuple[str, ...]] = ("file", "pages")
         max_bytes: int = 256 * 1024 * 1024
 
     suffixes = (".pdf",)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """A file with a password, without text (scanned) or damaged is dropped with that reason."""
+        """The documents of one file; one that needs a password, is damaged or has no text (scanned) is dropped."""
         pypdf = load_extra("pypdf", "reader 'pdf'")
-        logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every odd object
         try:
-            book = pypdf.PdfReader(io.BytesIO(raw))
-            if book.is_encrypted and not book.decrypt(""):
-                yield drop("password needed", identity=name, source=name)
-                return
-            title = str((book.metadata or {}).get("/Title") or "")
-            pages = [page.extract_text() or "" for page in book.pages]
+            with _quiet():
+                book = pypdf.PdfReader(io.BytesIO(raw))
+                locked = book.is_encrypted and not book.decrypt("")
+                title = "" if locked else str((book.metadata or {}).get("/Title") or "")
+                pages = [] if locked else [page.extract_text() or "" for page in book.pages]
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
                 ZeroDivisionError, OverflowError, NotImplementedError, AssertionError) as error:  # fmt: skip
             needs = "needs the package cryptography" if "cryptography" in str(error) else "damaged PDF"
             yield drop(needs, identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+            return
+        if locked:
+            yield drop("password needed", identity=name, source=name)
             return
         if not any(page.strip() for page in pages):
             yield drop("no text in the PDF", identity=name, detail=f"{len(pages)} pages, scanned?", source=name)
@@ -60,10 +63,22 @@ class PdfReader(FileReader):
             yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
 
 
-def join_pages(pages: list[str]) -> list[str]:
-    """Pages without running heads, feet and page numbers, and words broken at a line's end in one piece.
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence pypdf, which logs a warning for every odd object, and restore its logger afterwards."""
+    logger = logging.getLogger("pypdf")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
-    A first or last line counts as running if it stands, but for its digits, on a third of at least four pages.
+
+def join_pages(pages: list[str]) -> list[str]:
+    """Pages without running heads, running feet and page numbers, with hyphenated words joined.
+
+    A first or last line is running if it is on a third of at least four pages; digits may differ.
     """
     rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
     edges: Counter[str] = Counter()
@@ -75,7 +90,7 @@ def join_pages(pages: list[str]) -> list[str]:
 
 
 def _depth(lines: list[str]) -> int:
-    """How many lines at each end can be head or foot: on a page of few lines most are text."""
+    """How many lines at each end of a page can be head or foot; fewer on a short page."""
     return 2 if len(lines) >= 8 else 1
 
 

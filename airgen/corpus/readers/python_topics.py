@@ -1,7 +1,7 @@
 """Python's own language reference, as the standard library carries it for `help()`: `reader: {kind: python-topics}`.
 
-Each topic is one text in the form that Sphinx prints; here it becomes sections at its headings and definitions.
-The text differs between minor versions of Python, so passages of two versions are two corpora.
+Each topic is a text that Sphinx printed; it is split at its headings and definitions. Minor versions of Python have
+different texts, so they are different corpora.
 """
 
 from __future__ import annotations
@@ -31,20 +31,24 @@ _MARK_UP = [
 
 
 class TopicsReader:
-    """Sections of `pydoc_data.topics`, in the order of topics; ids are `topic/section`."""
+    """The sections of `pydoc_data.topics`, in the order of topics; their ids are `topic/section`."""
 
     class Settings(ReaderSettings):
-        """Limits of a section, in words; `skip` names topics to leave out."""
+        """Limits of a section in words; `skip` lists topics to leave out."""
 
         min_words: int = 45
         max_words: int = 170
         skip: tuple[str, ...] = ()
 
+        def text_version(self) -> str:
+            """The version of this Python: its reference is the text."""
+            return ".".join(map(str, sys.version_info[:3]))
+
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
 
     def read(self) -> Iterator[Document | Dropped]:
-        """One document a section."""
+        """One document for each section."""
         version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         for name, text in _topics().items():
             if name in self.settings.skip:
@@ -68,7 +72,7 @@ def _topics() -> dict[str, str]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             topics: dict[str, str] = ast.literal_eval(node.value)
             return dict(sorted(topics.items()))
-    raise CorpusError(f"{spec.origin}: holds no dictionary of topics")
+    raise CorpusError(f"{spec.origin}: has no dictionary of topics, so this version of Python is not supported")
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -89,14 +93,14 @@ def blocks(text: str) -> Iterator[Block]:
                 if len(rows) > 1:
                     yield Block("\n".join(rows), joins=True)
                 continue
-            if inside:  # back at the margin: the definition is over
+            if inside:  # text at the margin ends the definition
                 inside = False
                 yield Block("", 5)
         yield Block(_paragraph(rows))
 
 
 def _paragraph(rows: list[str]) -> str:
-    """Unwrap prose; keep the line breaks of code, grammars and tables."""
+    """The paragraph on one line; code, grammars and tables keep their line breaks."""
     margin = min(len(row) - len(row.lstrip()) for row in rows if row.strip())
     rows = [row[margin:].rstrip() for row in rows]
     if any(_LITERAL.search(row) for row in rows) or (margin >= 3 and _looks_like_code(rows)):

@@ -1,11 +1,11 @@
-"""What a reader is, and what all readers share.
+"""The protocol of readers, and the functions that all readers use.
 
     reader = resolve("reader", "jsonl")(settings, place)
-    for row in reader.read():           # Document, or Dropped with a reason: nothing is lost silently
+    for row in reader.read():           # a Document, or a Dropped with its reason
         ...
 
-A reader streams: it never holds more than one document (and what its format needs to find the next). It raises
-CorpusError for a file that cannot be used at all, and yields Dropped for a part that cannot be.
+A reader streams: it holds one document at a time, and what its format needs to find the next one. It raises CorpusError
+for a file that cannot be used, and yields Dropped for a part of a file that cannot be used.
 """
 
 from __future__ import annotations
@@ -18,32 +18,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from airgen.errors import CorpusError
 from airgen.keys import text_key
 from airgen.records import Document, Dropped
+from airgen.settings.base import Settings
 
-__all__ = ["Fields", "Place", "Reader", "ReaderSettings", "drop", "files", "lines", "stable_id", "to_document"]
+__all__ = [
+    "Fields",
+    "PathReader",
+    "Place",
+    "Reader",
+    "ReaderSettings",
+    "drop",
+    "files",
+    "lines",
+    "stable_id",
+    "to_document",
+]
 
 MAX_BYTES = 16 * 1024 * 1024
 
 
-class ReaderSettings(BaseModel):
-    """The base of every reader's settings. `max_bytes` limits one document's raw size."""
+class ReaderSettings(Settings):
+    """The base of every reader's settings. `max_bytes` limits the raw size of one document.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_bytes: int = Field(default=MAX_BYTES, ge=1)
-
-
-class Fields(BaseModel):
-    """Which columns of a row make a document. Several text columns are joined by a blank line.
-
-    `id` null: the id is a stable hash of title and text. `a.b` reaches into nested objects.
+    `packages` are the imports without which the reader cannot run.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    packages: ClassVar[tuple[str, ...]] = ()
+    max_bytes: int = Field(default=MAX_BYTES, ge=1)
+
+    def text_version(self) -> str:
+        """The version of a text that is no file of the corpus, such as Python's own reference; empty for files."""
+        return ""
+
+
+class Fields(Settings):
+    """The columns of a row that make a document. Several text columns are joined by a blank line.
+
+    With `id: null` the id is a hash of title and text. The column `a.b` is `b` of the object `a`.
+    """
 
     id: str | None = "_id"
     title: str | None = "title"
@@ -52,7 +68,7 @@ class Fields(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a corpus's files lie, and what its manifest says of all of them."""
+    """The folder of a corpus's files, and what the corpus's YAML says about all of them."""
 
     root: Path
     source: str = ""
@@ -61,38 +77,59 @@ class Place:
 
 
 class Reader(Protocol):
-    """One source format. `Settings` is its part of the corpus YAML, without `kind`."""
+    """A reader of one source format. `Settings` validates its part of the corpus YAML, without `kind`."""
 
     Settings: ClassVar[type[ReaderSettings]]
 
     def __init__(self, settings: Any, place: Place) -> None: ...
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Stream the documents in a fixed order. Raises CorpusError."""
+        """The documents, streamed in a fixed order. Raises CorpusError."""
         ...
 
 
+class PathReader:
+    """The base of readers that read the files of `path` one after another."""
+
+    suffixes: tuple[str, ...] = ()
+
+    def __init__(self, settings: Any, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the order of the files' names."""
+        for path in files(self.place, self.settings.path, self.suffixes):
+            if isinstance(path, Dropped):
+                yield path
+            else:
+                yield from self.read_file(path)
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """The documents of one file."""
+        raise NotImplementedError
+
+
 def stable_id(*parts: str) -> str:
-    """An id of 16 hex digits from the content, for sources without ids: the same on every machine."""
+    """An id of 16 hex digits for a document of a source without ids: a hash of its content."""
     return text_key("\x1f".join(parts))[:16]
 
 
 def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
-    """A row that a reader refuses. `prepare` gives it its key."""
+    """A part of the source that a reader cannot use. `prepare` sets its key."""
     return Dropped("", identity, "reader", reason, detail, source, position, text[:200])
 
 
 def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterator[Path | Dropped]:
-    """The files that a path or glob below the root names, sorted; a folder stands for all files in it.
+    """The files of a path or glob below the root, sorted; of a folder, all files in it.
 
-    With `suffixes`, only files of a folder that end so. A link that leaves the root is a Dropped. Raises
-    CorpusError if nothing is there.
+    With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
+    Dropped. Raises CorpusError if there is no file.
     """
     root = place.root.resolve()
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-        # The user's own YAML may point anywhere; what is then inside is held to that folder.
+        # The user's YAML can name any folder; links must not leave that folder.
         root, pattern = _outside(place.root, pattern)
     start = root / pattern
     if start.is_dir():
@@ -126,7 +163,7 @@ def _outside(base: Path, pattern: str) -> tuple[Path, str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked if it is gzip by name or content. Raises CorpusError for a damaged gzip."""
+    """The file's bytes, unpacked if they begin like gzip. Raises CorpusError for a damaged file."""
     try:
         with path.open("rb") as raw:
             if raw.read(2) == b"\x1f\x8b":
@@ -145,7 +182,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Line numbers from 1 and lines without their ends; None for a line longer than `limit` bytes, never held whole."""
+    """(number from 1, line without its end); None instead of a line of more than `limit` bytes."""
     with opened(path) as stream:
         number = 0
         while piece := stream.readline(limit + 1):
@@ -159,7 +196,7 @@ def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column; `a.b` is b of a, for a list of objects the list of their b's. None where it is missing."""
+    """The value of a column, or None. `a.b` is `b` of `a`; if `a` is a list of objects, the list of their `b`."""
     if name in row:
         return row[name]
     value: Any = row
@@ -172,7 +209,7 @@ def column(row: Mapping[str, Any], name: str) -> Any:
 
 
 def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str) -> Document | Dropped:
-    """A row of columns as a document, or Dropped where the text is missing or of a wrong type."""
+    """A row as a document, or as Dropped where its text is missing or has a wrong type."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = column(row, name)

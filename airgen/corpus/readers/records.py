@@ -5,42 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, column, drop, files, lines, opened, to_document
+from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, column, drop, lines, opened, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["JsonLinesReader", "JsonReader"]
 
 _MAX_JSON = 512 * 1024 * 1024
 
 
-class JsonLinesReader:
-    """One JSON object a line. A line that is no such object is dropped with its reason; the rest is read."""
+class JsonLinesReader(PathReader):
+    """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
 
     class Settings(ReaderSettings):
         """`path`: a file, glob or folder below the corpus's root."""
 
-        path: str
+        path: Annotated[str, FILE]
         fields: Fields = Fields()
 
-    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
+    suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
-
-    def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of files, then lines."""
-        for path in files(self.place, self.settings.path, self.suffixes):
-            if isinstance(path, Dropped):
-                yield path
-            else:
-                yield from self._read(path)
-
-    def _read(self, path: Path) -> Iterator[Document | Dropped]:
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """One document for each line."""
         limit = self.settings.max_bytes
         for number, line in lines(path, limit):
             where = {"source": path.name, "position": f"line {number}"}
@@ -66,40 +57,35 @@ class JsonLinesReader:
             yield to_document(row, self.settings.fields, self.place, **where)
 
 
-class JsonReader:
+class JsonReader(PathReader):
     """One JSON file that holds a list of objects, or an object with such a list at `rows`.
 
-    The file is read whole, so at most 512 MB; larger data belongs in JSON Lines.
+    The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
     """
 
     class Settings(ReaderSettings):
-        """`rows`: the dotted path of the list in the file; an object counts as rows with its keys as `key`."""
+        """`rows`: the dotted path of the list in the file. The members of an object are rows with a column `key`."""
 
-        path: str
+        path: Annotated[str, FILE]
         rows: str = ""
         fields: Fields = Field(default=Fields(), validate_default=True)
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
+    suffixes = (".json", ".json.gz")
 
-    def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of files, then rows."""
-        for path in files(self.place, self.settings.path, (".json", ".json.gz")):
-            if isinstance(path, Dropped):
-                yield path
-                continue
-            for number, row in enumerate(self._rows(path)):
-                where = {"source": path.name, "position": f"row {number}"}
-                if isinstance(row, dict):
-                    yield to_document(row, self.settings.fields, self.place, **where)
-                else:
-                    yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """One document for each row."""
+        for number, row in enumerate(self._rows(path)):
+            where = {"source": path.name, "position": f"row {number}"}
+            if isinstance(row, dict):
+                yield to_document(row, self.settings.fields, self.place, **where)
+            else:
+                yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
 
     def _rows(self, path: Path) -> list[Any]:
         with opened(path) as stream:
             raw = stream.read(_MAX_JSON + 1)
         if len(raw) > _MAX_JSON:
-            raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; make it JSON Lines (kind: jsonl)")
+            raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
         try:
             value = json.loads(raw.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:

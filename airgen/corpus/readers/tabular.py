@@ -4,54 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, files, to_document
+from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, drop, to_document
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["CsvReader", "ParquetReader"]
 
 _BATCH = 1024
 
 
-class ParquetReader:
-    """Rows of Parquet files, in the order of files, then rows; only the mapped columns are read."""
+class ParquetReader(PathReader):
+    """Rows of Parquet files, in the order of files, then rows; only the columns of `fields` are read."""
 
     class Settings(ReaderSettings):
-        """`path`: a file, glob or folder; `where`: a condition in DuckDB's SQL on the columns."""
+        """`path`: a file, glob or folder; `where`: a condition on the columns, in DuckDB's SQL."""
 
-        path: str
+        path: Annotated[str, FILE]
         fields: Fields = Fields()
         where: str = ""
 
     suffixes: tuple[str, ...] = (".parquet",)
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
-
     def table(self) -> str:
-        """The table function; `?` is the file."""
+        """DuckDB's table function for these files; `?` is the file."""
         return "read_parquet(?)"
 
-    def read(self) -> Iterator[Document | Dropped]:
-        """One document a row."""
-        for path in files(self.place, self.settings.path, self.suffixes):
-            if isinstance(path, Dropped):
-                yield path
-            else:
-                yield from self._read(path)
-
-    def _read(self, path: Path) -> Iterator[Document | Dropped]:
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """One document for each row."""
         import duckdb
 
         fields = self.settings.fields
         texts = [fields.text] if isinstance(fields.text, str) else fields.text
-        # A glob's characters in a real file name would make DuckDB read other files.
+        # DuckDB would read a file name with glob characters as a glob.
         name = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
         with duckdb.connect(config={"threads": 1, "preserve_insertion_order": True}) as database:
             try:
-                # A corpus's YAML may come from elsewhere: its condition sees this folder and no other.
+                # A corpus's YAML can come from somebody else, so its condition can read this folder only.
                 quoted = str(path.parent).replace("'", "''")
                 database.execute(f"SET allowed_directories = ['{quoted}']")
                 database.execute("SET enable_external_access = false")
@@ -94,14 +85,14 @@ class CsvReader(ParquetReader):
     """Rows of CSV or TSV files with a header line, plain or gzip. All columns are text."""
 
     class Settings(ParquetReader.Settings):
-        """`delimiter`: null finds it out."""
+        """`delimiter`: null detects it."""
 
         delimiter: str | None = None
 
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
     def table(self) -> str:
-        """The table function; values stay text, so that an id 007 keeps its zeros."""
+        """DuckDB's table function; values stay text, so that the id 007 keeps its zeros."""
         delimiter = getattr(self.settings, "delimiter", None)
         part = f", delim = '{delimiter}'".replace("\\t", "\t") if delimiter and "'" not in delimiter else ""
         limit = min(self.settings.max_bytes, 64 * 1024 * 1024)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.readers.reader import Place, ReaderSettings, drop, files, opened
+from airgen.corpus.readers.reader import PathReader, Place, ReaderSettings, drop, opened
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
+from airgen.settings.base import FILE
 
 __all__ = ["FileReader", "MarkdownReader", "SectionSettings", "TextReader", "documents_of"]
 
 
 class SectionSettings(ReaderSettings):
-    """A folder of files. `split`: a document is a whole file, or a section of one below its headings; a PDF may
-    also be split into pages, a book into chapters, which other formats do not have.
+    """A folder of files. `split`: what a document is: a file, or a section of a file below its headings; in PDF
+    files also a page, in books also a chapter.
 
-    The limits are in words: a section is filled up to max_words, a remainder below min_words joins its neighbour.
+    The limits of a section are in words; see `sections`.
     """
 
-    path: str
+    path: Annotated[str, FILE]
     encoding: str = "utf-8"
     split: Literal["file", "pages", "chapters", "sections"] = "file"
     min_words: int = 45
@@ -41,7 +42,7 @@ class SectionSettings(ReaderSettings):
 def documents_of(
     blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, id_: str = ""
 ) -> Iterator[Document]:
-    """The blocks of one file as one document, or as one a section; ids are the file's name and the section's anchor."""
+    """The blocks of one file as one document, or one for each section, with the file's name and anchor as id."""
     common = {"source": name, "licence": place.licence, "language": place.language}
     identity = id_ or Path(name).with_suffix("").as_posix().removesuffix(".html")
     if settings.split == "file":
@@ -53,43 +54,42 @@ def documents_of(
         yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
 
 
-class FileReader:
-    """The base of readers whose files are read one at a time: subclasses turn bytes into documents."""
-
-    suffixes: tuple[str, ...] = ()
+class FileReader(PathReader):
+    """The base of readers that read one file at a time; a subclass turns its bytes into documents."""
 
     Settings: type[SectionSettings] = SectionSettings
 
-    def __init__(self, settings: SectionSettings, place: Place) -> None:
-        self.settings, self.place = settings, place
-
-    def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of the files' names."""
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """The documents of one file; an empty or too large one is dropped."""
         root = self.place.root.resolve()
-        for path in files(self.place, self.settings.path, self.suffixes):
-            if isinstance(path, Dropped):
-                yield path
-                continue
-            name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-            with opened(path) as stream:
-                raw = stream.read(self.settings.max_bytes + 1)
-            if len(raw) > self.settings.max_bytes:
-                yield drop("too large", identity=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
-            elif not raw.strip():
-                yield drop("empty file", identity=name, source=name)
-            else:
-                yield from self.parse(raw, name)
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        with opened(path) as stream:
+            raw = stream.read(self.settings.max_bytes + 1)
+        if len(raw) > self.settings.max_bytes:
+            yield drop("too large", identity=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
+        elif not raw.strip():
+            yield drop("empty file", identity=name, source=name)
+        else:
+            yield from self.parse(raw, name)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file."""
+        """The documents of one file's bytes."""
+        text = self.decode(raw, name)
+        if isinstance(text, Dropped):
+            yield text
+        else:
+            yield from self.parse_text(text, name)
+
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one file's text."""
         raise NotImplementedError
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
-        """The file's text. A byte order mark decides; then the declared encoding, strictly."""
+        """The file's text, in the encoding of its byte order mark, else of the settings; Dropped where that fails."""
         encoding = self.settings.encoding
-        for mark, name_of_it in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        for mark, name_of_mark in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
             if raw.startswith(mark):
-                raw, encoding = raw[len(mark) :], name_of_it
+                raw, encoding = raw[len(mark) :], name_of_mark
                 break
         try:
             return raw.decode(encoding)
@@ -103,16 +103,12 @@ class FileReader:
 
 
 class TextReader(FileReader):
-    """Plain text; the title is the file's name. Paragraphs are parted by blank lines."""
+    """Plain text without a title. Blank lines separate paragraphs."""
 
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """One document, or its paragraphs packed into sections."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """One document, or its paragraphs joined to sections."""
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
         yield from documents_of(blocks, "", name, self.settings, self.place)
 
@@ -131,22 +127,18 @@ _INLINE = [
 
 
 class MarkdownReader(FileReader):
-    """Markdown without its marks; the title is the first heading of level 1, or front matter's `title`."""
+    """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
 
     suffixes = (".md", ".markdown", ".md.gz")
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """One document, or one a section."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-            return
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """One document, or one for each section."""
         title, blocks = markdown_blocks(text)
         yield from documents_of(blocks, title, name, self.settings, self.place)
 
 
 def markdown_blocks(text: str) -> tuple[str, list[Block]]:
-    """Title, and headings, paragraphs and code of a Markdown text."""
+    """The title, and the headings, paragraphs and code, of a Markdown text."""
     text = text.replace("\r\n", "\n")
     title = ""
     if (matter := re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)) is not None:

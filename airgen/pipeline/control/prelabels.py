@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.keys import fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
@@ -97,7 +98,7 @@ def _stage(place: int, spec: Any) -> SetStage:
         scope = {"scope": work.scope} if work.scope else {}
         scorer = fingerprint(model=dict(reranker.describe()), corpus=digest, **scope)
         recalls = work.rows("recall", Recall)
-        for batch in _batches([recalls[key] for key in pending]):
+        for batch in batched([recalls[key] for key in pending], PAIRS, lambda recall: len(recall.ids)):
             keys = [recall.parent for recall in batch]
             earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
             yield prelabel_rows(reranker, batch, work.queries, work.full_text, place, fp, scorer, earlier)
@@ -105,15 +106,3 @@ def _stage(place: int, spec: Any) -> SetStage:
     label = f"pre-label {place + 1}"
     name = f"prelabel:{place}"
     return SetStage(name, Prelabel, label, fingerprint_of, score, model, note=lambda reranker: str(reranker.name))
-
-
-def _batches(recalls: list[Recall]) -> Iterator[list[Recall]]:
-    """Some queries at a time, with about PAIRS documents together."""
-    batch: list[Recall] = []
-    for recall in recalls:
-        batch.append(recall)
-        if sum(len(one.ids) for one in batch) >= PAIRS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

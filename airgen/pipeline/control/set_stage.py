@@ -18,7 +18,7 @@ from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Plan, Tools
-from airgen.records import Row
+from airgen.records import Row, prompt_text
 from airgen.retrievers.base import Corpus
 from airgen.settings import ControlSettings
 from airgen.store import Store
@@ -52,8 +52,7 @@ class SetWork:
     def document(self, id_: str) -> str:
         """What the judge reads: as `Lineage.document`, so that a pair's request is the same whichever stage asks."""
         place = self.places[id_]
-        title = self.corpus.titles[place] if self.corpus.titles else ""
-        return f"{title}\n\n{self.corpus.texts[place]}" if title else self.corpus.texts[place]
+        return prompt_text(self.corpus.titles[place] if self.corpus.titles else "", self.corpus.texts[place])
 
     def rows(self, stage: str, kind: type[Any]) -> dict[str, Any]:
         """The rows of a finished stage that makes one row a query, by query key."""

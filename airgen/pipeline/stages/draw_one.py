@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airgen.keys import rng, row_key
+from airgen.languages import LANGUAGES
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords
 from airgen.pipeline.ask import ask
@@ -14,7 +15,6 @@ from airgen.pipeline.stage import Cost, Lineage, Refusal, Stage, Tools, prompt_n
 from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
-from airgen.text.words import LANGUAGES
 
 __all__ = ["drawing_stage"]
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from airgen.keys import rng, row_key, text_key
+from airgen.languages import LANGUAGES
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords, last_block
 from airgen.pipeline.ask import ask
@@ -15,7 +16,6 @@ from airgen.pipeline.stages import answer_checks as checks
 from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Passage, Query, Rewrite, Row
 from airgen.settings import Pipeline, answer_parts
-from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from airgen.keys import rng, row_key
+from airgen.languages import LANGUAGES
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
@@ -23,7 +24,6 @@ from airgen.pipeline.stages.attributes import (
 from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
-from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 

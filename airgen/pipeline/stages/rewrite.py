@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from airgen.keys import rng, row_key
+from airgen.languages import LANGUAGES
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
@@ -19,7 +20,6 @@ from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, for
 from airgen.prompts import PromptSet
 from airgen.records import Passage, Query, Rewrite, Row
 from airgen.settings import Pipeline, answer_parts
-from airgen.text.words import LANGUAGES
 
 __all__ = ["STAGE"]
 

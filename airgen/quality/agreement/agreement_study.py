@@ -83,7 +83,8 @@ class AgreementStudy:
         circular = circularity(gains, models_of(self.systems), specs)
         alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
         datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
-        corpora = {name: _corpus(dataset, job.pipeline.language) for name, dataset in datasets.items()}
+        language = job.pipeline.language
+        corpora = {name: Corpus.from_passages(one.passages(), language) for name, one in datasets.items()}
         label_sets = {"human": labels, "generated": complete.labels}
         both = {"human": human, "generated": complete.side}
         return AgreementReport(
@@ -162,14 +163,6 @@ def _labels_without(job: Job, models: frozenset[str], display: Display) -> Label
     with other.open_store() as store:
         other.export(store, other.accepted(store), directory)
     return BeirDataset.open(directory).qrels("all").labels
-
-
-def _corpus(dataset: BeirDataset, language: str) -> Corpus:
-    passages = list(dataset.passages())
-    titles = [one.title for one in passages]
-    return Corpus(
-        [one.id for one in passages], [one.text for one in passages], titles if any(titles) else (), language
-    )  # fmt: skip
 
 
 def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mapping[str, Corpus]) -> list[str]:

@@ -21,12 +21,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from airgen.batches import batched
 from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
+from airgen.records import flat_text
 from airgen.text.analysis import Analyser, analyser
-from airgen.text.near_duplicates import NearDuplicates, folded_words
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
 
 __all__ = ["ATTRIBUTES", "Duplicates", "Overlap", "Profile", "WordCounts", "profile_dataset", "profile_datasets"]
@@ -204,25 +206,14 @@ def _read_corpus(
     """The corpus's vocabulary, words a passage, terms of the wanted passages, and how many passages are repeated."""
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
     seen: set[int] = set()
-    for batch in _batches(passages):
-        texts = [f"{one.title} {one.text}" if one.title else one.text for one in batch]
+    for batch in batched(passages, _BATCH):
+        texts = [flat_text(one.title, one.text) for one in batch]
         lengths += vocabulary.add(texts).tolist()
         seen.update(map(hash, texts))
         terms.update(
             {one.id: frozenset(stems(text)) for one, text in zip(batch, texts, strict=True) if one.id in wanted}
         )
     return vocabulary, lengths, terms, len(lengths) - len(seen)
-
-
-def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
-    batch: list[T] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
@@ -304,7 +295,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _duplicates(texts: Sequence[str], language: str, passages: float) -> Duplicates:
-    seen = NearDuplicates(language)
+    seen = NearDuplicateIndex(language)
     near = sum(seen.add(text) is not None for text in texts)
     folded = {tuple(folded_words(text, language)) for text in texts}
     return Duplicates((len(texts) - len(folded)) / len(texts), near / len(texts), passages)

@@ -1,7 +1,7 @@
-"""The compiled scan: code points in, token ids out, each distinct token kept once. Import only with numba.
+"""The compiled scan from code points to token ids. Import this module only with numba.
 
-The rules of `boundaries.tokens` as a state machine over `boundaries.classes`, and a hash table whose keys live
-in one array of code points (the arena), so that a token costs no Python object unless it is new.
+It has the rules of `boundaries.tokens` as a state machine over `boundaries.classes`, and a hash table whose keys are in
+one array of code points (the arena). So only a new token needs a Python object.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LETTER, DIGIT, KATAKANA, JOINER = (CLASSES[name] for name in ("letter", "digit",
 MID_LETTER, MID_DIGIT, MID_BOTH = (CLASSES[name] for name in ("mid_letter", "mid_digit", "mid_both"))
 MARK, ZWJ, SINGLE, SOUTH_EAST = (CLASSES[name] for name in ("mark", "zwj", "single", "south_east_asian"))
 EMOJI, PICTOGRAPH, FLAG, CJK = (CLASSES[name] for name in ("emoji", "pictograph", "flag", "cjk"))
-_VARIATION = 0xFE0F  # asks for the coloured form of a pictograph
+_VARIATION = 0xFE0F  # selects the coloured form of a pictograph
 
 State = tuple[NDArray[np.uint64], NDArray[np.uint32], int, int]
-"""The hash table, the arena, how much of the arena is used, how many tokens there are.
+"""The hash table, the arena, the used length of the arena, and the number of tokens.
 
-A slot is 0 or (high half of the token's hash, place of its record in the arena + 1). A record is the token's id,
-its length, its hash in two halves, its code points. So a known token costs two reads from far memory, not more.
+A slot is 0 or (high half of the token's hash, place of its record in the arena + 1). A record is the token's id, its
+length, its hash in two halves, and its code points. So a known token costs only two reads of distant memory.
 """
 
 _HEADER = 4
@@ -45,7 +45,7 @@ def _past_marks(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, 
 
 @jit
 def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, stop: int) -> tuple[int, bool]:
-    """Where the word that begins at `place` ends, and whether it holds more than joiners."""
+    """The end of the word that begins at `place`, and whether it has more than joiners."""
     last, filled = JOINER, False
     while place < stop:
         kind = table[text[place]]
@@ -58,7 +58,7 @@ def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, st
                 break
             filled = True
         elif kind != JOINER:
-            # A point or an apostrophe stays inside only between two letters or two digits.
+            # A point or an apostrophe is part of a word only between two letters or two digits.
             joins = (last == LETTER and MID_LETTER <= kind <= MID_BOTH) or (
                 last == DIGIT and MID_BOTH <= kind <= MID_DIGIT
             )
@@ -78,7 +78,7 @@ def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, st
 def _next(
     text: NDArray[np.uint32], table: NDArray[np.uint8], first: int, place: int, stop: int
 ) -> tuple[int, int, int]:
-    """The next token from `place` on in the text [first, stop): its start, its end, where to go on."""
+    """The next token from `place` on in the text [first, stop): its start, its end, and where to continue."""
     while place < stop:
         kind = table[text[place]]
         if LETTER <= kind <= JOINER:

@@ -1,11 +1,11 @@
-"""Analysers: text to index terms, as Lucene's analysers do it.
+"""Analysers turn text into index terms as Lucene's analysers do.
 
     analyse = Analyser("en")
     analyse("The cat's on 3.5 mats!")     # ["cat", "3.5", "mat"]
 
-English is Lucene's EnglishAnalyzer exactly: StandardTokenizer, possessive filter, lower case, its 33 stop words,
-Porter's stemmer. Other languages follow the same order with their own normalisation, stop words and stemmer
-(`languages.py`). Chinese, Japanese and Korean are bigrams, as in Lucene's CJKAnalyzer, or words with
+English is exactly Lucene's EnglishAnalyzer: StandardTokenizer, possessive filter, lower case, its 33 stop words,
+Porter's stemmer. Other languages have the same order of steps, with their own normalisation, stop words and stemmer
+(`languages.py`). The terms of Chinese, Japanese and Korean are bigrams, as in Lucene's CJKAnalyzer, or words with
 `segment=True`.
 """
 
@@ -27,11 +27,11 @@ _CJK = frozenset({"zh", "ja", "ko"})
 
 @dataclass(frozen=True)
 class Analyser:
-    """A chain from text to terms. The chain after the split works on one token at a time and is cached.
+    """A text is split into tokens, and each token becomes a term, which is cached.
 
-    `language` is an ISO 639-1 code; `stem` and `stopwords` switch those steps; `segment` splits Chinese and
-    Japanese into words instead of bigrams; `ngram` n > 0 indexes the character n-grams of each word instead of
-    the word, unstemmed (for noisy text and rich inflection).
+    `language` is an ISO 639-1 code. `stem` and `stopwords` turn these steps on. `segment` splits Chinese and Japanese
+    into words instead of bigrams. `ngram` n > 0 indexes the character n-grams of each word instead of the stemmed word,
+    for noisy text and rich inflection.
     """
 
     language: str = "en"
@@ -52,7 +52,7 @@ class Analyser:
         return not self.segment and self.ngram == 0
 
     def prepare(self, text: str) -> str:
-        """What is done to a text before it is split: width for Chinese, Japanese, Korean; Persian joiners."""
+        """The text before it is split: NFKC in Chinese, Japanese and Korean; in Persian non-joiners become spaces."""
         if text.isascii():
             return text
         if self.language in _CJK:
@@ -81,7 +81,7 @@ class Analyser:
         return languages.chain(self.language, self.stem, self.stopwords)(token)
 
     def terms(self, tokens: Sequence[str]) -> list[str | None]:
-        """The term of each token, as `term` gives it, but looked up where it was asked for before."""
+        """The term of each token; like `term`, but cached."""
         known = self._cache
         found = []
         for token in tokens:

@@ -1,10 +1,10 @@
-"""Where tokens begin and end: Lucene's StandardTokenizer, twice, with equal results.
+"""Where tokens begin and end: Lucene's StandardTokenizer in two implementations with equal results.
 
-`tokens("Don't 人々", False)` uses one regular expression: right for a query. `classes` gives the same rules as a
-table from code point to word-break class, for the compiled scan of a whole corpus (`_scan`).
+`tokens("Don't 人々", False)` uses a regular expression, which suits a query. `classes` has the same rules as a table
+from code point to word-break class, for the compiled scan of a whole corpus (`_scan`).
 
-Bigrams (Lucene's CJKBigramFilter) take each run of Han, kana and Hangul apart into overlapping pairs: 東京都 is
-東京 and 京都; a character alone stays alone.
+With bigrams (Lucene's CJKBigramFilter) each run of Han, kana and Hangul becomes overlapping pairs: 東京都 is 東京 and
+京都. A single character remains one token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CLASSES", "MAX_TOKEN", "classes", "tokens"]
 MAX_TOKEN = 255
 """A longer token is cut into pieces of this many characters, as in Lucene."""
 
-# The scan asks for ranges, so the order matters: what can begin a word, then what can stand inside.
+# The scan compares ranges, so the order matters: first what can begin a word, then what can be inside one.
 CLASSES: dict[str, int] = {
     "other": 0,
     "letter": 1,
@@ -43,7 +43,7 @@ CLASSES: dict[str, int] = {
     "cjk": 15,
 }
 
-# The first that fits holds. ZWJ is a mark too; it alone can join two emoji.
+# The first matching property wins. ZWJ is a mark as well, but only it can join two emoji.
 _PROPERTIES: tuple[tuple[str, str], ...] = (
     ("zwj", r"\p{WB=ZWJ}"),
     ("mark", r"[\p{WB=Extend}\p{WB=Format}]"),
@@ -76,7 +76,7 @@ _RUN = regex.compile(rf"(?:{_CJK}{_MARKS})++")
 
 
 def tokens(text: str, bigrams: bool) -> list[str]:
-    """The tokens of `text` in order, case kept; with `bigrams`, Chinese, Japanese and Korean runs as pairs."""
+    """The tokens of `text` in order, in their case; with `bigrams`, runs of Chinese, Japanese and Korean as pairs."""
     if not bigrams:
         return _cut(_TOKEN.findall(text))
     found: list[str] = []

@@ -1,22 +1,22 @@
-"""Texts to term ids: the vocabulary of a corpus, built while it is read.
+"""From texts to term ids: the vocabulary of a corpus is built while it is read.
 
     encoder = Encoder(analyser("en"))
     terms, lengths = encoder.encode(["The cats sat", "a cat"])     # [0, 1, 0], [2, 1]
     encoder.vocabulary                                             # {"cat": 0, "sat": 1}
 
-An analyser's chain runs once for each distinct token, not for each occurrence. With numba (extra `fast`) a
-compiled scan finds the tokens; without it a regular expression does. Ids are given in the order of first
-appearance either way, so both ways give equal indexes.
+Each distinct token is analysed once, not each occurrence. With numba (extra `fast`) a compiled scan finds the tokens,
+without it a regular expression. Both number the terms in the order of their first appearance, so the indexes are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.batches import batched
 from airgen.jit import numba_is_installed
 from airgen.text.analysis.analyser import Analyser
 from airgen.text.analysis.boundaries import classes
@@ -32,9 +32,9 @@ _DROPPED = -1
 
 
 class Encoder:
-    """Gives ids to terms as they appear.
+    """Numbers terms in the order of their first appearance.
 
-    `compiled=None` takes numba where it is installed and the first texts are worth its loading.
+    `compiled=None` uses numba if it is installed and the first texts are so long that loading it saves time.
     """
 
     def __init__(self, analyser: Analyser, compiled: bool | None = None) -> None:
@@ -44,15 +44,15 @@ class Encoder:
         self._ids = np.empty(0, np.int32)  # token id of the scan -> term id
         self._known: dict[str, int] = {}  # token -> term id, without the scan
         self._state: State | None = None  # of the scan
-        self._read = 0  # how much of the scan's arena was named
+        self._read = 0  # how much of the scan's arena has term ids
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
-        if self.compiled is not False:  # decided once: token ids of the two ways are not the same
+        if self.compiled is not False:  # decided once, since the two ways have different token ids
             enough = self.compiled or sum(map(len, texts)) >= _COMPILE_FROM
             self.compiled = enough and self.analyser.scannable and numba_is_installed()
         parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        for batch in _batches(map(self.analyser.prepare, texts)):
+        for batch in batched(map(self.analyser.prepare, texts), _BATCH, len):
             terms, counts = self._scan(batch) if self.compiled else self._match(batch)
             parts.append(terms)
             lengths.append(counts)
@@ -109,16 +109,3 @@ class Encoder:
     def _term(self, token: str) -> int:
         term = self.analyser.term(token)
         return _DROPPED if term is None else self.vocabulary.setdefault(term, len(self.vocabulary))
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -1,8 +1,8 @@
-"""What each language does to one token: normalise, drop stop words, stem.
+"""How each language turns one token into a term: normalise, drop stop words, stem.
 
 `chain("de", True, True)("Häuser") == "haus"`. English follows Lucene's EnglishAnalyzer. Arabic uses Larkey's
-light10; Persian and Bengali a light suffix list; the others Snowball's stemmer (PyStemmer). Stop words besides
-English are airgen's own short lists of function words: `stopwords.py`.
+light10, Persian and Bengali use a short list of suffixes, the others Snowball's stemmer (PyStemmer). The stop words of
+languages other than English are airgen's own short lists of function words: `stopwords.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ELISIONS = frozenset(
 
 
 def stemmer_name(language: str) -> str:
-    """The stemmer that `chain` uses, for the record."""
+    """The name of the stemmer that `chain` uses."""
     if language == "en":
         return "porter"
     if language in _LIGHT:
@@ -52,7 +52,7 @@ def stemmer_name(language: str) -> str:
 
 
 def stopword_count(language: str) -> int:
-    """How many stop words the language has."""
+    """The number of stop words of the language."""
     return len(STOPWORDS.get(language, ()))
 
 

@@ -1,8 +1,8 @@
 """The Porter stemmer as Lucene's PorterStemFilter runs it: `stem("relational") == "relat"`.
 
 M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, with its author's two later departures
-(`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters left alone), which Lucene follows and
-Snowball's `porter` does not. Each step takes the longest suffix that fits, then asks its condition.
+(`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters unchanged). Lucene has these changes and
+Snowball's `porter` has not. Each step takes the longest matching suffix, then checks its condition.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _STEP_4 = (
     *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism"),
     *("ate", "iti", "ous", "ive", "ize"),
 )
-# One test for all endings spares most words a search through the rules.
+# One test for all endings, which most words do not pass.
 _ENDINGS = tuple(suffix for suffix, _ in (*_STEP_2, *_STEP_3))
 _ANY_ENDING = ("s", "ed", "ing", "y", "e", "ll", *_ENDINGS, *_STEP_4)
 
 
 def stem(word: str) -> str:
-    """The stem of a word in lower case. Anything that is not a, e, i, o, u or y counts as a consonant."""
+    """The stem of a word in lower case. Every character except a, e, i, o, u and y is a consonant."""
     if len(word) < 3 or not word.endswith(_ANY_ENDING):
         return word
     word = _step_1(word)
@@ -117,7 +117,7 @@ def _step_1(word: str) -> str:
 
 
 def _restore(word: str) -> str:
-    """What -ed or -ing had changed: hopp(ing) is hop, fil(ing) is file."""
+    """Undo what -ed or -ing changed: hopp(ing) is hop, fil(ing) is file."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _ends_double(word):
@@ -126,7 +126,7 @@ def _restore(word: str) -> str:
 
 
 def _replace(word: str, rules: tuple[tuple[str, str], ...]) -> str:
-    """The first rule whose suffix fits, if m > 0 before it."""
+    """Apply the first rule whose suffix matches, if m > 0 before it."""
     if not word.endswith(_ENDINGS):
         return word
     for suffix, instead in rules:

@@ -1,7 +1,7 @@
-"""Stop words. English: the 33 of Lucene's EnglishAnalyzer. Others: function words, chosen for being certain.
+"""Stop words: in English the 33 of Lucene's EnglishAnalyzer, in other languages words that are surely function words.
 
-The short lists leave out every word that can carry a meaning in a query (numbers, negations that change it,
-verbs besides the copula); BM25 gives what remains a weight near nothing anyway.
+The short lists have no word that can carry meaning in a query, such as numbers, negations, and verbs other than the
+copula. BM25 gives other function words a weight near 0 anyway.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sub-word terms: a model's own WordPiece tokens as index terms, so that the model can weight and add them.
+"""Sub-word terms: a model's WordPiece tokens as index terms, which the model can weight and extend.
 
     analyse = analyser("en", wordpiece="all-minilm-l6-v2")
     analyse("Transonic flow")     # ["trans", "##onic", "flow"]
 
-There is no stemmer and there are no stop words; case and accents are the tokenizer's matter.
+There are no stemmer and no stop words. The tokenizer decides about case and accents.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.models.files import sha256
+from airgen.keys import file_sha256
 from airgen.registry import load_extra
 from airgen.text.analysis.analyser import Analyser
 from airgen.text.words import encodable
@@ -28,14 +28,14 @@ __all__ = ["WordPieces"]
 class WordPieces(Analyser):
     """Terms are the tokens of `wordpiece`: a name of the catalogue, or a folder with tokenizer.json.
 
-    Special tokens ([CLS], [UNK], ...) are no terms, not even where a text spells them.
+    Special tokens ([CLS], [UNK], ...) are not terms, not even where a text has their names.
     """
 
     wordpiece: str = ""
 
     @property
     def scannable(self) -> bool:
-        """The compiled scan knows nothing of sub-words."""
+        """False: the compiled scan has no sub-words."""
         return False
 
     @cached_property
@@ -63,7 +63,7 @@ class WordPieces(Analyser):
         return frozenset(token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special)
 
     def prepare(self, text: str) -> str:
-        """A lone surrogate cannot leave Python: it becomes a question mark."""
+        """The text without lone surrogates, which the tokenizer cannot take."""
         return encodable(text)
 
     def split(self, text: str) -> list[str]:
@@ -80,7 +80,7 @@ class WordPieces(Analyser):
         return {
             "language": self.language,
             "split": "wordpiece",
-            "tokenizer": sha256(self.path),
+            "tokenizer": file_sha256(self.path),
             "stemmer": "none",
             "stopwords": 0,
         }

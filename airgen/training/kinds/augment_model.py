@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
@@ -118,7 +119,7 @@ class AugmentModel:
         self.module["encoder"].eval()
         with torch.no_grad():
             for _, group in itertools.groupby(fresh, len):  # of one length: nothing is padded
-                for rows in _batched(list(group), _BATCH):
+                for rows in batched(group, _BATCH):
                     full = torch.ones((len(rows), len(rows[0])), dtype=torch.int64, device=self.device)
                     self._kept.update(zip(rows, self._encode(rows, full), strict=True))
 
@@ -234,10 +235,6 @@ class AugmentModel:
 
     def _array(self, tensor: Any) -> NDArray[np.float32]:
         return np.asarray(tensor.detach().cpu().numpy(), np.float32)
-
-
-def _batched(rows: list[tuple[int, ...]], size: int) -> Iterator[list[tuple[int, ...]]]:
-    return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
 _DISTIL = (  # DistilBERT's names -> BERT's

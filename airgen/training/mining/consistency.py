@@ -17,15 +17,15 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.batches import batched
 from airgen.dataset.atomic import building
 from airgen.errors import DatasetError
 from airgen.keys import rng, text_key
@@ -55,9 +55,8 @@ class Pool:
     def __init__(self, folder: Path, texts: Iterable[str], size: int, embedder: Embedder) -> None:
         self.keys = np.zeros(size, np.uint64)
         self.vectors = np.memmap(folder / "pool.f16", np.float16, "w+", shape=(size, embedder.dim))
-        rows = iter(texts)
         at = 0
-        while batch := list(islice(rows, _CHUNK)):
+        for batch in batched(texts, _CHUNK):
             self.vectors[at : at + len(batch)] = embedder.encode(batch, "passage")
             self.keys[at : at + len(batch)] = [_key(text) for text in batch]
             at += len(batch)
@@ -122,7 +121,7 @@ def filter_pairs(
             with (folder / "qrels" / f"{split}.tsv").open("w", encoding="utf-8", newline="\n") as qrels:
                 qrels.write("query-id\tcorpus-id\tscore\n")
                 done = 0
-                for chunk in _chunks(files.pairs()):
+                for chunk in batched(files.pairs(), _CHUNK):
                     for pair, stays in zip(chunk, _judged(chunk, embedder, vectors, relevant, k), strict=True):
                         if pair.label > 0:
                             seen[pair.kind] += 1
@@ -201,11 +200,6 @@ def _copy_rest(files: PairFiles, folder: Path, split: str, asked: set[str]) -> N
     source = files.dataset.file("queries")
     with source.open(encoding="utf-8") as rows, (folder / "queries.jsonl").open("w", encoding="utf-8") as left:
         left.writelines(row for row in rows if row.strip() and str(json.loads(row).get("_id")) in asked)
-
-
-def _chunks(pairs: Iterator[LabelledPair]) -> Iterator[list[LabelledPair]]:
-    while chunk := list(islice(pairs, _CHUNK)):
-        yield chunk
 
 
 def _key(text: Any) -> int:

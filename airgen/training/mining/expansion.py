@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from airgen.dataset.beir import BeirPassage
 from airgen.errors import DatasetError
 from airgen.keys import rng
+from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded, model_place
 from airgen.training.base_models import quiet
@@ -107,7 +108,7 @@ def expand(
         with partial.open("a", encoding="utf-8") as file:
             for number, passage in enumerate(passages, 1):
                 if passage.id not in done:
-                    text = f"{passage.title} {passage.text}" if passage.title else passage.text
+                    text = flat_text(passage.title, passage.text)
                     drawn = rng("expansion", seed, passage.id).getrandbits(32)
                     row = {"_id": passage.id, "queries": model.queries(text, count, drawn)}
                     file.write(json.dumps(row) + "\n")

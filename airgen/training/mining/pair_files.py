@@ -21,6 +21,7 @@ from airgen.dataset.beir import BeirDataset, numbered_lines
 from airgen.dataset.files import encode_row
 from airgen.errors import DatasetError
 from airgen.keys import text_key
+from airgen.records import flat_text
 from airgen.training.mining.pairs import Pair
 
 __all__ = ["PAIRS", "LabelledPair", "PairFiles", "write_pairs"]
@@ -175,8 +176,7 @@ class _Lines:
 
 
 def _full(row: Mapping[str, Any]) -> str:
-    title = row.get("title")
-    return f"{title} {row['text']}" if title else str(row["text"])
+    return flat_text(row.get("title"), str(row["text"]))
 
 
 def _new(key: int, seen: set[int]) -> bool:

@@ -28,6 +28,7 @@ import regex
 
 from airgen.errors import UsageError
 from airgen.keys import rng, text_key
+from airgen.records import SURROGATE
 from airgen.registry import closest
 from airgen.text.words import count_words
 from airgen.training.mining.citations import Citations, leaf_of, unnumbered
@@ -43,7 +44,6 @@ _DIALOGUE = regex.compile(
     regex.DOTALL,
 )
 _LETTER = regex.compile(r"\p{L}")
-_SURROGATE = regex.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class PairMiner:
         reason = "pairs"
         if not _LETTER.search(pair.query):
             reason = "a query without letters"
-        elif _SURROGATE.search(pair.query) or _SURROGATE.search(pair.passage):
+        elif SURROGATE.search(pair.query) or SURROGATE.search(pair.passage):
             reason = "lone surrogates, which UTF-8 cannot hold"
         elif not pair.passage or pair.query == pair.passage:
             reason = "query and passage are equal"
