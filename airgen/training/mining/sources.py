@@ -20,11 +20,11 @@ from airgen.records import Passage
 from airgen.training.mining.pair_files import write_pairs
 from airgen.training.mining.pairs import KINDS, MiningSettings, PairMiner, SourcePassage
 
-__all__ = ["Source", "mine_sources", "open_source"]
+__all__ = ["PairSource", "mine_sources", "open_source"]
 
 
 @dataclass(frozen=True)
-class Source:
+class PairSource:
     """Passages to mine, in the order of their corpus."""
 
     name: str
@@ -32,15 +32,17 @@ class Source:
     passages: Iterable[SourcePassage]
 
 
-def open_source(source: str, limit: int | None = None) -> Source:
+def open_source(source: str, limit: int | None = None) -> PairSource:
     """Open a corpus or a dataset; `limit` passages at most. Raises the errors of either."""
     if Path(source).is_dir():
         dataset = BeirDataset.open(source)
         passages = (SourcePassage(row.id, row.text, row.title) for row in islice(dataset.passages(), limit))
-        return Source(dataset.name, str(dataset.info.get("language") or "en"), passages)
+        return PairSource(dataset.name, str(dataset.info.get("language") or "en"), passages)
     settings = load_corpus_settings(source)
     rows = prepare(settings, settings.task, limit=limit)
-    return Source(settings.name, settings.language, map(_of_corpus, (row for row in rows if isinstance(row, Passage))))
+    return PairSource(
+        settings.name, settings.language, map(_of_corpus, (row for row in rows if isinstance(row, Passage)))
+    )
 
 
 def mine_sources(
