@@ -1,6 +1,6 @@
-"""The command line, thin: each command is a module of `airgen.commands`, imported when it is called.
+"""The entry point `airgen`: print the help, or import one module of `airgen.commands` and run it.
 
-`airgen --help` lists names and one-liners from the table below, so that it answers at once.
+`airgen --help` prints the table of `airgen.commands` and imports nothing else, so it answers at once.
 """
 
 from __future__ import annotations
@@ -9,45 +9,9 @@ import importlib
 import sys
 
 from airgen import __version__
+from airgen.commands import COMMANDS, GROUPS
 
-__all__ = ["COMMANDS", "main"]
-
-# name -> (one line for --help, module of airgen.commands that defines `app`)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "check": ("Validate a pipeline and say what it will cost.", "check"),
-    "run": ("Build, control, export and evaluate a benchmark.", "run"),
-    "status": ("How far a job is, also while it runs.", "status"),
-    "show": ("The whole life of one query.", "show"),
-    "export": ("Write the dataset again, or without a stage.", "export"),
-    "evaluate": ("Evaluate systems on datasets in BEIR format.", "evaluate"),
-    "compare": ("Compare two runs with significance tests.", "compare"),
-    "metrics": ("Measures of one run file.", "metrics"),
-    "holes": ("Judge what systems found and nobody judged.", "holes"),
-    "calibrate": ("Is the judge right? Against human labels.", "calibrate"),
-    "audit": ("People check a sample of a dataset's labels.", "audit"),
-    "agree": ("Does it rank systems as people do?", "agree"),
-    "diversity": ("How diverse queries are, how far corpora differ.", "diversity"),
-    "models": ("Local models: list, fetch, verify.", "models"),
-    "train": ("Train retrievers on a dataset.", "train"),
-    "corpus": ("Corpora: list, fetch, stats, sample, dropped.", "corpus"),
-    "prompts": ("Prompts: list, show, render, try.", "prompts"),
-    "verify": ("Check a dataset directory.", "verify"),
-    "suite": ("Build and compare suites of datasets.", "suite"),
-    "publish": ("Publish a dataset, test labels apart.", "publish"),
-    "submit": ("Pack search results as a submission.", "submit"),
-    "score": ("Score a submission with private labels.", "score"),
-    "leaderboard": ("A static leaderboard page of scores.", "leaderboard"),
-}
-
-GROUPS = (
-    ("The main job", ("check", "run", "status", "show", "export", "evaluate", "models")),
-    ("Look inside", ("corpus", "prompts")),
-    ("Compare systems", ("compare", "metrics", "holes")),
-    ("Learned systems", ("train",)),
-    ("Is it any good?", ("calibrate", "audit", "diversity", "agree")),
-    ("Give it to others", ("verify", "suite", "publish", "submit", "score", "leaderboard")),
-)
-
+__all__ = ["help_text", "main"]
 
 ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
@@ -61,15 +25,16 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
 
 def help_text() -> str:
-    """What `airgen --help` prints; nothing is imported for it."""
+    """The text that `airgen --help` prints."""
     sections = [
-        "\n".join([f"{title}:", *(f"  {name:<13}{COMMANDS[name][0]}" for name in names)]) for title, names in GROUPS
+        "\n".join([f"{title}:", *(f"  {name:<13}{line}" for name, line in group.items())])
+        for title, group in GROUPS.items()
     ]
     return "\n\n".join([ABOUT, *sections])
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; an airgen error is printed as it is, without a traceback.
+    """Run the command line. An error of airgen is printed without a traceback.
 
     Always raises SystemExit, with the exit codes that the help names.
     """
@@ -84,19 +49,19 @@ def main(arguments: list[str] | None = None) -> None:
     if name not in COMMANDS:
         from airgen.registry import closest
 
-        print(f"airgen: no command {name!r}{closest(name, list(COMMANDS))}; see airgen --help", file=sys.stderr)
+        print(f"airgen: unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help", file=sys.stderr)
         raise SystemExit(2)
     from airgen.errors import AirgenError
 
     try:
         import typer
 
-        module = importlib.import_module(f"airgen.commands.{COMMANDS[name][1]}")
+        module = importlib.import_module(f"airgen.commands.{name}")
         typer.main.get_command(module.app).main(args=words[1:], prog_name=f"airgen {name}")
     except AirgenError as error:
         print("\n".join(f"airgen: {line}" for line in str(error).splitlines()), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        print("airgen: stopped by the user: run the same command to go on", file=sys.stderr)
+        print("airgen: stopped by the user; run the same command again to go on", file=sys.stderr)
         raise SystemExit(3) from None
     raise SystemExit(0)

@@ -4,10 +4,9 @@
     python benchmarks/e5.py --table 7 --pairs data/pairs --base splade-bert-tiny --on scifact --on cranfield --work e5
     python benchmarks/e5.py --table 5 ...      python benchmarks/e5.py --table 8 ...
 
-Every row of a table is one training on the same pairs with one thing changed, evaluated on each collection's test
-queries: nDCG@10 with its 95 % bootstrap interval over queries, and the difference from the table's first trained row
-with its own. Models stay in --work: a run that was stopped goes on where it was, and tables share what they have in
-common. --set changes the recipe of all rows.
+Each row of a table is one training on the same pairs with one change, evaluated on the test queries of each collection:
+nDCG@10 with its 95 % bootstrap interval over queries, and the difference from the first trained row with its interval.
+Models are kept in --work: a stopped run goes on, and tables share equal rows. --set changes the recipe of all rows.
 """
 
 from __future__ import annotations
@@ -16,20 +15,17 @@ import argparse
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from trained import Collection, trained
 
-from airgen.dataset.beir import BeirDataset
-from airgen.evaluation import run_from_hits, score
-from airgen.evaluation.measures import parse_measures
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import rng
-from airgen.retrievers import Corpus, load_embedder
+from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.retriever import Dense
-from airgen.training.kinds.pretrain import PretrainRecipe, train
+from airgen.training.kinds.pretrain import PretrainRecipe
 from airgen.training.mining.consistency import filter_pairs
-from airgen.training.recipe import Request
+from airgen.training.recipe import TrainingRequest
 
 
 class Bench:
@@ -38,36 +34,23 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.work, self.pairs, self.base = arguments.work, arguments.pairs, arguments.base
         self.changes: tuple[str, ...] = tuple(arguments.set)
-        self.collections = [BeirDataset.open(path) for path in arguments.on]
+        self.collections = [Collection(path) for path in arguments.on]
         self.max_length = arguments.eval_length
 
-    def trained(self, name: str, pairs: Path, *changes: str) -> dict[str, Any]:
-        """The card of a row's model, trained now if it is not there."""
-        out = self.work / name
-        asked = Request(pairs, self.base, out, changes=(*self.changes, *changes), quiet=True)
-        checkpoint = out.with_name(f"{name}.training") / "checkpoint.pt"
-        train(asked if not checkpoint.exists() else Request(**{**vars(asked), "resume": True}))
-        card: dict[str, Any] = json.loads((out / "card.json").read_text(encoding="utf-8"))
-        return card
+    def trained(self, name: str, pairs: Path, *changes: str) -> None:
+        """Train the model of a row unless it is finished."""
+        trained("pretrain", pairs, self.base, self.work / name, (*self.changes, *changes))
 
-    def per_query(self, model: str, collection: BeirDataset) -> np.ndarray:
+    def per_query(self, model: str, collection: Collection) -> np.ndarray:
         """nDCG@10 of each test query."""
         kept = self.work / "scores" / f"{model.replace('/', '_')}-{collection.name}-{self.max_length}.npy"
         if kept.exists():
             return np.load(kept)
-        passages = list(collection.passages())
-        corpus = Corpus([p.id for p in passages], [p.text for p in passages], [p.title for p in passages])
-        labels = collection.qrels("test").labels
-        queries = {key: query.text for key, query in collection.queries().items() if key in labels}
         place = self.work / model
         spec = str(place) if place.is_dir() else self.base
         pooled = {} if place.is_dir() else {"pooling": "mean", "query_prefix": "query: ", "passage_prefix": "passage: "}
-        system = Dense(
-            load_embedder({"kind": "sentence-transformers", "model": spec, "max_length": self.max_length, **pooled})
-        )
-        system.index(corpus)
-        run = run_from_hits(list(queries), corpus.ids, system.search(list(queries.values()), 100))
-        values = score(run, labels, parse_measures("nDCG@10")).of("nDCG@10")
+        embedder = {"kind": "sentence-transformers", "model": spec, "max_length": self.max_length, **pooled}
+        values = collection.scores(collection.index(Dense(load_embedder(embedder))))[0]
         kept.parent.mkdir(parents=True, exist_ok=True)
         np.save(kept, values)
         return np.asarray(values)
@@ -117,7 +100,9 @@ def sample(source: Path, out: Path, count: int, seed: int) -> Path:
 
 def table_5(bench: Bench, sizes: list[int]) -> None:
     """Batch size: the same pairs and epochs."""
-    usual = Request(bench.pairs, bench.base, bench.work, changes=bench.changes).recipe_of(PretrainRecipe).batch_size
+    usual = (
+        TrainingRequest(bench.pairs, bench.base, bench.work, changes=bench.changes).recipe_of(PretrainRecipe).batch_size
+    )
     rows = []
     for size in sizes:
         name = "all" if size == usual else f"batch-{size}"  # the tables share that row

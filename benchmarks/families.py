@@ -3,28 +3,25 @@
     python benchmarks/families.py WORK COLLECTION... [--base splade-bert-tiny] [--kinds colbert,splade,...]
     python benchmarks/families.py work scifact cranfield --kinds splade --set splade:epochs=2
 
-A COLLECTION is a directory in BEIR's layout with human queries in its test split. Training sees pairs of a title and
-its text, mined without any label, and BM25's hard negatives; it is tested on the human queries. "Before" is the same
-model after one step of a rate of 1e-12. Models stay in WORK: what is finished is not done again, what was stopped goes
-on. Prints nDCG@10 with 95 % bootstrap intervals over queries, differences with Fisher's p after Holm over all systems
-of a collection, minutes and memory of training.
+A COLLECTION is a directory in BEIR format with human queries in its test split. Models are trained on mined pairs of a
+title and its text, without labels, with BM25's hard negatives, and tested on the human queries. "Before" is the same
+model after one step with a learning rate of 1e-12. Models are kept in WORK: finished ones are not trained again, and
+stopped ones go on. Prints nDCG@10 with 95 % bootstrap intervals over queries, differences with p-values of Fisher's
+test (Holm over all systems of a collection), and minutes and memory of training.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from augment import Test, indexed, pairs
+from trained import Collection, mined_pairs, trained
 
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.retrievers import load_retriever
 from airgen.text.display import markdown_table, md
-from airgen.training import trainer
-from airgen.training.recipe import Request
 
 # What a model of two layers and 128 dimensions takes, on a CPU, in minutes.
 SMALL: dict[str, tuple[str, ...]] = {
@@ -39,21 +36,14 @@ BEFORE = ("encoder", "colbert", "splade")  # the others' heads are random before
 STILL = ("learning_rate=1e-12", "max_steps=1", "batch_size=2", "keep=last")
 
 
-def fit(kind: str, data: Path, base: str, out: Path, changes: tuple[str, ...]) -> dict[str, Any]:
-    """The card of a trained model, trained now if it is not there."""
-    trainer(kind)(Request(data, base, out, changes=changes, resume=True, quiet=True, device="cpu"))
-    card: dict[str, Any] = json.loads((out / "card.json").read_text(encoding="utf-8"))
-    return card
-
-
-def scores(test: Test, system: dict[str, Any], kept: Path) -> np.ndarray[Any, Any]:
+def scores(test: Collection, system: dict[str, Any], kept: Path) -> np.ndarray[Any, Any]:
     """(measures, queries); kept beside the model."""
     if not kept.exists():
-        np.save(kept, test.scores(indexed(load_retriever(system), test.corpus)))
+        np.save(kept, test.scores(test.index(load_retriever(system))))
     return np.asarray(np.load(kept))
 
 
-def one(test: Test, data: Path, arguments: argparse.Namespace) -> str:
+def one(test: Collection, data: Path, arguments: argparse.Namespace) -> str:
     """The table of one collection."""
     work: Path = arguments.work
     bm25 = {"kind": "bm25"}
@@ -63,7 +53,7 @@ def one(test: Test, data: Path, arguments: argparse.Namespace) -> str:
         rows = [("before", f"{kind} before", STILL)] if kind in BEFORE else []
         for tag, label, changes in [*rows, ("after", kind, ())]:
             out = work / f"{test.name}-{kind}-{tag}"
-            card = fit(kind, data, arguments.base, out, (*SMALL[kind], *own, *changes))
+            card = trained(kind, data, arguments.base, out, (*SMALL[kind], *own, *changes), device="cpu")
             system = {**card["system"]}
             if system["kind"] == "rerank":
                 label += " over BM25's 100"
@@ -84,8 +74,7 @@ def one(test: Test, data: Path, arguments: argparse.Namespace) -> str:
             cells.append(f"{gap.mean():+.3f}, p {pair.fisher_holm:.4f}" if pair and gap is not None else "")
         lines.append([*cells, *about])
     header = ["system", "nDCG@10", "Recall@100", "against BM25", "against before", "steps", "minutes", "GB"]
-    heading = f"### {test.name}: {len(test.queries)} queries, {len(test.corpus):,} passages"
-    return f"{heading}\n\n{markdown_table(header, lines)}"
+    return f"{test.title()}\n{markdown_table(header, lines)}"
 
 
 def main() -> None:
@@ -99,9 +88,9 @@ def main() -> None:
     arguments.work.mkdir(parents=True, exist_ok=True)
     tables = []
     for path in arguments.collections:
-        data = pairs(path, arguments.work)
+        data = mined_pairs(path, arguments.work)
         if data is not None:
-            tables.append(one(Test(path), data, arguments))
+            tables.append(one(Collection(path), data, arguments))
     print("\n".join(tables))
 
 

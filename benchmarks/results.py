@@ -1,4 +1,4 @@
-"""Write docs/results.md from a folder of results that `airgen evaluate` made.
+"""Write the first section of docs/results.md from a folder of results of `airgen evaluate`.
 
 airgen evaluate DATASET... --systems pipelines/systems-offline.yaml --out results
 python benchmarks/results.py results docs/results.md
@@ -20,7 +20,7 @@ START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airg
 
 
 def read(folder: Path, systems: Path) -> list[list[Result]]:
-    """Results by dataset, systems in the file's order; a system that lacks a dataset is left out there."""
+    """Results by dataset, systems in the order of the file; those without results are left out."""
     names = [system.name for system in load_systems(systems)]
     found = []
     for split in sorted(path for path in folder.glob("*/*") if path.is_dir()):
@@ -31,25 +31,25 @@ def read(folder: Path, systems: Path) -> list[list[Result]]:
 
 
 def intervals(sets: Sequence[Sequence[Result]]) -> str:
-    """The headline score and its 95 % interval of each system on each dataset, with letters of equal groups."""
+    """The headline score of each system on each dataset with its 95 % interval and the letters of its groups."""
     letters = [group_letters(compare_results(results)) for results in sets]
     names = list(dict.fromkeys(result.name for results in sets for result in results))
     rows = []
     for name in names:
         cells = [md(name)]
-        for results, of in zip(sets, letters, strict=True):
+        for results, groups in zip(sets, letters, strict=True):
             result = next((each for each in results if each.name == name), None)
             if result is None:
                 cells.append("–")
                 continue
             low, high = result.intervals[result.headline]
-            cells.append(f"{result.score:.3f} ({low:.3f}–{high:.3f}) {of[name]}")
+            cells.append(f"{result.score:.3f} ({low:.3f}–{high:.3f}) {groups[name]}")
         rows.append(cells)
     return markdown_table(["system", *(md(results[0].dataset) for results in sets)], rows)
 
 
 def costs(results: Sequence[Result]) -> str:
-    """Costs on one dataset."""
+    """The costs of systems on one dataset."""
     rows = []
     for result in results:
         cost = result.costs
@@ -60,7 +60,7 @@ def costs(results: Sequence[Result]) -> str:
 
 
 def biases(results: Sequence[Result]) -> str:
-    """Holes, length and word overlap of the top 10 on one dataset."""
+    """Unjudged hits, length and word overlap of the top 10 on one dataset."""
     rows = [
         [
             md(result.name),
@@ -97,14 +97,16 @@ def main() -> None:
         START,
         "## Systems that run offline",
         f"nDCG@10 on collections with human labels ({sizes}). Made with `airgen evaluate` and "
-        "`pipelines/systems-offline.yaml`; best bold, second underlined.",
+        "`pipelines/systems-offline.yaml`; the best is bold, the second is underlined. All collections use the "
+        "same settings. With so many systems the best one is in part best by chance; the letters below say which "
+        "differences are significant.",
         overview_table([result for results in sets for result in results]),
-        "With 95 % bootstrap intervals. Within a column, systems that share a letter cannot be told apart "
+        "With 95 % bootstrap intervals. Systems of a column that share a letter do not differ significantly "
         "(Fisher's randomisation test on all pairs, Holm, .05):",
         intervals(sets),
         f"### Costs on {md(largest[0].dataset)}",
-        "Wall time on two shared cores while other work ran, so read them as orders of magnitude; a re-ranker's or a "
-        "hybrid's times include the systems below it.",
+        "Wall time on two shared cores while other work ran, so only orders of magnitude are meaningful. The times of "
+        "a re-ranker or a hybrid include the systems that it uses.",
         costs(largest),
         f"### Bias on {md(graded[0].dataset)}",
         biases(graded),
@@ -112,7 +114,7 @@ def main() -> None:
     ]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     old = arguments.target.read_text("utf-8") if arguments.target.exists() else "# Results\n\n"
-    if START in old and END in old:  # the file has other sections: only this one is written
+    if START in old and END in old:  # other sections of the file stay
         text = old[: old.index(START)] + text.rstrip("\n") + old[old.index(END) + len(END) :]
     else:
         text = old.rstrip("\n") + "\n\n" + text

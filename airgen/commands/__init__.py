@@ -1,5 +1,46 @@
-"""The command line, one module a command; each defines `app`, a Typer."""
+"""The command line: each command is a module of this package that defines `app`, and a line of `GROUPS`."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+__all__ = ["COMMANDS", "GROUPS"]
+
+# Title of a group -> {command and module: its line in `airgen --help`}.
+GROUPS: dict[str, dict[str, str]] = {
+    "The main job": {
+        "check": "Validate a pipeline and estimate its cost.",
+        "run": "Build, control, export and evaluate a benchmark.",
+        "status": "Show the progress of a job, also while it runs.",
+        "show": "Show everything that is known about one query.",
+        "export": "Write a job's dataset again, whole or without a stage.",
+        "evaluate": "Evaluate systems on datasets in BEIR format.",
+        "models": "List, fetch and verify local models.",
+    },
+    "Look inside": {
+        "corpus": "List, fetch and inspect corpora.",
+        "prompts": "List, show, render and try prompts.",
+    },
+    "Compare systems": {
+        "compare": "Compare runs with significance tests.",
+        "metrics": "Compute the measures of one run file.",
+        "holes": "Judge hits that have no relevance label.",
+    },
+    "Learned systems": {
+        "train": "Train retrievers and re-rankers, and prepare their data.",
+    },
+    "Quality of a benchmark": {
+        "calibrate": "Compare a judge with human labels.",
+        "audit": "Have people check a sample of a dataset's labels.",
+        "diversity": "Measure how diverse queries are and how corpora differ.",
+        "agree": "Test whether a benchmark ranks systems as people do.",
+    },
+    "Give it to others": {
+        "verify": "Check a dataset directory.",
+        "suite": "Build and compare suites of datasets.",
+        "publish": "Publish a dataset, with test labels kept private.",
+        "submit": "Pack search results as a submission.",
+        "score": "Score a submission with private labels.",
+        "leaderboard": "Write a leaderboard page from scores.",
+    },
+}
+
+COMMANDS: dict[str, str] = {name: line for group in GROUPS.values() for name, line in group.items()}

@@ -7,36 +7,49 @@ from typing import Annotated, Literal
 
 import typer
 
+from airgen.commands.options import RUNS, Budget, Json, Runs, Split, Target, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def agree(
-    collection: Annotated[Path, typer.Argument(metavar="COLLECTION", help="A human-labelled folder in BEIR's layout.")],
-    pipeline: Annotated[Path, typer.Option(help="A pipeline YAML; the collection replaces its `corpus`.")],
-    systems: Annotated[Path, typer.Option(help="A systems YAML; `weakened: true` marks deliberately bad systems.")],
+    collection: Annotated[Path, typer.Argument(metavar="COLLECTION", help="A human-labelled dataset in BEIR format.")],
+    pipeline: Annotated[Path, typer.Option(help="A pipeline; the collection takes the place of its `corpus`.")],
+    systems: Annotated[Path, typer.Option(help="A systems YAML; `weakened: true` marks systems made bad on purpose.")],
     sources: Annotated[
-        Literal["positives", "any"], typer.Option("--from", help="Documents with a human positive (paper 4.1), or any.")
+        Literal["positives", "any"],
+        typer.Option(
+            "--from",
+            help="Generate queries from documents with a positive human label (paper, section 4.1), or from any.",
+        ),
     ] = "positives",
-    split: Annotated[str, typer.Option(help="The split of the human labels.")] = "test",
-    target: Annotated[int | None, typer.Option(min=1, help="Accepted queries to make, instead of the YAML's.")] = None,
+    split: Split = "test",
+    target: Target = None,
     measure: Annotated[str, typer.Option(help="The measure that ranks the systems.")] = "nDCG@10",
     beside: Annotated[
-        list[Path] | None, typer.Option(help="Another collection: its ranking is the trivial competitor (repeatable).")
+        list[Path] | None,
+        typer.Option(
+            help="Another human-labelled collection; how well its ranking agrees is the baseline (repeatable)."
+        ),
     ] = None,
     leave_one_out: Annotated[
-        bool, typer.Option("--leave-one-out", help="Label again without the models that a system and control share.")
+        bool,
+        typer.Option(
+            "--leave-one-out",
+            help="For each system whose models take part in quality control, label again without those models.",
+        ),
     ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Print the estimated cost; no LLM is asked.")] = False,
-    budget: Annotated[float | None, typer.Option(help="The most that the job may cost in all, in US dollars.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Print the estimated cost and make no LLM call.")] = False,
+    budget: Budget = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Generate from a human-labelled collection, run systems on both sides, and compare the two rankings.
+    """Generate queries from a human-labelled collection, rank systems with both kinds of labels, compare the rankings.
 
-    The command can be stopped at any point, and goes on when it is run again. The report is written to
+    The command can be stopped at any time; run it again to go on. The report is
     RUNS/NAME-COLLECTION/agreement/agreement.md.
 
     Example: airgen agree scifact --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml

@@ -7,25 +7,27 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Seed, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, help="People check a sample of a dataset's labels.", no_args_is_help=True)
+app = new_app("audit")
 
-_PIPELINE = typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that was run.")
-_OUT = typer.Option(help="The folder of the sample; runs/NAME/audit if not given.")
-_RUNS = typer.Option(help="Where work directories are.")
+AuditFolder = Annotated[Path | None, typer.Option(help="Folder of the sample. Default: RUNS/NAME/audit.")]
 
 
 @app.command()
 def sample(
-    pipeline: Annotated[Path, _PIPELINE],
-    count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many pairs people see.")],
-    out: Annotated[Path | None, _OUT] = None,
-    seed: Annotated[int, typer.Option(help="A different seed draws different pairs.")] = 0,
-    runs: Annotated[Path, _RUNS] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    pipeline: PipelineFile,
+    count: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of pairs that people are shown.")],
+    out: AuditFolder = None,
+    seed: Seed = 0,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Draw pairs of every kind and level, as one HTML page and a CSV; neither shows the judge's answers.
+    """Draw pairs of every kind and level and write them as an HTML page and a CSV file.
+
+    Neither file shows the label that the judge gave.
 
     Example: airgen audit sample pipelines/quickstart.yaml 40
     """
@@ -47,15 +49,13 @@ def sample(
 
 @app.command()
 def score(
-    pipeline: Annotated[Path, _PIPELINE],
-    answers: Annotated[
-        list[Path], typer.Argument(help="The files that people saved: JSON of the page, or the filled-in CSV.")
-    ],
-    out: Annotated[Path | None, _OUT] = None,
-    runs: Annotated[Path, _RUNS] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    pipeline: PipelineFile,
+    answers: Annotated[list[Path], typer.Argument(help="Answers: the JSON that the page saves, or the filled-in CSV.")],
+    out: AuditFolder = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Compare the answers with the labels, by kind of document and by level, and write that into the dataset's card.
+    """Read people's answers and write their agreement, by kind of document and by level, into the dataset's card.
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """

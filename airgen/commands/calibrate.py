@@ -1,4 +1,4 @@
-"""`airgen calibrate`: is the judge right?"""
+"""`airgen calibrate`: does a judge agree with human labels?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Budget, Json, Seed, Split, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
@@ -17,33 +19,34 @@ def calibrate(
     judge: Annotated[
         str,
         typer.Argument(
-            help="A prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's own, `combined`, `rerankers` "
-            "(combined without an LLM), the name or JSON file of a combined judge, or a re-ranker."
+            help="One of: a judge prompt (judge, judge_yes_no, rubric); `pipeline` for the pipeline's own judge; "
+            "`combined`; `rerankers` (combined without an LLM); the name or JSON file of a combined judge; a re-ranker."
         ),
     ],
-    collections: Annotated[
-        list[Path], typer.Argument(metavar="COLLECTION...", help="Human-labelled directories in BEIR's layout.")
-    ],
-    pipeline: Annotated[
-        Path | None, typer.Option(help="Whose LLM, recall and re-rankers to use; the quickstart's if not given.")
-    ] = None,
-    pairs: Annotated[int, typer.Option(min=2, help="Pairs a collection, half of them relevant.")] = 60,
-    depth: Annotated[int, typer.Option(min=1, help="Pools are the top so many of BM25 and the recall model.")] = 10,
+    collections: Annotated[list[Path], typer.Argument(metavar="COLLECTION...", help="Human-labelled datasets.")],
+    pipeline: Annotated[Path | None, typer.Option(help="Use this pipeline's models (default: quickstart's).")] = None,
+    pairs: Annotated[int, typer.Option(min=2, help="Pairs drawn from each collection; half are relevant.")] = 60,
+    depth: Annotated[int, typer.Option(min=1, help="Draw pairs from the top hits of BM25 and the recall model.")] = 10,
     relevant_from: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=LABEL", help="The least relevant label of a collection; 1.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LABEL",
+            help="Lowest label that counts as relevant in collection NAME (default: 1; repeatable).",
+        ),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=LABEL", help="A collection's label to leave out (repeatable).")
+        list[str] | None,
+        typer.Option(metavar="NAME=LABEL", help="Leave out the pairs of collection NAME with this label (repeatable)."),
     ] = None,
-    words: Annotated[int | None, typer.Option(min=1, help="Words of a document that an LLM reads at most.")] = None,
-    split: Annotated[str, typer.Option(help="Which qrels.")] = "test",
-    seed: Annotated[int, typer.Option(help="Another seed draws other pairs.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where answers, vectors and reports are kept.")] = Path("runs/calibrate"),
-    save: Annotated[Path | None, typer.Option(help="Write the combined judge's coefficients to this JSON.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Most US dollars that this work directory may cost.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    words: Annotated[int | None, typer.Option(min=1, help="Maximum number of words of a document for an LLM.")] = None,
+    split: Split = "test",
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="Folder for answers, vectors and reports.")] = Path("runs/calibrate"),
+    save: Annotated[Path | None, typer.Option(help="JSON file for the coefficients of the combined judge.")] = None,
+    budget: Budget = None,
+    as_json: Json = False,
 ) -> None:
-    """Run a judge on human-labelled pairs: relevant, judged not relevant, and unjudged ones near the top.
+    """Compare a judge with human labels, on pairs that people judged relevant or not relevant and on unjudged top hits.
 
     Example: airgen calibrate combined datasets/scifact datasets/nfcorpus --pairs 200 --save calibration.json
     """
@@ -88,5 +91,5 @@ def _labels(option: str, given: list[str] | None) -> dict[str, list[float]]:
         try:
             found.setdefault(name, []).append(float(label))
         except ValueError:
-            raise UsageError(f"{option} {word}: wants NAME=LABEL with a number, such as scifact=1") from None
+            raise UsageError(f"{option} {word}: give NAME=LABEL with a number, such as scifact=1") from None
     return found

@@ -1,28 +1,29 @@
-"""`airgen check`: is everything there, and what will it cost?"""
+"""`airgen check`: is everything there that a pipeline needs, and what will it cost?"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Target, new_app
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
 
 __all__ = ["app", "print_check"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def check(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline to check.")],
-    target: Annotated[int | None, typer.Option(min=1, help="Accepted queries wanted, instead of the YAML's.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    pipeline: PipelineFile,
+    target: Target = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Validate settings, prompts, models, extras, keys and disk; estimate calls, tokens and money by stage.
+    """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
     Example: airgen check pipelines/full.yaml
     """

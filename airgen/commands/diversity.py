@@ -7,35 +7,27 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Budget, Datasets, Json, Language, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def diversity(
-    datasets: Annotated[
-        list[Path], typer.Argument(metavar="DATASET...", help="Directories with corpus.jsonl, queries.jsonl, qrels/.")
-    ],
-    out: Annotated[Path, typer.Option(help="Where the report, its charts and the labels are written.")] = Path(
-        "diversity"
-    ),
-    label_with: Annotated[
-        Path | None, typer.Option(metavar="PIPELINE.yaml", help="Label types and styles with the LLM of this pipeline.")
-    ] = None,
-    most: Annotated[
-        int | None, typer.Option(min=1, help="Label at most this many queries of a dataset, chosen by their ids.")
-    ] = None,
-    budget: Annotated[float | None, typer.Option(help="The most that labels may cost, in US dollars.")] = None,
-    language: Annotated[
-        str | None, typer.Option(help="The language of corpora whose manifest does not say it.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the content of diversity.json.")] = False,
+    datasets: Datasets,
+    out: Annotated[Path, typer.Option(help="Folder for the report, its charts and the labels.")] = Path("diversity"),
+    label_with: Annotated[Path | None, typer.Option(help="A pipeline whose LLM labels query types and styles.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Maximum number of queries to label per dataset.")] = None,
+    budget: Budget = None,
+    language: Language = None,
+    as_json: Json = False,
 ) -> None:
-    """Measure how diverse queries are: types and styles, lengths, overlap with positives, vocabulary, duplicates.
+    """Measure query types and styles, lengths, word overlap with positives, vocabulary and duplicates of datasets.
 
-    Several datasets are also compared by the weighted Jaccard similarity of their corpora. Labels are kept in OUT and
-    not paid for twice; after a stop, the same command goes on.
+    Between datasets it measures the weighted Jaccard similarity of their corpora. Labels are kept in OUT, so that none
+    is paid for twice; run a stopped command again to go on.
 
     Example: airgen diversity runs/quickstart/dataset scifact --label-with pipelines/quickstart.yaml
     """

@@ -1,4 +1,4 @@
-"""`airgen evaluate`: systems on datasets in BEIR format."""
+"""`airgen evaluate`: run systems on datasets in BEIR format and compare them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,28 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def evaluate(
-    datasets: Annotated[
-        list[Path], typer.Argument(metavar="DATASET...", help="Directories with corpus.jsonl, queries.jsonl, qrels/.")
-    ],
+    datasets: Datasets,
     systems: Annotated[Path, typer.Option(help="A systems YAML, such as pipelines/systems-quickstart.yaml.")],
-    out: Annotated[Path, typer.Option(help="Where runs, scores and tables are kept.")] = Path("results"),
-    split: Annotated[str, typer.Option(help="Which qrels.")] = "test",
-    metrics: Annotated[str, typer.Option(help='As in "nDCG@10 R_cap@100"; `air-bench` for its whole protocol.')] = "",
-    top: Annotated[int, typer.Option(min=1, help="How many hits a query each system is asked for.")] = 1000,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only this system (repeatable), and what it builds on.")
-    ] = None,
-    language: Annotated[str | None, typer.Option(help="The corpus's language where no manifest says it.")] = None,
-    ignore_identical_ids: Annotated[
-        bool, typer.Option("--ignore-identical-ids", help="Leave out hits with the query's own id (ArguAna, Quora).")
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what was kept from before.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for runs, scores and tables.")] = Path("results"),
+    split: Split = "test",
+    metrics: Annotated[str, typer.Option(help='Measures, such as "nDCG@10 R_cap@100", or `air-bench` for all.')] = "",
+    top: Annotated[int, typer.Option(min=1, help="Number of hits that each system returns for a query.")] = 1000,
+    only: Annotated[list[str] | None, typer.Option(help="Run only this system and those it uses (repeatable).")] = None,
+    language: Language = None,
+    ignore_identical_ids: IgnoreIdenticalIds = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run systems again whose results are kept.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Run systems on datasets and compare them; what ran before is kept and costs nothing.
+    """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
 
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
     """

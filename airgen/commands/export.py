@@ -1,4 +1,4 @@
-"""`airgen export`: write the dataset again, elsewhere, or without a stage."""
+"""`airgen export`: write the dataset of a job again, elsewhere, or without a stage."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def export(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline that was run.")],
-    out: Annotated[Path | None, typer.Option(help="The directory to write; the job's own if not given.")] = None,
+    pipeline: PipelineFile,
+    out: Annotated[Path | None, typer.Option(help="Directory to write. Default: the job's own dataset.")] = None,
     without: Annotated[
-        list[str] | None, typer.Option(help="Leave out `control`, `negatives` or `rewrite` (Table 5).")
+        list[str] | None,
+        typer.Option(help="Leave out a stage: `control`, `negatives` or `rewrite` (paper, Table 5; repeatable)."),
     ] = None,
-    layout: Annotated[str | None, typer.Option(help="Another layout of the finished dataset: trec, air-bench.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print counts as JSON.")] = False,
+    layout: Annotated[str | None, typer.Option(help="Convert the finished dataset to trec or air-bench.")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Export from the rows that stand; nothing is asked, nothing is paid.
+    """Write the dataset from the rows of the work database. No LLM is called.
 
     Example: airgen export pipelines/quickstart.yaml --without control --out ablation
     """

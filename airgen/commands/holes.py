@@ -1,4 +1,4 @@
-"""`airgen holes`: judge what systems found and nobody judged."""
+"""`airgen holes`: judge hits that have no relevance label."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ from typing import Annotated, Any
 
 import typer
 
+from airgen.commands.options import Budget, Dataset, Json, Split, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def holes(
-    dataset: Annotated[Path, typer.Argument(help="A directory in BEIR's layout.")],
+    dataset: Dataset,
     runs: Annotated[list[Path], typer.Option("--run", help="A TREC run file (repeatable).")],
-    judge: Annotated[
-        str | None, typer.Option(help="module:function that takes (query text, passage text) and gives a label.")
-    ] = None,
-    pipeline: Annotated[
-        Path | None, typer.Option(help="Judge with this pipeline's LLM judge; levels below its cut become 0.")
-    ] = None,
-    depth: Annotated[int, typer.Option(min=1, help="How deep holes are looked for.")] = 10,
-    metric: Annotated[str, typer.Option(help="The measure to compare before and after.")] = "nDCG@10",
-    split: Annotated[str, typer.Option(help="Which qrels.")] = "test",
-    out: Annotated[Path, typer.Option(help="Where judgments are kept, so that none is asked for twice.")] = Path(
+    judge: Annotated[str | None, typer.Option(help="module:function(query text, passage text) -> label.")] = None,
+    pipeline: Annotated[Path | None, typer.Option(help="Use this pipeline's judge and its `relevant_from`.")] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Depth of the runs down to which hits are judged.")] = 10,
+    metric: Annotated[str, typer.Option(help="The measure to compare before and after judging.")] = "nDCG@10",
+    split: Split = "test",
+    out: Annotated[Path, typer.Option(help="Folder where judgments are kept, so that no pair is judged twice.")] = Path(
         "holes"
     ),
-    budget: Annotated[float | None, typer.Option(help="Most US dollars to spend on the judge.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    budget: Budget = None,
+    as_json: Json = False,
 ) -> None:
-    """Judge the unjudged top hits of runs, blind to the system, and report scores before and after.
+    """Judge the unjudged top hits of runs, without showing the judge which system found them; compare the scores.
 
-    Without a judge it only counts them and writes them to OUT/holes.jsonl, for people to label.
+    Without --judge and --pipeline the command only counts these hits and writes them to OUT/holes.jsonl, where people
+    can label them.
 
     Example: airgen holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
     """

@@ -1,4 +1,4 @@
-"""`airgen leaderboard`: saved scores as a static page and JSON."""
+"""`airgen leaderboard`: write saved scores as a static page and as JSON."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Json, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def leaderboard(
-    scores: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of `airgen score --save`.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write; the folder DIR if not given.")
-    ] = None,
-    title: Annotated[str, typer.Option(help="The page's title.")] = "Leaderboard",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON too.")] = False,
+    scores: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the files of `airgen score --save`.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write to. Default: the first DIR.")] = None,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Leaderboard",
+    as_json: Json = False,
 ) -> None:
-    """Write saved scores as tables: AIR-Bench's three classes by task, domain and language.
+    """Write a page with saved scores: AIR-Bench's three classes of systems, by task, domain and language.
 
     Example: airgen leaderboard scores/ --title "Python retrieval"
     """

@@ -1,4 +1,4 @@
-"""`airgen metrics`: measures of one run file."""
+"""`airgen metrics`: compute the measures of one run file."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import IgnoreIdenticalIds, Json, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def metrics(
-    run: Annotated[Path, typer.Argument(help="A TREC run file, gzipped or not.")],
-    qrels: Annotated[Path, typer.Argument(help="Labels as TSV, TREC or JSONL.")],
+    run: Annotated[Path, typer.Argument(help="A TREC run file; it may be gzipped.")],
+    qrels: Annotated[Path, typer.Argument(help="Relevance labels as TSV, TREC or JSONL.")],
     measures: Annotated[
-        str, typer.Option("--metrics", help="Measures separated by spaces; `air-bench` for its whole protocol.")
+        str, typer.Option("--metrics", help="Measures, separated by spaces; `air-bench` for all of AIR-Bench's.")
     ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
-    by_query: Annotated[bool, typer.Option("--by-query", help="Print every query's scores too.")] = False,
-    ignore_identical_ids: Annotated[
-        bool, typer.Option("--ignore-identical-ids", help="Leave out hits with the query's own id (ArguAna, Quora).")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    by_query: Annotated[bool, typer.Option("--by-query", help="Print the scores of each query as well.")] = False,
+    ignore_identical_ids: IgnoreIdenticalIds = False,
+    as_json: Json = False,
 ) -> None:
-    """Score a run against labels, with trec_eval's numbers; queries without results count as zero.
+    """Score a run against relevance labels. The numbers equal trec_eval's; queries without results count as zero.
 
     Example: airgen metrics bm25.run scifact/qrels/test.tsv --metrics "nDCG@10 R_cap@100"
     """

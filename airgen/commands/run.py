@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def run(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline to run.")],
-    budget: Annotated[float | None, typer.Option(help="US dollars that the job may cost in all.")] = None,
-    target: Annotated[int | None, typer.Option(min=1, help="Accepted queries wanted, instead of the YAML's.")] = None,
+    pipeline: PipelineFile,
+    budget: Budget = None,
+    target: Target = None,
     until: Annotated[str | None, typer.Option(help="Stop after this stage: corpus, hard_negative, judgment.")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again what failed before.")] = False,
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat LLM calls that failed before.")] = False,
+    runs: Runs = RUNS,
     evaluate: Annotated[bool, typer.Option(help="Evaluate the pipeline's systems at the end.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Build a benchmark from a corpus: generate, control, export, evaluate. Run it again to go on after a stop.
+    """Build a benchmark from a corpus: generate, control, export, evaluate. Run a stopped job again to go on.
 
     Example: airgen run pipelines/quickstart.yaml
     """

@@ -1,4 +1,4 @@
-"""`airgen show`: the whole life of one query."""
+"""`airgen show`: everything that is known about one query."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import RUNS, Json, Runs, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def show(
-    what: Annotated[str, typer.Argument(metavar="[PIPELINE.yaml] QUERY_ID", help="Its id, or the beginning of it.")],
+    what: Annotated[str, typer.Argument(metavar="[PIPELINE.yaml] QUERY_ID", help="The query's id, or how it begins.")],
     query: Annotated[str | None, typer.Argument(hidden=True)] = None,
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Document, character, scenario, query, rewrites, negatives, votes, judgments, decisions of one query.
+    """Show the document, character, scenario, rewrites, negatives, votes, judgments and decisions of one query.
 
-    A pipeline alone lists its queries; an id alone is looked for in all jobs under --runs.
+    A pipeline without an id lists its queries. An id without a pipeline is looked up in all jobs below --runs.
 
     Example: airgen show pipelines/quickstart.yaml        airgen show q3f2a
     """

@@ -1,24 +1,25 @@
-"""`airgen status`: how far a job is, also while another process runs it."""
+"""`airgen status`: the progress of a job, also while another process runs it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
+
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, new_app
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def status(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline of the job.")],
-    runs: Annotated[Path, typer.Option(help="Where work directories are.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    pipeline: PipelineFile,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Stages, counts, rates, failures and the bill, from the status file and, where it is free, the work database.
+    """Show stages, counts, rates, failures and cost of a job.
+
+    They come from the status file and, when no other process uses it, from the work database.
 
     Example: airgen status pipelines/quickstart.yaml
     """

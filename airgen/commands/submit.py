@@ -1,4 +1,4 @@
-"""`airgen submit`: search results, packed for whoever holds the private labels."""
+"""`airgen submit`: pack search results for scoring with private labels."""
 
 from __future__ import annotations
 
@@ -7,68 +7,54 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Json, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def submit(
     out: Annotated[Path, typer.Option(metavar="ZIP", help="The submission to write.")],
-    results: Annotated[
-        Path | None, typer.Argument(metavar="RESULTS", help="air-benchmark's folder {retriever}/{reranker}.")
-    ] = None,
+    results: Annotated[Path | None, typer.Argument(help="air-benchmark's folder {retriever}/{reranker}.")] = None,
     dataset: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="A dataset; with --run, repeatable.")
+        list[Path] | None, typer.Option(metavar="DIR", help="The dataset of the --run in the same place (repeatable).")
     ] = None,
-    run: Annotated[list[Path] | None, typer.Option(metavar="RUN", help="The TREC run of that dataset.")] = None,
-    model: Annotated[str, typer.Option(help="The retriever's name, with --run.")] = "",
-    reranker: Annotated[str, typer.Option(help="The re-ranker's name, with --run.")] = "NoReranker",
+    run: Annotated[list[Path] | None, typer.Option(metavar="RUN", help="A TREC run file (repeatable).")] = None,
+    model: Annotated[str, typer.Option(help="Name of the retriever; needed with --run.")] = "",
+    reranker: Annotated[str, typer.Option(help="Name of the re-ranker, with --run.")] = "NoReranker",
     split: Annotated[str, typer.Option(help="The split to submit, with --run.")] = "test",
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was packed as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Pack search results as a submission: TREC runs with their datasets, or air-benchmark's own folder.
+    """Pack search results as a submission: TREC runs with their datasets, or air-benchmark's folder of results.
 
     Example: airgen submit --dataset data/python-reference --run bm25.run --model BM25 --out bm25.zip
     """
     import json
 
-    from airgen.dataset.layouts import read_rows
-    from airgen.dataset.manifest import load_manifest
-    from airgen.errors import DatasetError, UsageError
-    from airgen.evaluation.run import read_run
-    from airgen.publishing.submission import Limits, Results, pack, read_results_tree
+    from airgen.errors import UsageError
+    from airgen.publishing.submission import pack, read_results_tree, results_of_run
 
     datasets, runs = dataset or [], run or []
     if bool(results) == bool(runs) or len(datasets) != len(runs):
-        raise UsageError("give either RESULTS, or as many --run as --dataset")
-    found: list[Results] = []
-    notes: list[str] = []
-    if results:
-        found = read_results_tree(results)
-    elif not model:
+        raise UsageError("give either RESULTS, or a --dataset for each --run")
+    if runs and not model:
         raise UsageError("--run needs --model, the system's name on the leaderboard")
+    packed = read_results_tree(results) if results else []
+    notes: list[str] = []
     for home, path in zip(datasets, runs, strict=True):
-        info = load_manifest(home).info
-        splits = {row["_id"]: row["metadata"]["split"] for row in read_rows(home / "queries.jsonl")}
-        hits: dict[str, dict[str, float]] = {}
-        for query, ranked in read_run(path).ranked().items():
-            if query not in splits:
-                raise DatasetError(f"{path}: query {query!r} is not in {home}")
-            if splits[query] == split:
-                hits[query] = dict(ranked[: Limits().hits])
-        missing = sum(1 for query, where in splits.items() if where == split and query not in hits)
+        of_run, missing = results_of_run(home, path, model=model, reranker=reranker, split=split)
+        packed.append(of_run)
         if missing:
             notes.append(f"{path}: {missing} queries of {split} have no hits and will count as zero")
-        fields = (model, reranker, info.version, info.task, info.domain, info.language, info.name, split)
-        found.append(Results(*fields, hits))
-    pack(found, out)
+    pack(packed, out)
     if as_json:
-        rows = [{"entry": one.entry, "queries": len(one.hits)} for one in found]
+        rows = [{"entry": one.entry, "queries": len(one.hits)} for one in packed]
         typer.echo(json.dumps({"file": str(out), "results": rows, "notes": notes}, indent=1))
         return
     for note in notes:
         typer.echo(note, err=True)
-    for one in found:
+    for one in packed:
         typer.echo(f"{one.entry}: {len(one.hits):,} queries")
     typer.echo(str(out))

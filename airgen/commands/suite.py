@@ -7,22 +7,26 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import RUNS, Budget, Json, Runs, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build and compare suites of datasets.")
+app = new_app("suite")
 
-_JSON = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+DatasetOrSuite = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A finished dataset, or a finished version of a suite.")
+]
 
 
 @app.command()
 def build(
     suite: Annotated[Path, typer.Argument(metavar="SUITE.yaml", help="Name, version and pipelines of the suite.")],
-    budget: Annotated[float | None, typer.Option(help="US dollars for all pipelines together.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where the pipelines' work directories are.")] = Path("runs"),
-    root: Annotated[Path, typer.Option(help="Where suites are.")] = Path("suites"),
-    as_json: _JSON = False,
+    budget: Budget = None,
+    runs: Runs = RUNS,
+    root: Annotated[Path, typer.Option(help="Folder that holds the suites.")] = Path("suites"),
+    as_json: Json = False,
 ) -> None:
-    """Run a suite's pipelines and collect their datasets as a version. Run it again to go on after a stop.
+    """Run a suite's pipelines and collect their datasets as a version. Run a stopped command again to go on.
 
     Example: airgen suite build suites/python.yaml --budget 20
     """
@@ -30,16 +34,16 @@ def build(
 
     from airgen.pipeline.job import Job
     from airgen.pipeline.summary import run_pipeline
-    from airgen.publishing.suites import Outcome, load_suite
+    from airgen.publishing.suites import FinishedPipeline, load_suite
     from airgen.publishing.suites import build as build_version
     from airgen.text.tokens import count_tokens
 
-    def run(path: Path, budget_usd: float | None) -> Outcome:
+    def run(path: Path, budget_usd: float | None) -> FinishedPipeline:
         run_pipeline(path, runs=runs, budget_usd=budget_usd, evaluate=False)
         job = Job(path, runs)
         with job.open_store(read_only=True) as store:
             rows = list(store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer"))
-        return Outcome(job.dataset, float(rows[0][0]))
+        return FinishedPipeline(job.dataset, float(rows[0][0]))
 
     built = build_version(
         load_suite(suite),
@@ -59,11 +63,13 @@ def build(
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="The directory of a finished version.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The directory of another.")],
-    as_json: _JSON = False,
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="Directory of a finished version.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Directory of the version to compare with it.")],
+    as_json: Json = False,
 ) -> None:
-    """Say what a version changed: datasets added, trimmed, grown, and queries that changed split (none should).
+    """List what changed between two versions: datasets that were added, trimmed or extended.
+
+    It also lists queries that changed their split, which none should.
 
     Example: airgen suite diff suites/python/26.11 suites/python/26.12
     """
@@ -79,44 +85,42 @@ def diff(
 
 @app.command()
 def stats(
-    home: Annotated[Path, typer.Argument(metavar="DIR", help="A finished version of a suite, or a dataset.")],
+    home: DatasetOrSuite,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    as_json: _JSON = False,
+    as_json: Json = False,
 ) -> None:
-    """Print passages, tokens, queries, positives, hard negatives and licences, as the paper's Tables 16 to 21.
+    """Print passages, tokens, queries, positives, hard negatives and licences (paper, Tables 16 to 21).
 
     Example: airgen suite stats suites/python/26.11 --csv
     """
     import json
 
-    from airgen.dataset.manifest import MANIFEST, load_manifest
+    from airgen.dataset.manifest import load_manifest
     from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
-    from airgen.publishing.suites import datasets_of
+    from airgen.publishing.suites import datasets_of, is_dataset
 
-    manifests = [load_manifest(home)] if (home / MANIFEST).is_file() else list(datasets_of(home).values())
-    rows = table_rows(manifests)
+    rows = table_rows([load_manifest(home)] if is_dataset(home) else datasets_of(home).values())
     text = statistics_csv(rows) if as_csv else json.dumps(rows, indent=1) if as_json else statistics_markdown(rows)
     typer.echo(text.rstrip("\n"))
 
 
 @app.command()
 def layout(
-    home: Annotated[Path, typer.Argument(metavar="DIR", help="A finished version of a suite, or a dataset.")],
+    home: DatasetOrSuite,
     kind: Annotated[str, typer.Argument(metavar="LAYOUT", help="trec or air-bench.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to write.")],
-    as_json: _JSON = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
+    as_json: Json = False,
 ) -> None:
-    """Write datasets for other tools: TREC files (ir_datasets, trec_eval), or AIR-Bench's folders (air-benchmark).
+    """Convert datasets for other tools: TREC files (ir_datasets, trec_eval), or AIR-Bench's folders (air-benchmark).
 
     Example: airgen suite layout suites/python/26.11 air-bench --out export
     """
     import json
 
     from airgen.dataset.layouts import export_layout, export_layouts
-    from airgen.dataset.manifest import MANIFEST
-    from airgen.publishing.suites import datasets_of
+    from airgen.publishing.suites import datasets_of, is_dataset
 
-    if (home / MANIFEST).is_file():
+    if is_dataset(home):
         files = export_layout(home, kind, out)
     else:
         files = export_layouts({key: home / key for key in datasets_of(home)}, kind, out)

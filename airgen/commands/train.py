@@ -1,56 +1,59 @@
-"""`airgen train KIND`: learned systems, trained on a dataset in BEIR format; and what goes with them.
+"""`airgen train KIND`: train a system on a dataset in BEIR format; and the commands that prepare or explain it.
 
-Every kind of `airgen.training.KINDS` becomes a command with the options below. Commands that are no training (pairs
-to mine, terms to explain) are functions of the modules in `_OTHERS`, each with a typer `app` of its own.
+Every kind of `airgen.training.KINDS` is a subcommand with the options below. The modules of `_OTHERS` define the other
+subcommands.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from airgen.commands import train_expand, train_explain, train_pairs
+from airgen.commands.options import Device, Json, Language, new_app
 from airgen.training import KINDS
 
 __all__ = ["app"]
 
-_OTHERS: tuple[Any, ...] = (train_explain, train_pairs, train_expand)
+_OTHERS = (train_explain, train_pairs, train_expand)
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train retrievers on a dataset, and look into them.")
+app = new_app("train")
 
 
 def _train(
     context: typer.Context,
-    on: Annotated[Path, typer.Option("--on", help="A dataset in BEIR's layout, or mined pairs (airgen train pairs).")],
-    base: Annotated[str, typer.Option(help="The model to start from: of `airgen models list`, a folder, a Hub name.")],
-    out: Annotated[Path, typer.Option(help="The folder of the trained model.")],
-    recipe: Annotated[Path | None, typer.Option(help="A YAML recipe; see `airgen train recipe`.")] = None,
+    on: Annotated[Path, typer.Option("--on", help="A dataset in BEIR format, or pairs of `airgen train pairs`.")],
+    base: Annotated[str, typer.Option(help="The base model: of `airgen models list`, a folder, or the Hub.")],
+    out: Annotated[Path, typer.Option(help="Folder of the trained model.")],
+    recipe: Annotated[Path | None, typer.Option(help="A YAML recipe, as `airgen train recipe KIND` prints it.")] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one setting (repeatable).")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change one setting of the recipe (repeatable)."),
     ] = None,
-    split: Annotated[str, typer.Option(help="The qrels to train on; test only with --fold.")] = "train",
+    split: Annotated[str, typer.Option(help="The split to train on; test only with --fold.")] = "train",
     fold: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Cross-validation: hold the queries of part I out.")
+        str | None,
+        typer.Option(metavar="I/N", help="Cross-validation: divide the queries into N parts and hold out part I."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in OUT.training.")] = False,
-    language: Annotated[str | None, typer.Option(help="The corpus's language where no manifest says it.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; a GPU if there is one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    language: Language = None,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
-    """Train one kind of retriever; `airgen train` lists them.
+    """Train one kind of system; `airgen train` lists the kinds.
 
     Example: airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
     """
     import json
     from dataclasses import asdict
 
-    from airgen.training import trainer
+    from airgen.training import train
     from airgen.training.card import read_card, system_line
-    from airgen.training.recipe import Fold, Request
+    from airgen.training.recipe import Fold, TrainingRequest
 
-    request = Request(
+    request = TrainingRequest(
         on=on,
         base=base,
         out=out,
@@ -63,7 +66,7 @@ def _train(
         device=device,
         quiet=as_json,
     )
-    trained = trainer(str(context.command.name))(request)
+    trained = train(str(context.command.name), request)
     if as_json:
         typer.echo(json.dumps({**asdict(trained), "out": str(trained.out)}, ensure_ascii=False))
         return
@@ -71,7 +74,7 @@ def _train(
         typer.echo(f"{trained.out} was trained before, with the same recipe on the same data: nothing to do")
     figures = ", ".join(f"dev {name} {value:.4f}" for name, value in trained.figures.items()) or "no dev queries"
     typer.echo(f"{figures}; {trained.steps:,} steps in {trained.seconds:.0f} s ({trained.stopped})")
-    typer.echo(f"model: {trained.out} (README.md says how it was made)")
+    typer.echo(f"model: {trained.out} (its README.md describes the training)")
     card = read_card(trained.out)
     if card and card.get("system"):
         typer.echo(f"in a systems YAML: {system_line(card)}")
@@ -86,17 +89,14 @@ for _kind, (_line, _) in KINDS.items():
 def recipe(
     kind: Annotated[str, typer.Argument(help="A kind of training.")],
 ) -> None:
-    """Print a kind's recipe as YAML: every setting, its default, and where that comes from.
+    """Print the default recipe of a kind as YAML: every setting with its value and where the value comes from.
 
     Example: airgen train recipe augment > my-recipe.yaml
     """
-    import importlib
-
-    from airgen.training import trainer
+    from airgen.training import task_class
     from airgen.training.recipe import commented_yaml
 
-    module = importlib.import_module(trainer(kind).__module__)
-    typer.echo(commented_yaml(module.RECIPE()), nl=False)
+    typer.echo(commented_yaml(task_class(kind).RECIPE()), nl=False)
 
 
 for _module in _OTHERS:

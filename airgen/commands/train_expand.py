@@ -1,41 +1,36 @@
-"""`airgen train expand`: queries for every passage, to index with it."""
+"""`airgen train expand`: write queries for every passage, to index with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Budget, Dataset, Device, Json, Seed, new_app
+from airgen.commands.progress_bar import progress_bar
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def expand(
-    dataset: Annotated[Path, typer.Argument(help="A directory in BEIR's layout.")],
-    out: Annotated[Path, typer.Option(help="The file of expansions, JSON lines.")],
-    model: Annotated[
-        str | None, typer.Option(help="A sequence-to-sequence model, such as a docT5query: a folder or a Hub name.")
-    ] = None,
-    queries_from: Annotated[
-        str | None,
-        typer.Option("--from", metavar="SPLIT", help="Take the queries of this split of the dataset instead."),
-    ] = None,
-    pipeline: Annotated[
-        Path | None,
-        typer.Option(metavar="PIPELINE.yaml", help="Ask this pipeline's LLM instead; 10 queries a passage do."),
-    ] = None,
-    budget: Annotated[float | None, typer.Option(help="Most US dollars to spend on the LLM.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="Queries a passage.")] = 40,
-    seed: Annotated[int, typer.Option(help="Another seed, other queries.")] = 42,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    dataset: Dataset,
+    out: Annotated[Path, typer.Option(help="File of expansions to write, as JSON lines.")],
+    model: Annotated[str | None, typer.Option(help="A sequence-to-sequence model, such as a docT5query.")] = None,
+    queries_from: Annotated[str | None, typer.Option("--from", help="Take the queries of this split.")] = None,
+    pipeline: Annotated[Path | None, typer.Option(help="Use this pipeline's LLM; --count 10 is enough.")] = None,
+    budget: Budget = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of queries for each passage.")] = 40,
+    seed: Seed = 42,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
-    """Write queries that each passage might answer, for `kind: expanded`; run again, it goes on where it stopped.
+    """Write queries that each passage might answer, for systems of `kind: expanded`.
+
+    Give one of --model, --pipeline and --from. Run a stopped command again to go on.
 
     Example: airgen train expand scifact --model castorini/doc2query-t5-base-msmarco --out scifact-queries.jsonl
     """
@@ -43,47 +38,30 @@ def expand(
 
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
-    from airgen.training.data import RESERVED
-    from airgen.training.mining.expansion import Seq2Seq, queries_of
-    from airgen.training.mining.expansion import expand as write
+    from airgen.training.mining.expansion import Seq2Seq, expand_from_split
+    from airgen.training.mining.expansion import expand as expand_with_model
 
-    if sum(one is not None for one in (model, queries_from, pipeline)) != 1:
-        raise UsageError("--model, --pipeline or --from, one of them")
+    if sum(source is not None for source in (model, queries_from, pipeline)) != 1:
+        raise UsageError("give exactly one of --model, --pipeline and --from")
     opened = BeirDataset.open(dataset)
     failed: dict[str, int] = {}
-    if queries_from is not None:
-        if queries_from.lower() in RESERVED:
-            raise UsageError(f"--from {queries_from} is for testing: its queries must not be in the index")
-        texts = {key: query.text for key, query in opened.queries().items()}
-        found = queries_of(opened.qrels(queries_from).labels, texts)
-        rows = "".join(json.dumps({"_id": key, "queries": of[:count]}) + "\n" for key, of in found.items())
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(rows, encoding="utf-8")
-        done = len(found)
-    else:
-        with _bar(quiet=as_json) as progress:
-            if pipeline is not None:
-                from airgen.pipeline.expand_passages import expand_with_llm
+    with progress_bar("expanding", "{task.completed:,.0f} passages", quiet=as_json) as update:
+        if queries_from is not None:
+            done = expand_from_split(opened, queries_from, out, count=count)
+        elif pipeline is not None:
+            from airgen.pipeline.expand_passages import expand_with_llm
 
-                done, failed = expand_with_llm(pipeline, opened, out, count=count, budget_usd=budget, progress=progress)
-            else:
-                asked = Seq2Seq(str(model), device=device)
-                done = write(opened.passages(), asked, out, count=count, seed=seed, progress=progress)
+            done, failed = expand_with_llm(
+                pipeline, opened, out, count=count, budget_usd=budget, progress=lambda number: update(completed=number)
+            )
+        else:
+            writer = Seq2Seq(str(model), device=device)
+            done = expand_with_model(
+                opened.passages(), writer, out, count=count, seed=seed, progress=lambda number: update(completed=number)
+            )
     if as_json:
         typer.echo(json.dumps({"out": str(out), "passages": done, "failed": failed}))
         return
     for reason, number in failed.items():
         typer.echo(f"{number} passages have no queries: {reason}", err=True)
     typer.echo(f"{done:,} passages expanded: {out} (use it with {{kind: expanded, expansions: {out}}})")
-
-
-@contextmanager
-def _bar(*, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A count of passages on the terminal."""
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
-    words = TextColumn("expanding: {task.completed:,.0f} passages")
-    with Progress(words, TimeElapsedColumn(), transient=True, console=Console(stderr=True), disable=quiet) as bar:
-        job = bar.add_task("", total=None)
-        yield lambda number: bar.update(job, completed=number)

@@ -1,4 +1,4 @@
-"""`airgen train explain`: what a query augmentation makes of a query."""
+"""`airgen train explain`: show what a trained query augmentation does to a query."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Json, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def explain(
     model: Annotated[Path, typer.Argument(help="A folder that `airgen train augment` wrote.")],
     queries: Annotated[list[str], typer.Argument(help="One or more queries.")],
-    on: Annotated[
-        Path | None, typer.Option("--on", help="A dataset: weights then hold its document frequencies too.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many added terms are shown.")] = 15,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    on: Annotated[Path | None, typer.Option("--on", help="A dataset; its document frequencies enter weights.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of added terms to show.")] = 15,
+    as_json: Json = False,
 ) -> None:
-    """Show the terms that a trained augmentation adds to a query, and those it drops or plays down.
+    """Show the terms that a trained augmentation adds to a query, and the query terms that it drops or weakens.
 
-    Weights are over the mean weight of the query's own terms, as only their proportions order passages.
+    Weights are divided by the mean weight of the query's own terms: only their ratios affect the ranking.
 
     Example: airgen train explain models/augment-scifact "statins lower the risk of stroke"
     """

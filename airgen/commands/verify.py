@@ -1,4 +1,4 @@
-"""`airgen verify`: is a dataset directory whole and fit to be given away?"""
+"""`airgen verify`: is a dataset directory complete and fit to be given away?"""
 
 from __future__ import annotations
 
@@ -7,36 +7,28 @@ from typing import Annotated
 
 import typer
 
+from airgen.commands.options import Json, new_app
+
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @app.command()
 def verify(
-    directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Finished datasets, or versions of suites.")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Datasets or versions of suites.")],
+    as_json: Json = False,
 ) -> None:
-    """Check hashes, ids, labels, splits and leaks of finished datasets; exit 1 if anything is wrong.
+    """Check hashes, ids, labels, splits and leaks of finished datasets. The exit code is 1 if there is an error.
 
     Example: airgen verify runs/python-reference/dataset
     """
     import json
     from dataclasses import asdict
 
-    from airgen.dataset.verify import Problem
-    from airgen.dataset.verify import verify as find_problems
+    from airgen.publishing.suites import verify_directory
 
-    results: dict[str, list[Problem]] = {}
-    for directory in directories:
-        if (directory / "suite.json").is_file():
-            from airgen.publishing.suites import verify_suite
-
-            results |= verify_suite(directory)
-        else:
-            results[str(directory)] = find_problems(directory)
+    results = {name: problems for home in directories for name, problems in verify_directory(home).items()}
     if as_json:
         value = {name: [asdict(problem) for problem in problems] for name, problems in results.items()}
         typer.echo(json.dumps(value, ensure_ascii=False, indent=1))

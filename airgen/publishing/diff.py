@@ -1,4 +1,4 @@
-"""What one version of a suite changed against another: datasets added, removed, trimmed, grown."""
+"""The changes between two versions of a suite: datasets that were added, removed, trimmed or extended."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import Manifest
 from airgen.publishing.suites import datasets_of
 
-__all__ = ["Change", "diff", "diff_text"]
-
+__all__ = ["DatasetChange", "diff", "diff_text"]
 
 _LICENCES = ("source_licence", "labels_licence")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One dataset's change: `kind` is added, removed, changed or same; `details` are lines in words."""
+class DatasetChange:
+    """The change of one dataset: `kind` is added, removed, changed or same; `details` are lines of text."""
 
     dataset: str
     kind: str
     details: tuple[str, ...] = ()
 
 
-def diff(old: Path, new: Path) -> list[Change]:
-    """The changes from version directory `old` to `new`, by dataset. Raises DatasetError for unfinished ones."""
+def diff(old: Path, new: Path) -> list[DatasetChange]:
+    """The changes from version directory `old` to `new`, by dataset. Raises DatasetError for unfinished versions."""
     before, after = datasets_of(old), datasets_of(new)
     changes = []
     for key in sorted(before.keys() | after.keys()):
         if key not in before:
-            changes.append(Change(key, "added", (_size(after[key]),)))
+            changes.append(DatasetChange(key, "added", (_size(after[key]),)))
         elif key not in after:
-            changes.append(Change(key, "removed", (_size(before[key]),)))
+            changes.append(DatasetChange(key, "removed", (_size(before[key]),)))
         elif before[key].digest == after[key].digest:
-            changes.append(Change(key, "same"))
+            changes.append(DatasetChange(key, "same"))
         else:
-            changes.append(Change(key, "changed", tuple(_details(key, old, new, before[key], after[key]))))
+            changes.append(DatasetChange(key, "changed", tuple(_details(key, old, new, before[key], after[key]))))
     return changes
 
 
-def diff_text(changes: list[Change]) -> str:
-    """The changes as lines of text, unchanged datasets counted only."""
+def diff_text(changes: list[DatasetChange]) -> str:
+    """The changes as lines of text. Unchanged datasets are only counted."""
     lines = []
     for change in changes:
         if change.kind != "same":
@@ -70,7 +69,7 @@ def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) 
         lines.append(f"queries: {len(added):,} added, {len(gone):,} removed")
     moved = sorted(query for query in was.keys() & now.keys() if was[query] != now[query])
     if moved:
-        lines.append(f"{len(moved):,} queries changed split, {moved[0]!r} for one: this should never be")
+        lines.append(f"{len(moved):,} queries changed split, such as {moved[0]!r}: this should never happen")
     positives = [sum(part.positives for part in m.statistics.splits.values()) for m in (before, after)]
     if positives[0] != positives[1]:
         lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")

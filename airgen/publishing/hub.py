@@ -1,6 +1,6 @@
-"""The few things that publishing needs of the Hub, with its failures in plain words and retried where that helps.
+"""The calls to the Hub that publishing needs: temporary failures are retried, others become errors in plain words.
 
-A thin cover of `huggingface_hub.HfApi`, which finds endpoint and token by itself (HF_ENDPOINT, HF_TOKEN).
+This wraps `huggingface_hub.HfApi`, which takes endpoint and token from HF_ENDPOINT and HF_TOKEN.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ __all__ = ["Hub", "HubChanged"]
 _T = TypeVar("_T")
 _ATTEMPTS = 5
 _LONGEST_PAUSE = 300.0
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_WORDS = {
-    401: "the token is missing, wrong or expired: set HF_TOKEN to one that may write there",
-    403: "the token may not write there: use one with write access to that organisation",
-    404: "there is no such repository, or the token may not see it",
-    409: "somebody else is changing the repository: try again",
-    412: "somebody else changed the repository meanwhile: try again",
-    413: "a file is larger than the Hub takes",
-    429: "too many requests: wait some minutes and publish again, what is there stays",
+_TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
+_ADVICE = {
+    401: "the token is missing, wrong or expired: set HF_TOKEN to a token that may write there",
+    403: "the token may not write there: use a token with write access to that organisation",
+    404: "the repository does not exist, or the token has no access to it",
+    409: "somebody else is changing the repository: publish again",
+    412: "somebody else changed the repository in the meantime: publish again",
+    413: "a file is larger than the Hub allows",
+    429: "too many requests: wait some minutes and publish again; what arrived stays there",
 }
 
 
 class HubChanged(DatasetError):
-    """The repository moved on between reading and committing."""
+    """The repository was changed by somebody else between reading and committing."""
 
 
 class Hub:
-    """Repositories of datasets on the Hub. `sleep` waits between attempts (seconds)."""
+    """Dataset repositories on the Hub. `sleep` waits between attempts (seconds)."""
 
     def __init__(
         self, *, endpoint: str | None = None, token: str | None = None, sleep: Callable[[float], None] | None = None
@@ -50,24 +50,22 @@ class Hub:
         self.endpoint: str = self._api.endpoint
 
     def ensure(self, repo: str, *, private: bool) -> None:
-        """Make the repository unless it exists. Raises DatasetError if one that must be private is not."""
+        """Create the repository unless it exists. Raises DatasetError if it must be private and is not."""
         self._call(repo, lambda: self._api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
         is_private = bool(self._info(repo).private)
-        if private and not is_private:  # an answer that does not say counts as public
-            raise DatasetError(f"{repo} exists and is public: private labels do not go there. Make it private first")
+        if private and not is_private:  # an unknown answer counts as public
+            raise DatasetError(
+                f"{repo} exists and is public, but private labels must not go there: make it private first"
+            )
 
     def head(self, repo: str) -> str:
         """The commit that `main` points to."""
         return str(self._info(repo).sha)
 
     def tags(self, repo: str) -> dict[str, str]:
-        """Tag names with the commits they point to."""
+        """Tag names with the commits that they point to."""
         refs = self._call(repo, lambda: self._api.list_repo_refs(repo, repo_type="dataset"))
         return {tag.name: tag.target_commit for tag in refs.tags}
-
-    def exists(self, repo: str) -> bool:
-        """Whether the repository is there and the token may see it."""
-        return bool(self._call(repo, lambda: self._api.repo_exists(repo, repo_type="dataset")))
 
     def files(self, repo: str, revision: str) -> dict[str, str]:
         """Paths with their hashes: SHA-256 for large files, git's blob id for the others."""
@@ -81,16 +79,16 @@ class Hub:
         return self._call(repo, read)
 
     def same(self, path: Path, sha256: str, remote: str | None) -> bool:
-        """Whether a local file of known SHA-256 has the hash that `files` told."""
+        """Whether a local file of known SHA-256 has the hash that `files` returned."""
         if remote is None:
             return False
         return remote == sha256 if len(remote) == 64 else remote == git_blob_id(path)
 
     def commit(self, repo: str, add: Mapping[str, Path], delete: Sequence[str], message: str, parent: str) -> None:
-        """One commit on top of `parent`. Raises HubChanged where the repository is not at `parent` any more.
+        """Make one commit on top of `parent`. Raises HubChanged if `parent` is no longer the head.
 
-        After a dropped connection nobody knows whether the commit was made, so this is tried once: the caller
-        looks at what is there and decides.
+        This is tried once. After a dropped connection it is unknown whether the commit was made, so the caller has to
+        look at the repository first.
         """
         operations: list[Any] = [
             self._library.CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(path)) for name, path in add.items()
@@ -99,7 +97,7 @@ class Hub:
 
         def send() -> Any:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the Hub's remarks on the card's metadata
+                warnings.simplefilter("ignore")  # the Hub's warnings about the card's metadata
                 return self._api.create_commit(
                     repo, operations, commit_message=message, repo_type="dataset", parent_commit=parent
                 )
@@ -107,15 +105,11 @@ class Hub:
         self._call(repo, send, attempts=1)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
-        """Name a commit; nothing happens if the tag exists."""
+        """Tag a commit; an existing tag is not changed."""
         self._call(
             repo,
             lambda: self._api.create_tag(repo, tag=name, revision=revision, repo_type="dataset", exist_ok=True),
         )
-
-    def may_have_happened(self, error: Exception) -> bool:
-        """Whether a failed commit may have been made all the same, or may be made by trying again."""
-        return self._passing(error)
 
     def pause(self, attempt: int) -> None:
         """Wait before trying a commit again."""
@@ -127,7 +121,7 @@ class Hub:
         return self._call(repo, lambda: self._api.repo_info(repo, repo_type="dataset"))
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
-        """Run a request; passing failures are tried again with growing pauses, others become DatasetError."""
+        """Run a request. Temporary failures are tried again after growing pauses, others become DatasetError."""
         from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
         from tenacity.nap import sleep as default_sleep
 
@@ -138,7 +132,7 @@ class Hub:
             return max(growing(state), _asked_pause(error))
 
         retrying = Retrying(
-            retry=retry_if_exception(self._passing),
+            retry=retry_if_exception(self.is_temporary),
             stop=stop_after_attempt(attempts),
             wait=pause,
             sleep=self._sleep or default_sleep,
@@ -147,25 +141,26 @@ class Hub:
         try:
             return retrying(action)
         except (self._http_error, *_transport_errors()) as error:
-            raise self._words(repo, error) from error
-        except ValueError as error:  # of the library: a name it refuses, metadata the Hub refuses
-            raise DatasetError(f"{repo}: the Hub's library refuses: {_first_line(error)}") from error
+            raise self._explained(repo, error) from error
+        except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
+            raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
 
-    def _passing(self, error: BaseException) -> bool:
+    def is_temporary(self, error: BaseException) -> bool:
+        """Whether a failed request can succeed later. A failed commit of this kind may also have been made."""
         if isinstance(error, self._offline):
             return False
         status = _status(error)
-        return status in _AGAIN if status else isinstance(error, _transport_errors())
+        return status in _TEMPORARY if status else isinstance(error, _transport_errors())
 
-    def _words(self, repo: str, error: BaseException) -> DatasetError:
+    def _explained(self, repo: str, error: BaseException) -> DatasetError:
         status = _status(error)
         if isinstance(error, self._offline):
             return DatasetError(f"{repo}: HF_HUB_OFFLINE is set: unset it to publish")
         if status is None:
-            return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again, it resumes")
-        words = _WORDS.get(status, f"the Hub answered: {_first_line(error)}")
+            return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again to go on")
+        advice = _ADVICE.get(status, f"the Hub answered: {_first_line(error)}")
         kind = HubChanged if status in (409, 412) else DatasetError
-        return kind(f"{repo}: HTTP {status} from {self.endpoint}: {words}")
+        return kind(f"{repo}: HTTP {status} from {self.endpoint}: {advice}")
 
 
 def _status(error: BaseException) -> int | None:
@@ -175,14 +170,14 @@ def _status(error: BaseException) -> int | None:
 
 
 def _asked_pause(error: BaseException | None) -> float:
-    """Seconds that the Hub asks to wait (Retry-After), at most five minutes."""
+    """Seconds that the Hub asks us to wait (Retry-After), at most five minutes."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     text = str(headers.get("Retry-After", ""))
     return min(float(text), _LONGEST_PAUSE) if text.isdigit() else 0.0
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """What a broken connection is called by the HTTP library that this version of huggingface_hub uses."""
+    """The errors of broken connections in the HTTP library that this version of huggingface_hub uses."""
     names = (("httpx2", "TransportError"), ("httpx", "TransportError"), ("requests", "ConnectionError"))
     found = [getattr(sys.modules[module], name) for module, name in names if module in sys.modules]
     return (*found, ConnectionError, TimeoutError)

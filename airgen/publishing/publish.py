@@ -1,8 +1,8 @@
-"""Publishing a dataset on the Hub: what would go where (`plan`), and doing it (`publish`), as often as it takes.
+"""Publishing a dataset on the Hub: `plan` lists what goes where, `publish` sends it.
 
-Two repositories when labels are withheld: ORG/NAME, public, and ORG/qrels-NAME, private. Each gets one commit and a
-tag with the dataset's version. Nothing is remembered between runs: what is already there is seen by its hash, so a
-publication that broke in the middle is resumed by publishing again, without a second commit of the same files.
+If labels are withheld there are two repositories: ORG/NAME, public, and ORG/qrels-NAME, private. Each gets one commit
+and a tag with the dataset's version. Files that are already there are recognised by their hash. So a publication that
+failed can be repeated, and sends only what is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One repository's part: `files` maps paths in it to SHA-256; `withheld` are splits that must not be in it."""
+    """The files for one repository: {path: SHA-256}. `withheld` are splits whose labels must not be in it."""
 
     repo: str
     private: bool
@@ -42,7 +42,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a repository holds now: the commit, which files were sent, and every file's SHA-256."""
+    """A repository after publishing: the commit, the files that were sent, and the SHA-256 of every file."""
 
     repo: str
     private: bool
@@ -55,10 +55,11 @@ class Published:
 def plan(
     dataset: Path, repo: str, work: Path, *, private_qrels: Sequence[str] = (), permission: str = ""
 ) -> list[Upload]:
-    """What would be published, private labels first; the parts are written to `work`. Sends nothing.
+    """The uploads, private labels first. Writes their files to `work` and sends nothing.
 
-    Raises DatasetError for a repository name that is not ORG/NAME, a dataset that `verify` finds wrong (or, with
-    private labels, whose negatives can be told by their looks), a licence that forbids redistribution, a leak.
+    Raises DatasetError for a repository name that is not ORG/NAME, a dataset in which `verify` finds an error (with
+    private labels also one whose negatives can be recognised by their ids or titles), a licence that forbids
+    redistribution, and a leak of private labels.
     """
     if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
         raise DatasetError(f"repository {repo!r} is not of the form ORG/NAME")
@@ -87,8 +88,11 @@ def _upload(repo: str, private: bool, directory: Path, version: str, withheld: t
 
 
 def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] = lambda _: None) -> list[Published]:
-    """Carry out a plan. Raises DatasetError: refused by the Hub, a version already published with other data,
-    a repository that must be private and is not, labels found in a public one."""
+    """Send the uploads.
+
+    Raises DatasetError if the Hub refuses, if the version is published with other data, if a repository must be private
+    and is not, and if a public repository holds labels that must be private.
+    """
     return [_publish_one(upload, hub, say) for upload in uploads]
 
 
@@ -114,25 +118,25 @@ def _publish_one(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Publis
         try:
             hub.commit(upload.repo, add, extra, f"Version {upload.version}", head)
         except HubChanged as error:
-            say(f"{error}: looking again")
+            say(f"{error}: reading the repository again")
         except DatasetError as error:
-            # A broken connection or a failing server: the commit may have been made. The next round sees.
+            # After a broken connection or a server error the commit may have been made. The next round checks.
             cause = error.__cause__
-            if not isinstance(cause, Exception) or not hub.may_have_happened(cause):
+            if cause is None or not hub.is_temporary(cause):
                 raise
-            say(f"{error}: looking whether the commit was made")
+            say(f"{error}: checking whether the commit was made")
             hub.pause(round_)
-    raise DatasetError(f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later, it resumes")
+    raise DatasetError(f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later to go on")
 
 
 def _different(upload: Upload, hub: Hub, remote: Mapping[str, str]) -> list[str]:
-    """The files that the repository lacks or has otherwise."""
+    """The files that the repository does not have, or has with other content."""
     files = upload.files.items()
     return [name for name, sha256 in files if not hub.same(upload.directory / name, sha256, remote.get(name))]
 
 
 def _check_version(upload: Upload, hub: Hub) -> None:
-    """A published version never changes."""
+    """Refuse a version that is published with other data."""
     commit = hub.tags(upload.repo).get(upload.version)
     if commit is None:
         return
@@ -148,6 +152,6 @@ def _check_remote(upload: Upload, extra: Sequence[str]) -> None:
     leaks = [name for name in extra if name.startswith("private/") or is_labels_of(name, upload.withheld)]
     if not upload.private and leaks:
         raise DatasetError(
-            f"{upload.repo} is public and already holds {leaks[0]}, which is to be private; its history would keep it. "
-            "Delete that repository or publish under another name"
+            f"{upload.repo} is public and already holds {leaks[0]}, which must be private and would stay in its "
+            "history: delete that repository or publish under another name"
         )

@@ -1,7 +1,7 @@
-"""Scoring a submission with private labels. The measures come from outside, so that this knows no metric code.
+"""Scoring a submission with private labels, by AIR-Bench's measures.
 
-A query without results counts as zero and is named; hits of unknown queries or documents are counted and gain
-nothing; another version than that of the labels is refused.
+A query without results counts as zero and is reported. Hits of unknown queries or documents are counted and do not
+affect the scores. Results for another version than that of the labels are refused.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,11 @@ from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import DatasetError
+from airgen.evaluation.measures import AIR_BENCH, score
+from airgen.evaluation.run import run_from_dict
+from airgen.publishing import dataset_key
 from airgen.publishing.submission import NO_RERANKER, Results, Submission
-from airgen.publishing.suites import dataset_key
+from airgen.publishing.suites import key_of
 
 __all__ = [
     "CLASSES",
@@ -34,19 +37,16 @@ __all__ = [
 ]
 
 CLASSES = ("Retrieval Only", "Reranking Only", "Retrieval + Reranking")
-"""AIR-Bench's classes: no re-ranker; a re-ranker on BM25's top 100; any retriever with any re-ranker."""
+"""AIR-Bench's classes: no re-ranker; a re-ranker on BM25's top 100; any other retriever with a re-ranker."""
 
 RERANK_DEPTH = 100
 FORMAT = 1
-_NAMED = 50  # missing queries that are named; their number is always told
-
-Scorer = Callable[[Mapping[str, Mapping[str, float]], Mapping[str, Mapping[str, float]]], Mapping[str, float]]
-"""(labels {query: {document: label}}, hits {query: {document: score}}) to {measure: mean over the labels' queries}."""
+_MOST_NAMED = 50  # missing queries that are listed by id
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split; `corpus` is its corpus.jsonl, where that is at hand."""
+    """The labels of one split. `corpus` is the corpus.jsonl of the dataset, if it is there."""
 
     manifest: Manifest
     split: str
@@ -55,12 +55,17 @@ class Labels:
 
     @property
     def key(self) -> tuple[str, str]:
-        return dataset_key(self.manifest), self.split
+        """The key of the dataset, and the split."""
+        return key_of(self.manifest), self.split
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetScore:
-    """A system on one split of one dataset. `missing` names queries without results, `missing_count` counts them."""
+    """The scores of a system on one split of one dataset.
+
+    missing, missing_count: queries without results, the first of them by id. unknown_documents: number of hits that are
+    not in the corpus; None without the corpus.
+    """
 
     dataset: str
     task: str
@@ -74,17 +79,22 @@ class DatasetScore:
     unknown_queries: int = 0
     unknown_documents: int | None = None
 
+    @property
+    def key(self) -> str:
+        """The key of the dataset."""
+        return dataset_key(self.task, self.domain, self.language, self.dataset)
+
 
 @dataclass(frozen=True, slots=True)
 class SystemScore:
-    """A submission's scores: one system on the datasets of one version; `absent` are datasets it has no results for."""
+    """The scores of one system on the datasets of one version. `absent`: datasets without results."""
 
     model: str
     reranker: str
     version: str
     datasets: tuple[DatasetScore, ...]
     absent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def system_class(self) -> str:
@@ -95,7 +105,7 @@ class SystemScore:
 
 
 def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels]:
-    """The labels of `split` below directories: datasets, label parts, suites. Raises DatasetError for none."""
+    """The labels of `split` in all datasets, label parts and suites below directories. Raises DatasetError for none."""
     found: dict[tuple[str, str], Labels] = {}
     for directory in directories:
         if not directory.is_dir():
@@ -106,7 +116,7 @@ def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels
                 continue
             labels = _load(path.parent, manifest, split)
             if labels.key in found:
-                raise DatasetError(f"labels of {labels.key[0]} are there twice, in {path.parent} for one")
+                raise DatasetError(f"labels of {labels.key[0]} are there twice, one of them in {path.parent}")
             found[labels.key] = labels
     if not found:
         raise DatasetError(f"no labels of {split!r} in {', '.join(map(str, directories))}")
@@ -122,19 +132,20 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
 
 
 def score_results(
-    results: Iterable[Results], labels: Sequence[Labels], scorer: Scorer, *, first: Submission | None = None
+    results: Iterable[Results], labels: Sequence[Labels], *, bm25: Submission | None = None
 ) -> SystemScore:
-    """Score one system's results, one at a time. `first` is the official BM25 submission, to check Reranking Only.
+    """Score the results of one system, one dataset at a time.
 
-    Raises DatasetError for results of a dataset that there are no labels for or of another version, results of the
-    class Reranking Only that are not of BM25's top 100, and no result at all.
+    `bm25`: the official BM25 submission, which results of the class Reranking Only are checked against. Raises
+    DatasetError for results without labels, results of another version, results of the class Reranking Only that are
+    not of BM25's top 100, and if there are no results.
     """
     by_key = {one.key: one for one in labels}
     scored = []
-    have = set()
-    head: Results | None = None
+    present = set()
+    first: Results | None = None
     for one in results:
-        head = head or one
+        first = first or one
         label = by_key.get((one.key, one.split))
         if label is None:
             known = ", ".join(f"{key} {split}" for key, split in by_key)
@@ -143,23 +154,23 @@ def score_results(
             wanted = label.manifest.info.version
             raise DatasetError(f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}")
         if one.reranker != NO_RERANKER and one.model.lower() == "bm25":
-            _check_reranking(one, first.find(one.entry) if first else None)
-        scored.append(_score_one(one, label, scorer))
-        have.add((one.key, one.split))
-    if head is None:
+            _check_reranking(one, bm25.find(one.entry) if bm25 else None)
+        scored.append(_score_one(one, label))
+        present.add((one.key, one.split))
+    if first is None:
         raise DatasetError("there are no results to score")
-    absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in have)
-    return SystemScore(head.model, head.reranker, head.version, tuple(scored), absent)
+    absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in present)
+    return SystemScore(first.model, first.reranker, first.version, tuple(scored), absent)
 
 
-def _check_reranking(one: Results, first: Results | None) -> None:
+def _check_reranking(one: Results, bm25: Results | None) -> None:
     for query, hits in one.hits.items():
         if len(hits) > RERANK_DEPTH:
             raise DatasetError(
-                f"{one.key}: Reranking Only is of BM25's top {RERANK_DEPTH}; query {query!r} has {len(hits)} hits"
+                f"{one.key}: Reranking Only is of BM25's top {RERANK_DEPTH}, but query {query!r} has {len(hits)} hits"
             )
-        if first is not None:
-            ranked = sorted(first.hits.get(query, {}).items(), key=lambda item: (-item[1], item[0]))
+        if bm25 is not None:
+            ranked = sorted(bm25.hits.get(query, {}).items(), key=lambda item: (-item[1], item[0]))
             top = {document for document, _ in ranked[:RERANK_DEPTH]}
             for document in hits:
                 if document not in top:
@@ -168,43 +179,46 @@ def _check_reranking(one: Results, first: Results | None) -> None:
                     )
 
 
-def _score_one(one: Results, label: Labels, scorer: Scorer) -> DatasetScore:
+def _score_one(one: Results, label: Labels) -> DatasetScore:
     known = {query: hits for query, hits in one.hits.items() if query in label.qrels}
     missing = sorted(query for query in label.qrels if not known.get(query))
     unknown = None
     if label.corpus is not None:
         found = Counter(document for hits in known.values() for document in hits)
-        for row in read_rows(label.corpus):  # a stream: only what was found is held
+        for row in read_rows(label.corpus):  # as a stream: the corpus can be large
             found.pop(row["_id"], None)
         unknown = found.total()
     info = label.manifest.info
+    means = score(run_from_dict(known), label.qrels, AIR_BENCH).means()
     return DatasetScore(
         dataset=info.name,
         task=info.task,
         domain=info.domain,
         language=info.language,
         split=one.split,
-        measures={name: round(float(value), 6) for name, value in scorer(label.qrels, known).items()},
+        measures={name: round(float(value), 6) for name, value in means.items()},
         queries=len(label.qrels),
-        missing=tuple(missing[:_NAMED]),
+        missing=tuple(missing[:_MOST_NAMED]),
         missing_count=len(missing),
         unknown_queries=len(one.hits) - len(known),
         unknown_documents=unknown,
     )
 
 
-def save_score(score: SystemScore, directory: Path) -> Path:
-    """Write a score for the leaderboard; scoring the same system again replaces it. Returns the file."""
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{score.model}_{score.reranker}")[:80].strip("-.")
-    identity = hashlib.blake2b(repr((score.model, score.reranker, score.version)).encode(), digest_size=4).hexdigest()
+def save_score(scored: SystemScore, directory: Path) -> Path:
+    """Write a score for the leaderboard, over an earlier score of the same system. Returns the file."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{scored.model}_{scored.reranker}")[:80].strip("-.")
+    identity = hashlib.blake2b(
+        repr((scored.model, scored.reranker, scored.version)).encode(), digest_size=4
+    ).hexdigest()
     path = directory / f"{name}-{identity}.score.json"
-    value = {"format": FORMAT, "class": score.system_class, **asdict(score)}
+    value = {"format": FORMAT, "class": scored.system_class, **asdict(scored)}
     write_text(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
     return path
 
 
 def load_scores(directory: Path) -> list[SystemScore]:
-    """The saved scores of a directory, by file name. Raises DatasetError for a file that is none."""
+    """The saved scores of a directory, by file name. Raises DatasetError for a file that is not a saved score."""
     scores = []
     for path in sorted(directory.glob("*.score.json")):
         try:

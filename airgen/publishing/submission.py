@@ -1,10 +1,10 @@
-"""Submissions: search results for private labels, packed as air-benchmark packs them, and read with suspicion.
+"""Submissions: search results that are scored with private labels, in the format of air-benchmark.
 
     {model}_{reranker}.zip
-        {task}/{domain}/{language}_{dataset}_{split}.json     one per dataset: `search_results` and what they are of
+        {task}/{domain}/{language}_{dataset}_{split}.json     one per dataset: `search_results` and their origin
 
-A submission comes from a stranger: nothing is extracted to disk, sizes are counted while reading, and what is not
-as it must be ends in an error that names the entry.
+A submission comes from a stranger. So nothing is extracted to disk, sizes are counted while reading, and every entry is
+checked; an error names the entry.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import safe_name
+from airgen.dataset.layouts import read_rows
+from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError
+from airgen.evaluation.run import read_run
+from airgen.publishing import dataset_key
 
-__all__ = ["NO_RERANKER", "Limits", "Results", "Submission", "pack", "read_results_tree"]
+__all__ = ["NO_RERANKER", "Limits", "Results", "Submission", "pack", "read_results_tree", "results_of_run"]
 
 NO_RERANKER = "NoReranker"
-# All that zipfile raises of a damaged file; RuntimeError is its word for a missing password.
+# The errors of zipfile for a damaged file; RuntimeError is for a missing password.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError, EOFError, OSError)
-_FIELDS = {  # air-benchmark's names of our fields
+_FIELDS = {  # our field: its name in air-benchmark
     "model": "model_name",
     "reranker": "reranker_name",
     "version": "benchmark_version",
@@ -42,7 +46,7 @@ _FIELDS = {  # air-benchmark's names of our fields
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a submission may be: entries, bytes when unpacked (each and in all), and hits of one query."""
+    """Limits of a submission: entries, unpacked bytes (of an entry and in all), compression ratio, hits of a query."""
 
     entries: int = 2_000
     entry_bytes: int = 600_000_000
@@ -67,26 +71,45 @@ class Results:
 
     @property
     def key(self) -> str:
-        """The dataset in a suite: `{task}_{domain}_{language}/{dataset}`."""
-        return f"{self.task}_{self.domain}_{self.language}/{self.dataset}"
+        """The key of the dataset."""
+        return dataset_key(self.task, self.domain, self.language, self.dataset)
 
     @property
     def entry(self) -> str:
-        """Its name in the zip."""
+        """The name of the entry in the zip."""
         return f"{self.task}/{self.domain}/{self.language}_{self.dataset}_{self.split}.json"
 
 
-def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) -> Path:
-    """Write a submission of test splits; the same results give the same bytes. Returns `out`.
+def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[Results, int]:
+    """A TREC run of a dataset as results, and the number of queries of the split without hits.
 
-    Raises DatasetError for no results, more than one system, the same dataset twice, or a name that is not one.
+    Raises DatasetError for a query that the dataset does not have.
+    """
+    info = load_manifest(dataset).info
+    splits = {row["_id"]: row["metadata"]["split"] for row in read_rows(dataset / "queries.jsonl")}
+    hits: dict[str, dict[str, float]] = {}
+    for query, ranked in read_run(run).ranked().items():
+        if query not in splits:
+            raise DatasetError(f"{run}: query {query!r} is not in {dataset}")
+        if splits[query] == split:
+            hits[query] = dict(ranked[: Limits().hits])
+    missing = sum(of_query == split and query not in hits for query, of_query in splits.items())
+    return Results(
+        model, reranker, info.version, info.task, info.domain, info.language, info.name, split, hits
+    ), missing
+
+
+def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) -> Path:
+    """Write a submission; the same results give the same bytes. Returns `out`.
+
+    Raises DatasetError if there are no results, several systems, a dataset twice, or a name that cannot be in a path.
     """
     ordered = sorted(results, key=lambda one: one.entry)
     if not ordered:
         raise DatasetError("there are no results to submit")
     systems = sorted({(one.model, one.reranker) for one in ordered})
     if len(systems) > 1:
-        raise DatasetError(f"a submission is of one system, not of {len(systems)}: {systems[0]}, {systems[1]}")
+        raise DatasetError(f"a submission is of one system, but there are {len(systems)}: {systems[0]}, {systems[1]}")
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.partial")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -107,12 +130,14 @@ def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) ->
 
 
 class Submission:
-    """A zip of ours or of air-benchmark's, read one entry at a time; entries that are not JSON are passed over.
+    """A zip that airgen or air-benchmark packed, read one entry at a time. Only entries with the ending .json are read.
 
-    Iterating gives its `Results` by entry name; memory is that of the largest entry, about ten times its bytes.
-    Raises DatasetError, while opening or iterating: not a zip, encrypted, too many or too large entries (counted
-    while reading, whatever the headers say), names that leave the zip, JSON that is broken or repeats a key, scores
-    that are not finite numbers, too many hits, fields that contradict the entry's name, several systems, nothing.
+    Iterating gives its `Results` in the order of entry names. It needs memory of about ten times the largest entry.
+
+    Raises DatasetError, while opening or iterating, for a file that is not a zip, encrypted entries, too many or too
+    large entries (counted while reading, whatever the headers say), names that point out of the zip, JSON that is
+    broken or repeats a key, scores that are not finite numbers, too many hits, fields that contradict the name of the
+    entry, several systems, and a zip without results.
     """
 
     def __init__(self, path: Path, *, limits: Limits = Limits()) -> None:
@@ -120,7 +145,7 @@ class Submission:
         with self._open() as archive:
             infos = archive.infolist()
         if len(infos) > limits.entries:
-            raise DatasetError(f"{path}: {len(infos)} entries, at most {limits.entries} are read")
+            raise DatasetError(f"{path}: {len(infos)} entries, but at most {limits.entries} are allowed")
         for info in infos:
             _check_entry(path, info)
         wanted = [i for i in infos if i.filename.endswith(".json") and "__MACOSX" not in i.filename]
@@ -144,7 +169,7 @@ class Submission:
                 yield results
 
     def find(self, entry: str) -> Results | None:
-        """The results of one entry name, if there are any."""
+        """The results of one entry, or None."""
         for info in self._infos:
             if _tail(info.filename) == entry:
                 with self._open() as archive:
@@ -162,7 +187,7 @@ class Submission:
             yield archive
 
     def _read(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
-        """An entry's bytes, given up as soon as they are too many."""
+        """The bytes of an entry. Reading stops as soon as there are too many."""
         limits = self.limits
         most = min(limits.entry_bytes, left, max(info.compress_size * limits.ratio, 1_000_000))
         data = bytearray()
@@ -173,17 +198,19 @@ class Submission:
         except _DAMAGE as error:
             raise DatasetError(f"{self.path}: {info.filename!r} cannot be unpacked: {error}") from error
         if len(data) > most:
-            raise DatasetError(f"{self.path}: {info.filename!r} unpacks to more than {most:,} bytes: not read further")
+            raise DatasetError(
+                f"{self.path}: {info.filename!r} unpacks to more than {most:,} bytes, which is the limit"
+            )
         return bytes(data)
 
 
 def _tail(name: str) -> str:
-    """The entry's name below whatever folders were zipped with it."""
+    """The name of an entry without the folders above it."""
     return "/".join(name.split("/")[-3:])
 
 
 def read_results_tree(directory: Path, *, limits: Limits = Limits()) -> list[Results]:
-    """The same from air-benchmark's folder {retriever}/{reranker}/: its JSON files below, without those of dev."""
+    """The results in air-benchmark's folder {retriever}/{reranker}/, without those of dev splits."""
     paths = [path for path in sorted(directory.rglob("*.json")) if not path.name.endswith("_dev.json")]
     found = [_parse(path.read_bytes(), str(path), path.as_posix(), limits) for path in paths]
     if not found:
@@ -209,7 +236,7 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
 
 def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
     def no_constants(word: str) -> float:
-        raise DatasetError(f"{where}: holds {word}, scores must be finite numbers")
+        raise DatasetError(f"{where}: holds {word}, but scores must be finite numbers")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
@@ -230,13 +257,16 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
     for ours, theirs in _FIELDS.items():
         text = value.get(theirs)
         if text is None and ours == "task" and len(parts) >= 3:
-            text = parts[-3]  # early versions of air-benchmark leave it to the folder
+            text = parts[-3]  # early versions of air-benchmark have the task only in the folder
         if not isinstance(text, str) or not text or len(text) > 200:
             raise DatasetError(f"{where}: {theirs} is missing or is not a short text")
         fields[ours] = text
     results = Results(**fields, hits=_checked_hits(value["search_results"], where, limits))
     if _tail(name) != results.entry:
-        raise DatasetError(f"{where}: says of itself that it is {results.entry}: which is it?")
+        raise DatasetError(
+            f"{where}: its contents name {results.entry}, but its file name is another: "
+            "rename the file or correct the contents"
+        )
     return results
 
 
@@ -245,11 +275,13 @@ def _checked_hits(value: Mapping[str, Any], where: str, limits: Limits) -> dict[
         if not isinstance(hits, Mapping):
             raise DatasetError(f"{where}: the hits of query {query[:80]!r} are not an object")
         if len(hits) > limits.hits:
-            raise DatasetError(f"{where}: query {query[:80]!r} has {len(hits)} hits, at most {limits.hits} are scored")
+            raise DatasetError(
+                f"{where}: query {query[:80]!r} has {len(hits)} hits, but at most {limits.hits} are allowed"
+            )
         for document, score in hits.items():
             if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
                 raise DatasetError(
-                    f"{where}: query {query[:80]!r}, document {document[:80]!r}: the score is no finite number"
+                    f"{where}: query {query[:80]!r}, document {document[:80]!r}: the score is not a finite number"
                 )
     return {query: {document: float(score) for document, score in hits.items()} for query, hits in value.items()}
 
@@ -257,5 +289,5 @@ def _checked_hits(value: Mapping[str, Any], where: str, limits: Limits) -> dict[
 def _finite(score: int | float) -> bool:
     try:
         return math.isfinite(score)
-    except OverflowError:  # an integer beyond floats
+    except OverflowError:  # an integer that is too large for a float
         return False

@@ -3,7 +3,8 @@
     suites/NAME/26.11/{task}_{domain}_{language}/{dataset}/      finished datasets
     suites/NAME/26.11/suite.json, statistics.md, statistics.csv  last: then the version is finished and never changes
 
-A version is built from pipelines, one after the other, under one budget; what is already there is not made again.
+A version is built from pipelines, one after the other, with one budget. Datasets that are already there are not built
+again.
 """
 
 from __future__ import annotations
@@ -14,27 +15,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
-from airgen.dataset.manifest import Manifest, load_manifest
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.split import long_doc_splits
 from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import Problem, verify
 from airgen.errors import BudgetSpent, DatasetError
+from airgen.publishing import dataset_key
+from airgen.settings.base import Settings
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
-    "Built",
+    "FinishedPipeline",
     "Member",
-    "Outcome",
     "RunPipeline",
     "Suite",
+    "SuiteVersion",
     "build",
     "datasets_of",
+    "is_dataset",
+    "key_of",
     "load_suite",
-    "verify_suite",
+    "verify_directory",
     "versions",
 ]
 
@@ -42,20 +47,16 @@ SUITE = "suite.json"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 
 
-class Member(BaseModel):
-    """One pipeline of a suite; `split` and `max_passages` overrule the suite's rule."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Member(Settings):
+    """One pipeline of a suite. `split` and `max_passages` replace the suite's settings."""
 
     path: Path
     split: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$")
     max_passages: int | None = Field(None, ge=1)
 
 
-class Suite(BaseModel):
-    """`SUITE.yaml`. `max_passages` trims larger corpora; `budget_usd` is for all pipelines together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Suite(Settings):
+    """SUITE.yaml. `max_passages` trims larger corpora; `budget_usd` is for all pipelines together."""
 
     name: str = Field(pattern=f"^{_NAME}$")
     version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")
@@ -74,22 +75,22 @@ class Suite(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What running a pipeline gave: the dataset's directory, and US dollars that the job has cost in all its runs."""
+class FinishedPipeline:
+    """The dataset directory of a finished pipeline, and the cost of the job in US dollars, over all its runs."""
 
     dataset: Path
     spent_usd: float
 
 
 class RunPipeline(Protocol):
-    """Runs or resumes one pipeline within a budget (US dollars for all its runs; None: no limit)."""
+    """A function that runs or resumes a pipeline within a budget (US dollars for all its runs; None: no limit)."""
 
-    def __call__(self, path: Path, budget_usd: float | None) -> Outcome: ...
+    def __call__(self, path: Path, budget_usd: float | None) -> FinishedPipeline: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A finished version: its directory, the manifests by `{task}_{domain}_{language}/{name}`, and what it cost."""
+class SuiteVersion:
+    """A finished version: its directory, the manifests by dataset key, and the cost."""
 
     directory: Path
     datasets: Mapping[str, Manifest]
@@ -97,7 +98,7 @@ class Built:
 
 
 def load_suite(path: Path) -> Suite:
-    """Read SUITE.yaml; paths of pipelines are relative to it. Raises SettingsError with every problem."""
+    """Read SUITE.yaml. Paths of pipelines are relative to it. Raises SettingsError with every problem."""
     suite = load_yaml(path, Suite)
     members = [member.model_copy(update={"path": path.parent / member.path}) for member in suite.pipelines]
     return suite.model_copy(update={"pipelines": members})
@@ -111,11 +112,11 @@ def build(
     budget_usd: float | None = None,
     count_tokens: Callable[[str], int] | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Built:
+) -> SuiteVersion:
     """Build a version below `root`, or go on building it.
 
-    Raises DatasetError where the version is finished, two pipelines make the same dataset, a dataset of the
-    version before is missing or is wrong by `verify`; BudgetSpent (resumable) when the money is spent.
+    Raises DatasetError if the version or a newer one is finished, if two pipelines make the same dataset, if a dataset
+    of the version before is missing, and if `verify` finds an error; BudgetSpent (resumable) if the budget is spent.
     """
     home = root / suite.name / suite.version
     if (home / SUITE).is_file():
@@ -126,9 +127,9 @@ def build(
             f"version {suite.version} would come after {newer[-1]}, which is finished: raise the version"
         )
     limit = budget_usd if budget_usd is not None else suite.budget_usd
-    outcomes, spent = _run_all(suite, run, limit, say)
-    manifests = [load_manifest(outcome.dataset) for outcome in outcomes]
-    keys = [dataset_key(manifest) for manifest in manifests]
+    finished, spent = _run_all(suite, run, limit, say)
+    manifests = [load_manifest(one.dataset) for one in finished]
+    keys = [key_of(manifest) for manifest in manifests]
     for position, key in enumerate(keys):
         if key in keys[:position]:
             first, second = suite.pipelines[keys.index(key)].path, suite.pipelines[position].path
@@ -139,18 +140,18 @@ def build(
         raise DatasetError(f"version {suite.version} lacks {lost[0]}, which the version before has: add its pipeline")
     splits = _splits(suite, manifests, earlier)
     datasets = {}
-    for member, outcome, manifest, key in zip(suite.pipelines, outcomes, manifests, keys, strict=True):
+    for member, source, manifest, key in zip(suite.pipelines, finished, manifests, keys, strict=True):
         size = member.max_passages or suite.max_passages
-        datasets[key] = _take(outcome.dataset, home / key, manifest, suite.version, size, splits.get(key), count_tokens)
+        datasets[key] = _take(source.dataset, home / key, manifest, suite.version, size, splits.get(key), count_tokens)
         say(f"{key}: {datasets[key].statistics.passages:,} passages")
     _finish(home, suite, datasets, spent)
-    return Built(home, datasets, spent)
+    return SuiteVersion(home, datasets, spent)
 
 
 def _run_all(
     suite: Suite, run: RunPipeline, limit: float | None, say: Callable[[str], None]
-) -> tuple[list[Outcome], float]:
-    outcomes: list[Outcome] = []
+) -> tuple[list[FinishedPipeline], float]:
+    finished: list[FinishedPipeline] = []
     spent = 0.0
     for number, member in enumerate(suite.pipelines, 1):
         left = None if limit is None else limit - spent
@@ -159,34 +160,33 @@ def _run_all(
                 f"the suite's budget of ${limit:.2f} is spent after {number - 1} pipelines: raise it to go on"
             )
         say(f"{number} of {len(suite.pipelines)}: {member.path}")
-        outcome = run(member.path, left)
-        spent += outcome.spent_usd
-        outcomes.append(outcome)
-    return outcomes, spent
+        finished.append(run(member.path, left))
+        spent += finished[-1].spent_usd
+    return finished, spent
 
 
-def dataset_key(manifest: Manifest) -> str:
-    """Where a dataset stands in a suite."""
+def key_of(manifest: Manifest) -> str:
+    """The key of a dataset."""
     info = manifest.info
-    return f"{info.task}_{info.domain}_{info.language}/{info.name}"
+    return dataset_key(info.task, info.domain, info.language, info.name)
 
 
 def _splits(suite: Suite, manifests: list[Manifest], earlier: Mapping[str, Manifest]) -> dict[str, str]:
-    """The one split of each Long-Doc dataset: as before, as the YAML says, or one dev per domain."""
+    """The split of each Long-Doc dataset: that of an earlier version, that of the YAML, or one dev for each domain."""
     decided = {}
     for manifest in earlier.values():
         splits = list(manifest.statistics.splits)
         if manifest.info.task == "long-doc" and len(splits) == 1:
-            decided[manifest.info.domain, dataset_key(manifest)] = splits[0]
+            decided[manifest.info.domain, key_of(manifest)] = splits[0]
     for member, manifest in zip(suite.pipelines, manifests, strict=True):
-        pair = (manifest.info.domain, dataset_key(manifest))
+        pair = (manifest.info.domain, key_of(manifest))
         if member.split is not None:
             if decided.get(pair, member.split) != member.split:
                 raise DatasetError(
                     f"{pair[1]} was {decided[pair]!r} in an earlier version: a query never changes split"
                 )
             decided[pair] = member.split
-    long_docs = [(m.info.domain, dataset_key(m)) for m in manifests if m.info.task == "long-doc"]
+    long_docs = [(m.info.domain, key_of(m)) for m in manifests if m.info.task == "long-doc"]
     chosen = {key: split for (_, key), split in long_doc_splits(long_docs, decided).items()}
     return chosen | {key: split for (_, key), split in decided.items()}
 
@@ -200,9 +200,9 @@ def _take(
     split: str | None,
     count_tokens: Callable[[str], int] | None,
 ) -> Manifest:
-    """The dataset as the suite has it, unless it is there already."""
+    """Write the dataset as the suite has it, unless it is there already."""
     passages = min(size or manifest.statistics.passages, manifest.statistics.passages)
-    if (target / "manifest.json").is_file():
+    if is_dataset(target):
         present = load_manifest(target)
         same_split = split is None or list(present.statistics.splits) == [split]
         same_size = present.statistics.passages == passages
@@ -211,7 +211,7 @@ def _take(
     taken = derive(source, target, max_passages=size, split=split, version=version, count_tokens=count_tokens)
     problems = [problem for problem in verify(target) if problem.severity == "error"]
     if problems:
-        raise DatasetError(f"{target} is not whole: {problems[0]}")
+        raise DatasetError(f"{target} has an error: {problems[0]}")
     return taken
 
 
@@ -231,6 +231,11 @@ def _finish(home: Path, suite: Suite, datasets: Mapping[str, Manifest], spent: f
     partial.rename(home / SUITE)
 
 
+def is_dataset(home: Path) -> bool:
+    """Whether a directory is a finished dataset, and not a version of a suite."""
+    return (home / MANIFEST).is_file()
+
+
 def versions(root: Path, name: str) -> list[str]:
     """The finished versions of a suite, oldest first."""
     found = [path.parent.name for path in (root / name).glob(f"*/{SUITE}")]
@@ -246,8 +251,13 @@ def _earlier(root: Path, suite: Suite) -> Mapping[str, Manifest]:
     return datasets_of(root / suite.name / known[-1]) if known else {}
 
 
-def verify_suite(home: Path) -> dict[str, list[Problem]]:
-    """The problems of each dataset of a finished version, by directory, and its own under `home`'s name."""
+def verify_directory(home: Path) -> dict[str, list[Problem]]:
+    """The problems of a dataset, or of each dataset of a finished version, by directory.
+
+    If a version itself is damaged, its problem is under the name of `home`.
+    """
+    if not (home / SUITE).is_file():
+        return {str(home): verify(home)}
     try:
         named = datasets_of(home)
     except DatasetError as error:
@@ -256,7 +266,10 @@ def verify_suite(home: Path) -> dict[str, list[Problem]]:
 
 
 def datasets_of(home: Path) -> dict[str, Manifest]:
-    """The manifests of a finished version. Raises DatasetError where it is unfinished or was changed."""
+    """The manifests of a finished version, by key.
+
+    Raises DatasetError for an unfinished version, and for one that was changed after it was finished.
+    """
     try:
         named = json.loads((home / SUITE).read_text(encoding="utf-8"))["datasets"]
     except FileNotFoundError:
@@ -266,5 +279,7 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
     manifests = {key: load_manifest(home / key) for key in named}
     for key, manifest in manifests.items():
         if manifest.digest != named[key]:
-            raise DatasetError(f"{home / key} is not the dataset that {SUITE} names: it was changed after the fact")
+            raise DatasetError(
+                f"{home / key} is not the dataset that {SUITE} names: it was changed after the version was finished"
+            )
     return manifests

@@ -1,7 +1,7 @@
-"""A dataset in two parts for publishing: the public one, and the labels that stay private (paper appendix B.1).
+"""Divide a dataset for publishing into a public part and the labels that stay private (paper, appendix B.1).
 
-What must not reach the public part: labels of withheld splits in any variant, lineage, and anything that ties a
-withheld query to a document. `public_part` looks for such ties in what it has written before it says it is done.
+The public part must not contain labels of withheld splits in any variant, lineage, or anything else that connects a
+withheld query with a document. `public_part` searches the files that it has written for such connections.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DERIVED = ("README.md", "croissant.json")
 
 
 def is_labels_of(name: str, splits: Sequence[str]) -> bool:
-    """Whether a file may hold labels of one of `splits`, in any variant or layout, judging broadly by its name.
+    """Whether a file may hold labels of one of `splits`, in any variant or layout, judged cautiously by its name.
 
     >>> is_labels_of("qrels-graded/test.tsv", ["test"]), is_labels_of("qrels/dev.tsv", ["test"])
     (True, False)
@@ -38,18 +38,18 @@ def is_labels_of(name: str, splits: Sequence[str]) -> bool:
 
 
 def _is_own_labels(name: str, splits: Sequence[str]) -> bool:
-    """Whether a file is one that `write_dataset` wrote for one of `splits`."""
+    """Whether `write_dataset` wrote this file of labels for one of `splits`."""
     folder, _, file = name.partition("/")
     return re.fullmatch(r"qrels(-[a-z]+)?", folder) is not None and file in {f"{s}.{e}" for s in splits for e in _ENDS}
 
 
 def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission: str = "") -> Manifest:
-    """Copy what everyone may see to `out`, with a card and manifest of its own; returns the manifest.
+    """Copy the public files to `out`, with a card and manifest of its own; returns the manifest.
 
-    `permission`, the words of who holds the rights of the corpus, goes into the card.
+    `permission`, the words in which the rights holder permits publication, goes into the card.
 
-    Raises DatasetError for a split that the dataset does not have, and for anything found in the public files
-    that tells which documents belong to a withheld query.
+    Raises DatasetError for a split that the dataset does not have, and if the public files connect a withheld query
+    with a document.
     """
     manifest = _whole(dataset, withhold)
     files = {
@@ -60,7 +60,7 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     public_splits = sorted(set(manifest.statistics.splits) - set(withhold))
     for name in files:
         if is_labels_of(name, withhold) and not _is_own_labels(name, public_splits):
-            raise DatasetError(f"not published: {name} looks like labels that are to be private")
+            raise DatasetError(f"not published: {name} looks like labels that must stay private")
     notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
@@ -108,7 +108,7 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
 def _whole(dataset: Path, withhold: Sequence[str]) -> Manifest:
     manifest = load_manifest(dataset)
     if manifest.part != "whole":
-        raise DatasetError(f"{dataset} is already the {manifest.part} part of a dataset: publish from the whole one")
+        raise DatasetError(f"{dataset} is already the {manifest.part} part of a dataset: publish the whole dataset")
     for split in withhold:
         if split not in manifest.statistics.splits:
             known = ", ".join(sorted(manifest.statistics.splits))
@@ -121,13 +121,13 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(dataset / name, target)  # these parts are read and sent, never changed
-        except OSError:  # another file system, or one without links
+            os.link(dataset / name, target)  # the parts are only read and sent, never changed
+        except OSError:  # another file system, or a file system without links
             shutil.copyfile(dataset / name, target)
 
 
 def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
-    """Ties between withheld queries and documents in the public files, in words."""
+    """Connections between withheld queries and documents in the public files, as text."""
     judged: dict[str, set[str]] = {}
     for split in withhold:
         for row in read_rows(dataset / "qrels" / f"{split}.jsonl"):
@@ -142,4 +142,4 @@ def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str
             continue
         words = set(_WORDS.findall(path.read_text(encoding="utf-8")))
         for query in sorted(words & judged.keys()):
-            yield f"{name} speaks of the query {query!r}, whose labels are to be private"
+            yield f"{name} mentions the query {query!r}, whose labels must stay private"

@@ -2,47 +2,62 @@
 
     airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
 
-A kind of training is one module here and one line in `KINDS`. How they fit together:
+A kind of training is one module of `kinds`, which has a recipe and a task, and one line in `KINDS`:
 
-    recipe.py     what a recipe says: hyperparameters, each with its source
-    data.py       queries with their positives and hard negatives, dev queries, folds; the test split out of reach
-    bases.py      the pretrained model that training starts from
-    loop.py       the one training loop: `Task` is what a kind gives it, `run` does the rest
-    card.py       what is written beside the weights
+    recipe.py        hyperparameters, each with its source, and what the command line asked for
+    data.py          queries with positives and hard negatives, dev queries, folds; never the test split
+    base_models.py   the pretrained model that training starts from
+    task.py          what a kind gives the loop: batches, a loss, dev figures, a folder to write
+    loop.py          the one training loop
+    card.py          the files that are written beside the weights
 """
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING
 
+from airgen.errors import UsageError
 from airgen.registry import closest
 
-__all__ = ["KINDS", "trainer"]
+if TYPE_CHECKING:
+    from airgen.training.recipe import TrainingRequest
+    from airgen.training.task import Trained, TrainingTask
 
-# kind -> (one line for --help, "module:function"); the function takes a `recipe.Request`, gives a `loop.Trained`.
-# A module has a `RECIPE` too: its class of recipe, so that `airgen train recipe KIND` can print it.
+__all__ = ["KINDS", "task_class", "train"]
+
+# kind -> (one line for --help, "module:class" of its `TrainingTask`)
 KINDS: dict[str, tuple[str, str]] = {
-    "augment": ("BM25 query augmentation, learned end to end.", "airgen.training.kinds.augment:train"),
-    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "airgen.training.kinds.pretrain:train"),
-    "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "airgen.training.kinds.encoder:train"),
-    "cross-encoder": (
-        "A re-ranker, by distillation or from labels alone.",
-        "airgen.training.kinds.cross_encoder:train",
-    ),
-    "splade": ("A SPLADE: sparse weights over the vocabulary.", "airgen.training.kinds.splade:train"),
-    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "airgen.training.kinds.deepct:train"),
-    "sparta": ("SPARTA: impacts of the whole vocabulary.", "airgen.training.kinds.sparta:train"),
-    "colbert": ("Late interaction: a vector for each token.", "airgen.training.kinds.late:train"),
+    "augment": ("Query augmentation for BM25, learned end to end.", "augment:AugmentTask"),
+    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "pretrain:PretrainTask"),
+    "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "encoder:EncoderTask"),
+    "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "cross_encoder:CrossEncoderTask"),
+    "splade": ("A SPLADE: sparse weights over the vocabulary.", "splade:SpladeTask"),
+    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "deepct:DeepCTTask"),
+    "sparta": ("SPARTA: impacts of the whole vocabulary.", "sparta:SpartaTask"),
+    "colbert": ("Late interaction: a vector for each token.", "late:LateTask"),
 }
 
 
-def trainer(kind: str) -> Any:
-    """The function that trains a kind. Raises UsageError for an unknown one, MissingExtra for a missing package."""
-    import importlib
-
-    from airgen.errors import UsageError
-
+def task_class(kind: str) -> type[TrainingTask]:
+    """The task of a kind. Raises UsageError for an unknown kind, MissingExtra for a missing package."""
     if kind not in KINDS:
         raise UsageError(f"unknown kind of training {kind!r}{closest(kind, list(KINDS))}")
     module, _, name = KINDS[kind][1].partition(":")
-    return getattr(importlib.import_module(module), name)
+    found: type[TrainingTask] = getattr(importlib.import_module(f"airgen.training.kinds.{module}"), name)
+    return found
+
+
+def train(kind: str, request: TrainingRequest) -> Trained:
+    """Train a model of that kind and write its folder. Raises what `task_class`, the data, the base and `run` raise."""
+    task = task_class(kind)
+
+    from airgen.training.data import load_training_set, with_negatives
+    from airgen.training.loop import run
+
+    recipe = request.recipe_of(task.RECIPE)
+    data = load_training_set(
+        request.on, split=request.split, fold=request.fold, dev_share=recipe.dev_share, language=request.language
+    )
+    data = with_negatives(data, recipe)
+    return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)

@@ -26,19 +26,19 @@ class Base:
 
 
 def base_identity(base: str) -> Mapping[str, object]:
-    """What a base is, for fingerprints and cards: name and hashes. Raises ModelError where it is not fetched."""
+    """Name and hashes of a base, for fingerprints and cards. Raises ModelError if the base is not fetched."""
     return {"model": base, **(models.identity(base) or {"sha256": weights_hash(model_place(base))})}
 
 
 def load_base(base: str, *, masked_lm: bool = False) -> Base:
-    """A model by a name of the catalogue, a folder, or a Hub name; `masked_lm` asks for one with its head.
+    """Load a model by a name of the catalogue, a folder, or a Hub name. `masked_lm`: with its language-model head.
 
-    Raises ModelError for one that cannot be had, has no fast tokenizer, or (with `masked_lm`) whose head would be
-    random because it was never trained as a masked-language model. MissingExtra without transformers.
+    Raises ModelError for a model that cannot be loaded, that has no fast tokenizer, or (with `masked_lm`) that has no
+    trained head. Raises MissingExtra without transformers.
     """
     transformers = load_extra("transformers", f"training from {base!r}")
     place = model_place(base)
-    if base[:1] in (".", "/", "~") and not Path(place).is_dir():  # a path, so the Hub need not be asked
+    if base[:1] in (".", "/", "~") and not Path(place).is_dir():  # a path, so the Hub is not asked
         raise ModelError(f"the base model {base}: no such folder")
     tokenizer = loaded(
         "the tokenizer of", base, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place
@@ -57,32 +57,32 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
             "choose a base with its masked-language-model head"
         )
     if missing:
-        raise ModelError(f"{base}: the file of weights lacks {missing[0]} and {len(missing) - 1} more: it is damaged")
+        raise ModelError(f"{base}: the file of weights is damaged: it lacks {missing[0]} and {len(missing) - 1} more")
     return Base(model, tokenizer)
 
 
-def pick_device(asked: str | None) -> str:
-    """The device asked for, else a GPU where there is one. Raises ModelError for one that is not there."""
+def pick_device(device: str | None) -> str:
+    """The given device; without one, a GPU if there is one. Raises ModelError for a device that does not exist."""
     torch = load_extra("torch", "training")
-    if asked is None:
+    if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros(1, device=asked)
+        torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ModelError(f"--device {asked}: {str(error).splitlines()[0]}") from error
-    return asked
+        raise ModelError(f"--device {device}: {str(error).splitlines()[0]}") from error
+    return device
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' bars, and its report of heads that a base does not need."""
-    words = load_extra("transformers", "training").utils.logging
-    level, bars = words.get_verbosity(), words.is_progress_bar_enabled()
-    words.set_verbosity_error()
-    words.disable_progress_bar()
+    """Hide the progress bars of transformers, and its warnings about heads that a base does not need."""
+    logging = load_extra("transformers", "training").utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
-        words.set_verbosity(level)
+        logging.set_verbosity(level)
         if bars:
-            words.enable_progress_bar()
+            logging.enable_progress_bar()

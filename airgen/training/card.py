@@ -1,8 +1,8 @@
-"""What stands beside trained weights: card.json for programs, README.md for people, and a fold's held-out labels.
+"""The files beside trained weights: card.json for programs, README.md for people, and the held-out labels of a fold.
 
-MODEL/card.json        kind, base, data, recipe, figures, costs; written last, so a folder with it is whole
+MODEL/card.json        kind, base, data, recipe, figures, costs; written last, so a folder with it is complete
 MODEL/README.md        the same in words
-MODEL/held-out.tsv     qrels of the queries that a fold kept out: `airgen metrics RUN MODEL/held-out.tsv`
+MODEL/held-out.tsv     qrels of the queries that a fold held out: `airgen metrics RUN MODEL/held-out.tsv`
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airgen.evaluation.result import library_versions
 from airgen.text.display import markdown_table, md
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
-from airgen.training.task import Task, Trained
+from airgen.training.task import Trained, TrainingTask
 
 __all__ = ["CARD", "read_card", "system_line", "write_card"]
 
@@ -26,14 +26,14 @@ CARD = "card.json"
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:
-    """The card of a trained model, or None where the folder holds none. Raises TrainingError for a damaged one."""
+    """The card of a trained model, or None without one. Raises TrainingError for a damaged card."""
     path = folder / CARD
     if not path.is_file():
         return None
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TrainingError(f"{path}: cannot be read ({error}): train again into another folder") from error
+        raise TrainingError(f"{path}: cannot be read ({error}): train into another folder") from error
     if not isinstance(card, dict) or "kind" not in card:
         raise TrainingError(f"{path}: is not the card of a trained model")
     return card
@@ -46,14 +46,14 @@ def system_line(card: Mapping[str, Any]) -> str:
 
 def write_card(
     kind: str,
-    task: Task,
+    task: TrainingTask,
     trained: Trained,
     recipe: Recipe,
     data: TrainingSet,
     parts: Mapping[str, Any],
     device: str,
 ) -> None:
-    """Write the whole folder of a trained model, which appears by one rename: the task's files, then the cards."""
+    """Write the folder of a trained model, which appears by one rename: the task's files, then the cards."""
     card = {
         "kind": kind,
         "fingerprint": trained.fingerprint,
@@ -72,8 +72,11 @@ def write_card(
     with building(trained.out, CARD) as folder:
         task.save(folder)
         if data.held_out:
-            pairs = ((query, passage, label) for query, of in data.held_out.items() for passage, label in of.items())
-            rows = [f"{query}\t{passage}\t{label:g}\n" for query, passage, label in pairs]
+            rows = [
+                f"{query}\t{passage}\t{label:g}\n"
+                for query, labels in data.held_out.items()
+                for passage, label in labels.items()
+            ]
             (folder / "held-out.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
         (folder / "README.md").write_text(_words(card), encoding="utf-8")
         (folder / CARD).write_text(json.dumps(card, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Files of tensors that are whole or not there: written beside their place, flushed, renamed."""
+"""Files of tensors that are complete or absent: written under another name, flushed, renamed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["random_state", "read", "set_random_state", "write"]
 
 
 def write(path: Path, value: object) -> None:
-    """Replace `path` by one rename. Raises TrainingError where the disk refuses."""
+    """Replace `path` by one rename. Raises TrainingError if the disk refuses."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with fresh.open("wb") as file:
@@ -23,27 +23,27 @@ def write(path: Path, value: object) -> None:
         fresh.replace(path)
     except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
         fresh.unlink(missing_ok=True)
-        raise TrainingError(f"{path} cannot be written: {error}: make room, then --resume") from error
+        raise TrainingError(f"{path} cannot be written: {error}: free disk space, then go on with --resume") from error
 
 
 def read(path: Path) -> Any:
     """Tensors on the CPU; nothing in the file is executed. Raises TrainingError for a damaged file."""
     try:
         return load_extra("torch", "training").load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zip and torch each have their own
+    except Exception as error:  # pickle, zip and torch raise errors of their own
         raise TrainingError(
-            f"{path} is damaged ({type(error).__name__}): delete {path.parent} to start again"
+            f"{path} is damaged ({type(error).__name__}): delete {path.parent} to start from the beginning"
         ) from error
 
 
 def random_state() -> dict[str, Any]:
-    """The state of torch's generators: dropout depends on it, all other draws are by keys."""
+    """The state of torch's random generators, on which dropout depends; all other random choices use keys."""
     torch = load_extra("torch", "training")
     return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """What `random_state` gave."""
+    """Restore what `random_state` returned."""
     torch = load_extra("torch", "training")
     torch.set_rng_state(state["cpu"])
     if state["cuda"] and torch.cuda.is_available():

@@ -1,14 +1,13 @@
-"""What a training sees: queries with positives and hard negatives, dev queries, and never the test split.
+"""Training data: queries with positives and hard negatives, and dev queries. Test queries are never part of it.
 
     data = load_training_set(Path("scifact"), split="train")
     data = load_training_set(Path("scifact"), split="test", fold=Fold(1, 5))     # cross-validation over queries
 
-Every source of training data is a directory in BEIR's layout: a public dataset, one that airgen generated (train on
-its dev split), or pairs mined from a corpus (`airgen train pairs` writes corpus.jsonl, queries.jsonl and
-qrels/train.tsv), so nothing else has a format of its own.
+Training data is always a directory in BEIR format: a public dataset, a dataset that airgen generated (train on its dev
+split), or pairs that `airgen train pairs` mined from a corpus.
 
-The split that is trained on is always named. `test` and `all` are refused, unless a fold is given: then the queries of
-the split are dealt into n parts by their text, one part is held out, and the two sides share no query and no wording.
+The splits `test` and `all` are refused, unless a fold is given. A fold divides the queries of the split into n parts by
+the hash of their wording and holds one part out. The held-out queries and all others share no wording.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Dev:
-    """Queries apart from the training ones, on which training is watched."""
+    """Queries that are not trained on, for choosing the weights to keep."""
 
     queries: Mapping[str, str]
     labels: Labels
@@ -68,11 +67,12 @@ class Dev:
         return len(self.labels)
 
     def figures(self, hits: Hits, corpus: Corpus) -> dict[str, float]:
-        """{"nDCG@10": ..., "Recall@100": ...} of hits in the order of `queries`; {} where there are no queries."""
+        """{"nDCG@10": ..., "Recall@100": ...} of hits in the order of `queries`; {} without queries."""
         if not self.labels:
             return {}
         run = run_from_hits(list(self.queries), corpus.ids, hits)
-        return score(run, {q: dict(of) for q, of in self.labels.items()}, parse_measures("nDCG@10 Recall@100")).means()
+        labels = {query: dict(of_query) for query, of_query in self.labels.items()}
+        return score(run, labels, parse_measures("nDCG@10 Recall@100")).means()
 
     def search(self, retriever: Retriever, corpus: Corpus) -> dict[str, float]:
         """`figures` of a retriever that has indexed the corpus."""
@@ -81,7 +81,7 @@ class Dev:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """All that one training may see. `held_out` are a fold's labels: written beside the model, never looked at."""
+    """The data of one training. `held_out` are the labels of a fold: they are saved with the model and not used."""
 
     corpus: Corpus
     examples: tuple[Example, ...]
@@ -91,7 +91,7 @@ class TrainingSet:
 
     @property
     def digest(self) -> str:
-        """A key of everything that training depends on: texts by the dataset's hash, queries and negatives by name."""
+        """A key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
         rows = [[e.id, list(e.positives), list(e.negatives)] for e in self.examples]
         return content_key([self.about.get("digest"), rows, sorted(self.dev.labels)])
 
@@ -104,11 +104,11 @@ def load_training_set(
     dev_share: float = 0.1,
     language: str | None = None,
 ) -> TrainingSet:
-    """Read a dataset's training queries; negatives are those that its qrels judge 0 or less.
+    """Read the training queries of a dataset. Negatives are the passages that its qrels judge 0 or less.
 
-    The dev queries are the dataset's dev split if it has one (and is not trained on), else `dev_share` of the training
-    queries. Left out, and counted in `about["left_out"]`: queries without text or without a positive in the corpus,
-    and those that stand, by id or wording, in a reserved split.
+    The dev queries are the dataset's dev split, if it has one that is not trained on, else `dev_share` of the training
+    queries. These queries are left out and counted in `about["left_out"]`: those without text, those without a positive
+    in the corpus, and those that are also in a reserved split, by id or by wording.
 
     Raises UsageError for a reserved split without a fold, DatasetError for a missing split and for fewer than two
     training queries.
@@ -116,8 +116,10 @@ def load_training_set(
     dataset = BeirDataset.open(path)
     if fold is None and split.lower() in RESERVED:
         others = [name for name in dataset.splits if name not in RESERVED]
-        able = f"train on {' or '.join(others)}" if others else "this dataset has no other"
-        raise UsageError(f"--split {split} is for testing: {able}, or cross-validate over its queries with --fold 1/5")
+        advice = f"train on {' or '.join(others)}" if others else "this dataset has no other"
+        raise UsageError(
+            f"--split {split} is for testing: {advice}, or cross-validate over its queries with --fold 1/5"
+        )
     if split not in dataset.splits and split != "all":
         hint = ": cross-validate over its queries with --split test --fold 1/5" if "test" in dataset.splits else ""
         raise DatasetError(f"{path} has no split {split!r} to train on (it has {', '.join(dataset.splits)}){hint}")
@@ -130,7 +132,7 @@ def load_training_set(
         reserved = held_out
     else:
         names = [name for name in dataset.splits if name in RESERVED]
-        reserved = {query: of for name in names for query, of in dataset.qrels(name).labels.items()}
+        reserved = {query: labels for name in names for query, labels in dataset.qrels(name).labels.items()}
     wordings = {_wording(texts[query]) for query in reserved if query in texts}
     left_out: dict[str, int] = {}
     places = {key: place for place, key in enumerate(corpus.ids)}
@@ -183,8 +185,9 @@ def read_corpus(path: Path, language: str | None = None) -> Corpus:
 def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | None = None) -> TrainingSet:
     """The training set with the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
 
-    Mined are the best `mined_depth` hits of BM25 (or of `retriever`, already indexed) that are not judged for the
-    query, in their order. Raises DatasetError where the recipe wants the dataset's own and it has none.
+    Mined negatives are those of the best `mined_depth` hits of BM25 (or of `retriever`, which must have indexed the
+    corpus) that are not judged for the query, in their order. Raises DatasetError if the recipe asks for the dataset's
+    own negatives and it has none.
     """
     if not recipe.hard_negatives:
         return replace(data, examples=tuple(replace(example, negatives=()) for example in data.examples))
@@ -192,7 +195,7 @@ def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | Non
         if not any(example.negatives for example in data.examples):
             raise DatasetError(
                 f"{data.about.get('dataset')}: no training query has a passage judged 0, so there are no negatives: "
-                "set negatives: bm25, or hard_negatives: 0 for in-batch ones alone"
+                "set negatives: bm25, or hard_negatives: 0 to train with in-batch negatives alone"
             )
         return data
     if retriever is None:
@@ -211,9 +214,9 @@ def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | Non
 
 
 def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tuple[int, ...]]:
-    """One positive and `count` negatives of an example for one epoch: the same for the same arguments, always.
+    """Sample a positive and `count` negatives of an example for one epoch; fewer negatives if it has fewer.
 
-    Fewer negatives where it has fewer.
+    Equal arguments always give equal samples.
     """
     random = rng("draw", seed, epoch, example.id)
     positive = example.positives[random.randrange(len(example.positives))]
@@ -221,9 +224,9 @@ def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tupl
 
 
 def epoch_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int]]:
-    """0 to count - 1 in an order of that epoch's own, in batches of `size`; a last one of a single item is left out.
+    """The numbers 0 to count - 1 in a random order of that epoch, in batches of `size`.
 
-    In-batch negatives need two, and every epoch has as many batches.
+    A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.
     """
     order = np.random.default_rng(rng("order", seed, epoch).getrandbits(64)).permutation(count).tolist()
     batches = [order[first : first + size] for first in range(0, count, size)]
@@ -237,14 +240,16 @@ def _corpus(dataset: BeirDataset, language: str | None) -> Corpus:
 def _held_out(
     labels: dict[str, dict[str, float]], texts: Mapping[str, str], fold: Fold
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """(held out, rest): queries of one wording go together; the order is by the hash of the wording, as of no seed."""
+    """(held out, rest). Queries of one wording stay together. The split does not depend on a seed."""
     wordings = {query: _wording(texts.get(query, query)) for query in labels}
     ordered = sorted(set(wordings.values()), key=lambda wording: (text_key(f"fold\x1f{wording}"), wording))
-    if len(ordered) < fold.of:
-        raise DatasetError(f"{len(ordered)} queries cannot be dealt into {fold.of} folds: use --fold 1/{len(ordered)}")
-    chosen = set(ordered[fold.number - 1 :: fold.of])
-    inside = {query: of for query, of in labels.items() if wordings[query] in chosen}
-    return inside, {query: of for query, of in labels.items() if query not in inside}
+    if len(ordered) < fold.parts:
+        raise DatasetError(
+            f"{len(ordered)} queries cannot be divided into {fold.parts} folds: use --fold 1/{len(ordered)}"
+        )
+    chosen = set(ordered[fold.number - 1 :: fold.parts])
+    inside = {query: of_query for query, of_query in labels.items() if wordings[query] in chosen}
+    return inside, {query: of_query for query, of_query in labels.items() if query not in inside}
 
 
 def _dev(
@@ -259,7 +264,7 @@ def _dev(
     """Training examples and dev queries, which share no wording."""
     own = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
     if fold is None and own is not None:
-        found = {query: of for query, of in dataset.qrels(own).labels.items() if texts.get(query, "").strip()}
+        found = {query: row for query, row in dataset.qrels(own).labels.items() if texts.get(query, "").strip()}
         wordings = {_wording(texts[query]) for query in found}
         kept = [e for e in examples if e.id not in found and _wording(e.query) not in wordings]
         return kept, Dev({query: texts[query] for query in found}, found)
@@ -273,5 +278,5 @@ def _dev(
 
 
 def _wording(text: str) -> str:
-    """A query without case and white space at its ends: two that differ in nothing else are one."""
+    """A query in lower case with single spaces, by which equal wordings are recognised."""
     return " ".join(text.casefold().split())

@@ -1,12 +1,12 @@
 """Gradients of a loss over a large batch, with the memory of a small one (Gao and others, 2021, RepL4NLP).
 
-    cached_backward(encode, chunks, loss)      # as loss(torch.cat([encode(chunk) for chunk in chunks])).backward()
+    cached_backward(encode, chunks, loss)      # equals loss(torch.cat([encode(chunk) for chunk in chunks])).backward()
 
-In-batch negatives tie every pair of a batch to every other, so the batch cannot be cut into pieces of gradient
-accumulation. But the loss sees the encoder only through its vectors: (1) all chunks are encoded without gradients,
-(2) the loss gives the gradient of every vector, (3) each chunk is encoded again and that gradient passed on. Random
-state is kept for each chunk, so that dropout draws the same mask both times; the result is that of the full batch up to
-rounding. E5 needs it for batches of 32,768 pairs (section 5.1).
+With in-batch negatives the loss depends on all pairs of a batch together, so gradient accumulation over parts of the
+batch would change it. But the loss depends on the encoder only through its vectors: (1) all chunks are encoded without
+gradients, (2) the loss gives the gradient of every vector, (3) each chunk is encoded again and passes its gradient on.
+The random state of each chunk is restored, so that dropout uses the same mask both times. The result equals that of the
+full batch up to rounding. E5 needs this for batches of 32,768 pairs (section 5.1).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ T = TypeVar("T")
 def cached_backward(
     encode: Callable[[T], Any], chunks: Sequence[T], loss: Callable[[Any], dict[str, Any]], device: str = "cpu"
 ) -> dict[str, float]:
-    """Add the gradient of `loss(vectors)["loss"]` to the parameters of `encode`; returns the loss's numbers.
+    """Add the gradient of `loss(vectors)["loss"]` to the parameters of `encode`; returns the numbers of the loss.
 
-    `encode(chunk)` gives (rows, dim); `loss` takes the rows of all chunks, one below the other, and may itself have
-    parameters. With a single chunk it is the plain backward pass.
+    `encode(chunk)` returns (rows, dim). `loss` takes the concatenated rows of all chunks and may have parameters of its
+    own. A single chunk is a plain backward pass.
     """
     torch = load_extra("torch", "training")
     if len(chunks) == 1:

@@ -1,23 +1,11 @@
-"""The one training loop. A kind of training is a `Task`; its function ends in `run`:
+"""The one training loop, which every kind of training (a `TrainingTask`) goes through.
 
-    class MyTask(Task):
-        def __init__(self, recipe, data, base, device): ...     # self.model = a torch.nn.Module on its device
-        def batches(self, epoch): ...                           # any sequence, the same for the same epoch
-        def loss(self, batch): ...                              # {"loss": scalar tensor, other parts to be shown}
-        def evaluate(self): ...                                 # {"nDCG@10": ...} on the dev queries, or {}
-        def save(self, folder): ...                             # what the retriever needs
+    run("splade", lambda device: SpladeTask(recipe, data, base, device), recipe, data, request)
 
-    def train(request: Request) -> Trained:
-        recipe = request.recipe_of(MyRecipe)
-        data = with_negatives(load_training_set(request.on, split=request.split, fold=request.fold), recipe)
-        return run("my-kind", lambda device: MyTask(recipe, data, request.base, device), recipe, data, request)
-
-A task that must control the backward pass itself (gradient caching, two backward passes) overrides `backward`.
-
-`run` seeds everything before the task is made, so that its fresh weights are the recipe's. While it trains,
-OUT.training/ holds `checkpoint.pt` (weights, optimizer, random state, position) and `best.pt`, each replaced by one
-rename: after SIGKILL at any moment `--resume` ends in the same weights as an uninterrupted run on the same machine.
-OUT appears when all is done, with card.json and README.md beside the weights (`card.py`).
+`run` sets the random seed before it makes the task, so that new weights depend on the recipe alone. During training,
+OUT.training/ holds `checkpoint.pt` (weights, optimizer, random state, position) and `best.pt`. Each is replaced by one
+rename, so after SIGKILL at any moment `--resume` ends in the same weights as an uninterrupted run on the same machine.
+OUT appears at the end, with card.json and README.md beside the weights (`card.py`).
 """
 
 from __future__ import annotations
@@ -39,13 +27,13 @@ from airgen.training import checkpoint
 from airgen.training.base_models import base_identity, pick_device
 from airgen.training.card import read_card, write_card
 from airgen.training.data import TrainingSet
-from airgen.training.progress import Progress
-from airgen.training.recipe import Recipe, Request
-from airgen.training.task import Task, Trained
+from airgen.training.progress import TrainingProgress
+from airgen.training.recipe import Recipe, TrainingRequest
+from airgen.training.task import Trained, TrainingTask
 
-__all__ = ["Task", "Trained", "run"]
+__all__ = ["learning_rate_share", "run"]
 
-_WATCHED = "nDCG@10"  # the figure that chooses the weights to keep
+_WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _CHECKPOINT = "checkpoint.pt"
 
 
@@ -60,11 +48,14 @@ class _State:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run(kind: str, make: Callable[[str], Task], recipe: Recipe, data: TrainingSet, request: Request) -> Trained:
-    """Train to the end and write OUT; on a finished OUT of the same training, do nothing and say so.
+def run(
+    kind: str, make: Callable[[str], TrainingTask], recipe: Recipe, data: TrainingSet, request: TrainingRequest
+) -> Trained:
+    """Train to the end and write OUT. If OUT is already the result of the same training, do nothing.
 
-    Raises UsageError where OUT holds a checkpoint and `resume` was not asked for; TrainingError for a checkpoint or
-    model of another training, a loss that is not a number, and memory that does not suffice; the task's own errors.
+    `make` builds the task on a device. Raises UsageError if OUT has a checkpoint but `resume` is not set; TrainingError
+    for a checkpoint or model of another training, for a loss that becomes NaN or infinite, and if memory is exhausted;
+    and the task's own errors.
     """
     parts = {
         "kind": kind,
@@ -80,22 +71,24 @@ def run(kind: str, make: Callable[[str], Task], recipe: Recipe, data: TrainingSe
             raise TrainingError(
                 f"{request.out} holds a model of another training: {_other(finished, parts)}; choose another --out"
             )
-        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed after its last rename
-        return _again(finished, request.out)
+        shutil.rmtree(work, ignore_errors=True)  # left by a process that was killed after its last rename
+        return _trained_before(finished, request.out)
     if request.out.exists() and any(request.out.iterdir() if request.out.is_dir() else [request.out]):
-        raise UsageError(f"{request.out} exists and is no trained model: choose another --out")
+        raise UsageError(f"{request.out} exists and is not a trained model: choose another --out")
     if (work / _CHECKPOINT).exists() and not request.resume:
-        raise UsageError(f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start again")
+        raise UsageError(
+            f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start from the beginning"
+        )
     device = pick_device(request.device)
     _seed(recipe.seed)
     task = make(device)
-    with Progress(kind, quiet=request.quiet) as progress:
+    with TrainingProgress(kind, quiet=request.quiet) as progress:
         state = _Loop(task, recipe, work, parts, progress).run(resume=request.resume)
     trained = Trained(
         out=request.out,
         fingerprint=fingerprint,
         steps=state.step,
-        figures=_kept(state, recipe),
+        figures=_kept_figures(state, recipe),
         history=state.history,
         stopped=state.stopped,
         seconds=state.seconds,
@@ -107,27 +100,29 @@ def run(kind: str, make: Callable[[str], Task], recipe: Recipe, data: TrainingSe
 
 
 class _Loop:
-    """One task from its first step, or from a checkpoint, to its last."""
+    """Trains one task from its first step, or from a checkpoint, to its last step."""
 
-    def __init__(self, task: Task, recipe: Recipe, work: Path, parts: Mapping[str, Any], progress: Progress) -> None:
+    def __init__(
+        self, task: TrainingTask, recipe: Recipe, work: Path, parts: Mapping[str, Any], progress: TrainingProgress
+    ) -> None:
         self.torch = load_extra("torch", "training")
         self.task, self.recipe, self.work, self.parts, self.progress = task, recipe, work, parts, progress
         self.state = _State()
         self.epoch_steps = len(task.batches(0))
         if not self.epoch_steps:
-            raise DatasetError("no batch can be made of the training queries: fewer than two are left")
+            raise DatasetError("there are fewer than two training queries, which is not enough for a batch")
         self.total = min(self.epoch_steps * recipe.epochs, recipe.max_steps or self.epoch_steps * recipe.epochs)
-        self.optimizer = self.torch.optim.AdamW(task.groups(recipe), lr=recipe.learning_rate)
+        self.optimizer = self.torch.optim.AdamW(_groups(task, recipe), lr=recipe.learning_rate)
         for group in self.optimizer.param_groups:
             group["highest"] = group["lr"]
         self.weights = [weights for group in self.optimizer.param_groups for weights in group["params"]]
 
     def run(self, *, resume: bool) -> _State:
-        """Train; the model then holds the weights that are to be kept."""
+        """Train. At the end the model has the weights that are kept."""
         self.work.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         if not (resume and self._load()):
-            self._look()
+            self._evaluate()
             self._save()
         before = self.state.seconds - (time.monotonic() - began)
         self.progress.start(self.total, self.state.step)
@@ -142,10 +137,10 @@ class _Loop:
             self.state.step = step + 1
             self.state.seconds = before + time.monotonic() - began
             self.progress.step(self.state.step, numbers)
-            looked = self.state.step % every == 0 or self.state.step == self.total
-            if looked:
-                self._look(numbers)
-            if looked or self.state.step % self.recipe.checkpoint_every == 0:
+            evaluates = self.state.step % every == 0 or self.state.step == self.total
+            if evaluates:
+                self._evaluate(numbers)
+            if evaluates or self.state.step % self.recipe.checkpoint_every == 0:
                 self._save()
         self.state.seconds = before + time.monotonic() - began
         if self.recipe.keep == "best" and self.state.history and (self.work / "best.pt").exists():
@@ -154,26 +149,26 @@ class _Loop:
         return self.state
 
     def _step(self, batch: Any, epoch: int) -> dict[str, float]:
-        rate = _rate(self.state.step, self.total, self.recipe)
+        share = learning_rate_share(self.state.step, self.total, self.recipe)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["highest"] * rate
+            group["lr"] = group["highest"] * share
         self.optimizer.zero_grad(set_to_none=True)
         with _enough_memory(self.task, f"step {self.state.step + 1}"):
             numbers = self.task.backward(batch)
             norm = float(self.torch.nn.utils.clip_grad_norm_(self.weights, self.recipe.clip_norm))
         if not (math.isfinite(numbers["loss"]) and math.isfinite(norm)):
             what = f"loss {numbers['loss']}" if not math.isfinite(numbers["loss"]) else f"gradient norm {norm}"
-            told = self.task.told(batch)
-            where = f"epoch {epoch + 1}, batch {self.state.step % self.epoch_steps + 1}{told and ', '}{told}"
+            where = f"epoch {epoch + 1}, batch {self.state.step % self.epoch_steps + 1}"
+            where = ", ".join(filter(None, (where, self.task.describe_batch(batch))))
             raise TrainingError(
                 f"{what} at step {self.state.step + 1} ({where}): lower learning_rate "
-                f"(now {self.recipe.learning_rate:g}) or clip_norm; the checkpoint before it is whole"
+                f"(now {self.recipe.learning_rate:g}) or clip_norm; the checkpoint before this step is complete"
             )
         self.optimizer.step()
         return numbers
 
-    def _look(self, numbers: Mapping[str, float] | None = None) -> None:
-        """Evaluate on dev, keep the weights if they are the best so far, stop when they have not been for long."""
+    def _evaluate(self, numbers: Mapping[str, float] | None = None) -> None:
+        """Evaluate on dev and keep the weights if they are the best so far; stop after `patience` worse evaluations."""
         self.task.model.eval()
         with self.torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
             figures = dict(self.task.evaluate())
@@ -188,8 +183,8 @@ class _Loop:
         else:
             state.worse += 1
             if self.recipe.patience and state.worse >= self.recipe.patience:
-                state.stopped = f"no better dev {_WATCHED} in {state.worse} looks"
-        self.progress.looked(state.step, figures, state.best, numbers)
+                state.stopped = f"no better dev {_WATCHED} in {state.worse} evaluations"
+        self.progress.evaluated(state.step, figures, state.best, numbers)
 
     def _save(self) -> None:
         value = {
@@ -208,7 +203,7 @@ class _Loop:
         if value["parts"] != dict(self.parts):
             raise TrainingError(
                 f"{self.work} holds a checkpoint of another training: {_other({'parts': value['parts']}, self.parts)}; "
-                "choose another --out, or delete the folder to start again"
+                "choose another --out, or delete the folder to start from the beginning"
             )
         self.task.model.load_state_dict(value["model"])
         self.optimizer.load_state_dict(value["optimizer"])
@@ -218,10 +213,24 @@ class _Loop:
         return True
 
 
-def _rate(step: int, total: int, recipe: Recipe) -> float:
-    """The learning rate of a step as a share of the highest: up in a line, then down to 0, or level.
+def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
+    """AdamW's parameter groups. Biases and norms are not decayed."""
+    groups = []
+    for module, rate in task.learning_rates(recipe):
+        weights = [tensor for tensor in module.parameters() if tensor.requires_grad]
+        for decay, chosen in (
+            (recipe.weight_decay, [tensor for tensor in weights if tensor.ndim >= 2]),
+            (0.0, [tensor for tensor in weights if tensor.ndim < 2]),
+        ):
+            if chosen:
+                groups.append({"params": chosen, "lr": rate, "weight_decay": decay})
+    return groups
 
-    >>> [round(_rate(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
+
+def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
+    """The learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the recipe's schedule.
+
+    >>> [round(learning_rate_share(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.125]
     """
     warm = round(total * recipe.warmup)
@@ -234,15 +243,16 @@ def _rate(step: int, total: int, recipe: Recipe) -> float:
 
 
 @contextmanager
-def _enough_memory(task: Task, where: str) -> Iterator[None]:
+def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError; on a CPU it is a plain one
-        words = str(error).lower()
-        if not (isinstance(error, MemoryError) or "out of memory" in words or "can't allocate memory" in words):
+    except (RuntimeError, MemoryError) as error:  # torch raises a RuntimeError, on a CPU a plain one
+        text = str(error).lower()
+        if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
             raise
         raise TrainingError(
-            f"out of memory at {where}: lower {' or '.join(task.memory)} (that is another recipe: it starts again)"
+            f"out of memory at {where}: lower {' or '.join(task.memory)} "
+            "(this changes the recipe, so training starts from the beginning)"
         ) from error
 
 
@@ -252,7 +262,7 @@ def _seed(seed: int) -> None:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had; 0 where the system does not tell."""
+    """The peak memory of this process; 0 if the system does not report it."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
@@ -261,15 +271,15 @@ def _peak_bytes() -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
-def _kept(state: _State, recipe: Recipe) -> dict[str, float]:
-    """Dev figures of the weights that are kept."""
+def _kept_figures(state: _State, recipe: Recipe) -> dict[str, float]:
+    """The dev figures of the weights that are kept."""
     step = state.best_step if recipe.keep == "best" and state.best > -math.inf else state.step
     entry: dict[str, Any] = next((entry for entry in reversed(state.history) if entry["step"] == step), {})
     return {name: value for name, value in entry.items() if "@" in name}
 
 
 def _other(finished: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
-    """In which parts another training differs, recipe settings by name."""
+    """Says in which parts another training differs, with the names of recipe settings."""
     before = finished.get("parts") or {}
     names = [name for name in ("kind", "base", "data") if before.get(name) != parts[name]]
     then, now = before.get("recipe") or {}, parts["recipe"]
@@ -277,7 +287,7 @@ def _other(finished: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
     return f"it differs in {', '.join(names)}" if names else "it differs"
 
 
-def _again(card: Mapping[str, Any], out: Path) -> Trained:
+def _trained_before(card: Mapping[str, Any], out: Path) -> Trained:
     return Trained(
         out,
         str(card["fingerprint"]),

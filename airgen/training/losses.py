@@ -1,7 +1,6 @@
 """The losses of E5 (section 4): InfoNCE over in-batch and other negatives, and distillation from a teacher.
 
-All take a matrix of scores, (queries, candidates), already divided by the temperature. Written as plain functions of
-tensors, so that they can be checked against a sum written out by hand.
+All take a matrix of scores, (queries, candidates), that is already divided by the temperature.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ __all__ = ["distillation", "false_negatives", "info_nce"]
 
 
 def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
-    """-mean log softmax of each row's target (E5, equation 1). `masked` candidates, bool of the same shape, are none.
+    """Minus the mean log softmax of each row's target (E5, equation 1).
 
-    A row's target is never masked.
+    `masked`, bool of the same shape, marks candidates that are left out. The target of a row must not be masked.
     """
     torch = load_extra("torch", "training")
     if masked is not None:
@@ -28,7 +27,7 @@ def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
 
 
 def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
-    """KL(p_teacher, p_student), the mean over rows (E5, section 4.2); both are scores over the same candidates."""
+    """The mean over rows of KL(p_teacher, p_student) (E5, section 4.2), from scores of the same candidates."""
     torch = load_extra("torch", "training")
     functional = torch.nn.functional
     if masked is not None:
@@ -46,11 +45,11 @@ def false_negatives(
     relevant: list[frozenset[int]],
     targets: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Which candidates are no negatives of which query, bool (queries, candidates).
+    """The candidates that must not be negatives of a query, bool (queries, candidates).
 
-    `queries` and `candidates` are ids of texts (equal texts have one id), `relevant[i]` the texts known to be relevant
-    to query i. Masked are those, and a candidate that is the query's own text (a neighbour that is a query in one pair
-    and a passage in another); `targets[i]`, the column of query i's positive, is not.
+    `queries` and `candidates` are ids of texts (equal texts have one id); `relevant[i]` are the texts known to be
+    relevant to query i. Those are masked, and so is a candidate that is the query's own text: a neighbour can be the
+    query of one pair and the passage of another. The column `targets[i]` of query i's positive is not masked.
     """
     masked: NDArray[np.bool_] = candidates[None, :] == queries[:, None]
     places: dict[int, list[int]] = {}

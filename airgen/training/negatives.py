@@ -1,11 +1,11 @@
-"""More negatives than a batch has, without its memory (E5, table 8): pre-batch ones, and MoCo's.
+"""More negatives than a batch has, without the memory of a larger batch (E5, table 8).
 
-    "pre-batch"   the passage vectors of earlier batches, by older weights            (Lee and others, 2021)
-    "moco"        passages by a second encoder, a running mean of the first; its vectors of earlier batches
-                  are the negatives                                                    (He and others, 2020)
+    "pre-batch"   the passage vectors of earlier batches, computed with older weights   (Lee and others, 2021)
+    "moco"        passages are encoded by a second encoder, a running mean of the first;
+                  its vectors of earlier batches are the negatives                      (He and others, 2020)
 
-Both keep a queue of vectors. It belongs to the model, so a checkpoint holds it and a resumed training sees the same
-negatives. E5 found either worse than a large batch.
+Both keep a queue of vectors. The queue is part of the model's state, so that a resumed training has the same negatives.
+E5 found both worse than a large batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Queue", "follow", "momentum_copy"]
 
 
 class Queue:
-    """The latest `size` vectors and the ids of their texts, first in, first out, kept in the buffers of `owner`."""
+    """The latest `size` vectors and the ids of their texts, kept in buffers of the module `owner`."""
 
     def __init__(self, owner: Any, size: int, dim: int) -> None:
         torch = load_extra("torch", "training")
@@ -29,12 +29,12 @@ class Queue:
         owner.register_buffer("queue_at", torch.zeros(1, dtype=torch.long))
 
     def read(self) -> tuple[Any, Any]:
-        """(vectors, text ids) of the filled places, (n, dim) and (n,)."""
+        """(vectors, text ids), (n, dim) and (n,)."""
         filled = self._owner.queue_texts >= 0
         return self._owner.queue[filled], self._owner.queue_texts[filled]
 
     def push(self, vectors: Any, texts: Any) -> None:
-        """Put vectors in, over the oldest; of more than fit, the last."""
+        """Replace the oldest vectors by new ones; of more than `size`, only the last are kept."""
         torch = load_extra("torch", "training")
         size = len(self._owner.queue)
         vectors, texts = vectors.detach()[-size:], texts[-size:]
@@ -45,7 +45,7 @@ class Queue:
 
 
 def momentum_copy(encoder: Any) -> Any:
-    """A copy that is not trained by gradients."""
+    """A copy whose weights have no gradients."""
     twin = copy.deepcopy(encoder)
     for weights in twin.parameters():
         weights.requires_grad_(False)
@@ -53,7 +53,7 @@ def momentum_copy(encoder: Any) -> Any:
 
 
 def follow(twin: Any, encoder: Any, momentum: float) -> None:
-    """Move each weight of the copy to momentum * its own + (1 - momentum) * the encoder's."""
+    """Set each weight of the copy to momentum * weight + (1 - momentum) * the encoder's weight."""
     torch = load_extra("torch", "training")
     with torch.no_grad():
         for own, other in zip(twin.parameters(), encoder.parameters(), strict=True):

@@ -1,7 +1,4 @@
-"""What one kind of training is to the loop: batches, a loss, a look at the dev queries, and a folder to write.
-
-And what the loop gives back.
-"""
+"""What one kind of training gives the loop, and what the loop returns."""
 
 from __future__ import annotations
 
@@ -9,16 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
 
-__all__ = ["Task", "Trained"]
+__all__ = ["Trained", "TrainingTask"]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training. `figures` are of the weights that were kept; `history` has one entry a look at dev."""
+    """A finished training. `figures` are of the weights that were kept; `history` has an entry for each evaluation."""
 
     out: Path
     fingerprint: str
@@ -31,46 +29,50 @@ class Trained:
     trained_now: bool = True
 
 
-class Task(ABC):
-    """What one kind of training gives the loop. `memory` names the settings that lower its use of memory."""
+class TrainingTask(ABC):
+    """One kind of training, on one dataset.
 
-    model: Any
+    RECIPE: the kind's class of recipe. memory: names of the settings that lower its use of memory. model: the
+    torch.nn.Module that is trained, on its device; checkpoints hold its state.
+    """
+
+    RECIPE: ClassVar[type[Recipe]] = Recipe
     memory: tuple[str, ...] = ("batch_size",)
+    model: Any
+
+    @abstractmethod
+    def __init__(self, recipe: Any, data: TrainingSet, base: str, device: str) -> None: ...
 
     @abstractmethod
     def batches(self, epoch: int) -> Sequence[Any]:
-        """The batches of an epoch, in order: the same for the same epoch, as many in every one."""
+        """The batches of an epoch, in order. The same epoch gives the same batches; every epoch has as many."""
 
     @abstractmethod
     def loss(self, batch: Any) -> Mapping[str, Any]:
-        """{"loss": a scalar tensor to be minimised, and any other scalars to be shown}."""
+        """{"loss": the scalar tensor to minimise, and other scalars to show}."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Figures of the dev queries, nDCG@10 among them; {} where there are none. Called without gradients."""
+        """Figures of the dev queries, nDCG@10 among them; {} without dev queries. Called without gradients."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write the trained model, as its retriever loads it."""
+        """Write the trained model so that its retriever can load it."""
 
     def system(self, folder: Path) -> Mapping[str, Any]:
-        """The trained model of that folder as an entry of a systems YAML, its name left out."""
+        """The trained model of that folder as an entry of a systems YAML, without a name."""
         return {}
 
     def backward(self, batch: Any) -> dict[str, float]:
-        """Fill the gradients for one step; returns the numbers of `loss`."""
+        """Compute the gradients of one step; returns the numbers of `loss`."""
         parts = self.loss(batch)
         parts["loss"].backward()
         return {name: float(value.detach()) for name, value in parts.items()}
 
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """AdamW's parameter groups; each may have its own `lr`. Biases and norms are not decayed."""
-        named = [(name, weights) for name, weights in self.model.named_parameters() if weights.requires_grad]
-        return [
-            {"params": [weights for _, weights in named if weights.ndim >= 2], "weight_decay": recipe.weight_decay},
-            {"params": [weights for _, weights in named if weights.ndim < 2], "weight_decay": 0.0},
-        ]
+    def learning_rates(self, recipe: Recipe) -> list[tuple[Any, float]]:
+        """The modules to train, each with its highest learning rate."""
+        return [(self.model, recipe.learning_rate)]
 
-    def told(self, batch: Any) -> str:
-        """What a batch is, for an error message."""
+    def describe_batch(self, batch: Any) -> str:
+        """What a batch consists of, for an error message; it may be empty."""
         return ""

@@ -1,4 +1,4 @@
-"""Teachers to distil from: one re-ranker or the mean of several, asked once a (query, passage) pair.
+"""Teachers to distil from: one re-ranker, or the mean of several.
 
 BEIR's cross-encoder learned from an ensemble of three (its section 4, after Hofstätter and others, 2021), E5 from one
 (section 4.2).
@@ -21,9 +21,9 @@ TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
 
 
 class Teacher:
-    """Scores of passages of one corpus; `spec` is what `load_reranker` takes, or a list of it.
+    """Scores passages of one corpus; `spec` is an argument of `load_reranker`, or a list of them.
 
-    Scores are kept by query and place, 4 bytes each and the keys. Raises UsageError, ModelError as the re-rankers do.
+    Each (query, passage) pair is scored once: scores are kept in memory. Raises the re-rankers' UsageError, ModelError.
     """
 
     def __init__(self, spec: TeacherSpec, corpus: Corpus) -> None:
@@ -39,7 +39,7 @@ class Teacher:
         return bool(self._teachers)
 
     def scores(self, queries: Sequence[str], places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The mean score of every teacher, shaped as `places`, (queries, passages)."""
+        """The mean score over all teachers, in the shape of `places`, (queries, passages)."""
         missing: dict[tuple[str, int], None] = {}
         for query, row in zip(queries, places.tolist(), strict=True):
             known = self._known.setdefault(query, {})
@@ -55,5 +55,5 @@ class Teacher:
         return np.array(rows, np.float32)
 
     def describe(self) -> list[Mapping[str, object]]:
-        """Each teacher's settings."""
+        """The settings of each teacher."""
         return [teacher.describe() for teacher in self._teachers]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from dataset_maker import INFO, make_content
 
-from airgen.commands.score import measure
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
 from airgen.dataset.derive import derive
@@ -221,7 +220,7 @@ def test_air_benchmark_runs_a_whole_suite(tmp_path: Path, monkeypatch: pytest.Mo
     assert "| shouting | NoReranker | **61.315** |" in text
     packed = read_results_tree(Path("found") / "shouting" / "NoReranker")
     assert [one.entry for one in packed] == ["long-doc/law/en_c_test.json", "qa/web/en_d_test.json"]
-    scored = score_results(packed, load_labels([*homes.values()]), measure)
+    scored = score_results(packed, load_labels([*homes.values()]))
     assert [(one.dataset, one.measures["nDCG@10"]) for one in scored.datasets] == [("c", 0.613147), ("d", 0.613147)]
 
 

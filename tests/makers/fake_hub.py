@@ -5,7 +5,7 @@
         ... HfApi(endpoint=hub.url, token=GOOD_TOKEN) ...
         hub.repositories["org/name"].files        # what is at main
 
-It keeps every byte that arrived, per repository, so that a test can search all of it.
+It keeps every byte that arrived for each repository, so that a test can search it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 GOOD_TOKEN = "hf_" + "g" * 34
 READ_TOKEN = "hf_" + "r" * 34
@@ -28,7 +28,7 @@ LARGE = 4_000  # bytes from which files go the way of large files
 
 @dataclass
 class Fault:
-    """Answer `times` requests whose name is `where` with `status`; or drop the connection before or after the deed."""
+    """Answer `times` requests named `where` with `status`, or drop the connection before or after the action."""
 
     where: str
     status: int = 0
@@ -41,7 +41,6 @@ class Fault:
 @dataclass
 class Commit:
     oid: str
-    message: str
     files: dict[str, bytes]
 
 
@@ -57,20 +56,21 @@ class Repository:
     def files(self) -> dict[str, bytes]:
         return self.commits[-1].files
 
-    def at(self, revision: str) -> Commit | None:
-        revision = self.tags.get(revision, revision)
-        if revision == "main":
-            return self.commits[-1]
-        return next((commit for commit in self.commits if commit.oid == revision), None)
+    def at(self, revision: str) -> Commit:
+        """A commit by its id, a tag or `main`. Raises _Answer for an unknown revision."""
+        oid = self.commits[-1].oid if revision == "main" else self.tags.get(revision, revision)
+        for commit in self.commits:
+            if commit.oid == oid:
+                return commit
+        raise _Answer(404, "no such revision", {"X-Error-Code": "RevisionNotFound"})
 
-    def add(self, message: str, files: dict[str, bytes]) -> Commit:
-        oid = hashlib.sha1(f"{len(self.commits)}{message}".encode()).hexdigest()
-        self.commits.append(Commit(oid, message, files))
+    def add(self, files: dict[str, bytes]) -> Commit:
+        self.commits.append(Commit(hashlib.sha1(b"%d" % len(self.commits)).hexdigest(), files))
         return self.commits[-1]
 
 
 class FakeHub:
-    """The server; a context manager. `requests` counts what was asked, by name."""
+    """The server; a context manager. `requests` counts requests by name."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
@@ -78,8 +78,7 @@ class FakeHub:
         self.requests: Counter[str] = Counter()
         self.arrived: list[bytes] = []
         self.lock = threading.Lock()
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
@@ -91,10 +90,9 @@ class FakeHub:
         self.server.shutdown()
         self.server.server_close()
 
-    def create(self, repo: str, private: bool = False, files: dict[str, bytes] | None = None) -> Repository:
-        repository = self.repositories[repo] = Repository(private)
-        repository.add("initial commit", {".gitattributes": b"", **(files or {})})
-        return repository
+    def create(self, repo: str, private: bool = False, files: dict[str, bytes] | None = None) -> None:
+        self.repositories[repo] = Repository(private)
+        self.repositories[repo].add({".gitattributes": b"", **(files or {})})
 
     def public_bytes(self) -> bytes:
         """Everything that ever arrived for a public repository."""
@@ -106,22 +104,25 @@ def blob_id(data: bytes) -> str:
 
 
 class _Answer(Exception):
-    def __init__(self, status: int, value: Any = None, headers: dict[str, str] | None = None) -> None:
-        self.status, self.value, self.headers = status, value, headers or {}
+    """An answer other than 200."""
+
+    def __init__(self, status: int, error: str, headers: dict[str, str] | None = None, **more: str) -> None:
+        self.status, self.value, self.headers = status, {"error": error, **more}, headers or {}
 
 
+_REPO = r"(?P<repo>[^/]+/[^/]+)"
+_API = rf"/api/datasets/{_REPO}"
+_REVISION = r"(?P<revision>[^/]+)"
 ROUTES = [
     ("POST", r"/api/repos/create", "create"),
     ("POST", r"/api/validate-yaml", "validate"),
-    ("GET", r"/api/datasets/(?P<repo>[^/]+/[^/]+)", "info"),
-    ("GET", r"/api/datasets/(?P<repo>[^/]+/[^/]+)/revision/(?P<revision>[^/]+)", "info"),
-    ("GET", r"/api/datasets/(?P<repo>[^/]+/[^/]+)/refs", "refs"),
-    ("GET", r"/api/datasets/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)", "tree"),
-    ("POST", r"/api/datasets/(?P<repo>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)", "preupload"),
-    ("POST", r"/api/datasets/(?P<repo>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
-    ("POST", r"/api/datasets/(?P<repo>[^/]+/[^/]+)/tag/(?P<revision>[^/]+)", "tag"),
-    ("POST", r"/datasets/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
-    ("PUT", r"/large/(?P<repo>[^/]+/[^/]+)/(?P<oid>[0-9a-f]{64})", "large"),
+    ("GET", _API, "info"),
+    ("GET", rf"{_API}/revision/{_REVISION}", "info"),
+    ("GET", rf"{_API}/refs", "refs"),
+    ("GET", rf"{_API}/tree/{_REVISION}", "tree"),
+    *(("POST", rf"{_API}/{name}/{_REVISION}", name) for name in ("preupload", "commit", "tag")),
+    ("POST", rf"/datasets/{_REPO}\.git/info/lfs/objects/batch", "batch"),
+    ("PUT", rf"/large/{_REPO}/(?P<oid>[0-9a-f]{{64}})", "large"),
 ]
 
 
@@ -139,10 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_GET
 
     def _serve(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(length)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = unquote(urlsplit(self.path).path)
-        self.query = parse_qs(urlsplit(self.path).query)
         routes = ((name, re.fullmatch(pattern, path)) for method, pattern, name in ROUTES if method == self.command)
         name, match = next(((name, match) for name, match in routes if match), ("", None))
         if match is None:
@@ -166,10 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fault(self, name: str) -> Fault | None:
         for fault in self.hub.faults:
-            if fault.where == name and fault.times:
-                if fault.skip:
-                    fault.skip -= 1
-                    continue
+            if fault.where == name and fault.skip:
+                fault.skip -= 1
+            elif fault.where == name and fault.times:
                 fault.times -= 1
                 return fault
         return None
@@ -181,11 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
         data = json.dumps(value).encode()
         self.send_response(status)
-        for key, text in {
-            **(headers or {}),
-            "Content-Length": str(len(data)),
-            "Content-Type": "application/json",
-        }.items():
+        fixed = {"Content-Length": str(len(data)), "Content-Type": "application/json"}
+        for key, text in ((headers or {}) | fixed).items():
             self.send_header(key, text)
         self.end_headers()
         self.wfile.write(data)
@@ -196,24 +191,20 @@ class _Handler(BaseHTTPRequestHandler):
             return
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token == READ_TOKEN and self.command != "GET":
-            raise _Answer(403, {"error": "Forbidden"})
+            raise _Answer(403, "Forbidden")
         if token not in (GOOD_TOKEN, READ_TOKEN):
-            raise _Answer(
-                401, {"error": "Unauthorized"}, {"X-Error-Message": "Invalid credentials in Authorization header"}
-            )
+            raise _Answer(401, "Unauthorized", {"X-Error-Message": "Invalid credentials in Authorization header"})
 
     def _repository(self, repo: str) -> Repository:
         if repo not in self.hub.repositories:
-            raise _Answer(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+            raise _Answer(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
         return self.hub.repositories[repo]
 
     def _create(self, body: bytes) -> Any:
         value = json.loads(body)
         repo = f"{value['organization']}/{value['name']}"
         if repo in self.hub.repositories:
-            raise _Answer(
-                409, {"error": "You already created this dataset repo", "url": f"{self.hub.url}/datasets/{repo}"}
-            )
+            raise _Answer(409, "You already created this dataset repo", url=f"{self.hub.url}/datasets/{repo}")
         self.hub.create(repo, private=value.get("visibility") == "private" or bool(value.get("private")))
         return {"url": f"{self.hub.url}/datasets/{repo}"}
 
@@ -222,9 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _info(self, body: bytes, repo: str, revision: str = "main") -> Any:
         repository = self._repository(repo)
-        commit = repository.at(revision)
-        assert commit is not None
-        return {"id": repo, "sha": commit.oid, "private": repository.private, "siblings": [], "tags": []}
+        sha = repository.at(revision).oid
+        return {"id": repo, "sha": sha, "private": repository.private, "siblings": [], "tags": []}
 
     def _refs(self, body: bytes, repo: str) -> Any:
         repository = self._repository(repo)
@@ -233,11 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
         return {"branches": [main], "converts": [], "tags": tags}
 
     def _tree(self, body: bytes, repo: str, revision: str) -> Any:
-        commit = self._repository(repo).at(revision)
-        if commit is None:
-            raise _Answer(404, {"error": "no such revision"}, {"X-Error-Code": "RevisionNotFound"})
         rows: list[dict[str, Any]] = []
-        for path, data in sorted(commit.files.items()):
+        for path, data in sorted(self._repository(repo).at(revision).files.items()):
             row: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": blob_id(data)}
             if len(data) >= LARGE:
                 row["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
@@ -245,13 +232,14 @@ class _Handler(BaseHTTPRequestHandler):
         return rows
 
     def _preupload(self, body: bytes, repo: str, revision: str) -> Any:
-        files = self._repository(repo).files
-        self._repository(repo).arrived.append(body)
+        repository = self._repository(repo)
+        repository.arrived.append(body)
         answer = []
         for file in json.loads(body)["files"]:
-            self._repository(repo).arrived.append(base64.b64decode(file["sample"]))
+            repository.arrived.append(base64.b64decode(file["sample"]))
             mode = "lfs" if file["size"] >= LARGE else "regular"
-            oid = blob_id(files[file["path"]]) if mode == "regular" and file["path"] in files else None
+            known = repository.files.get(file["path"]) if mode == "regular" else None
+            oid = None if known is None else blob_id(known)
             answer.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         return {"files": answer}
 
@@ -269,18 +257,17 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self._repository(repo)
         repository.arrived.append(body)
         if hashlib.sha256(body).hexdigest() != oid:
-            raise _Answer(400, {"error": "wrong hash"})
+            raise _Answer(400, "wrong hash")
         repository.large[oid] = body
         return {}
 
     def _commit(self, body: bytes, repo: str, revision: str) -> Any:
         repository = self._repository(repo)
-        lines = [json.loads(line) for line in body.splitlines()]
-        header = lines[0]["value"]
-        if header.get("parentCommit", repository.commits[-1].oid) != repository.commits[-1].oid:
-            raise _Answer(412, {"error": "The expected parent commit differs"})
+        header, *lines = [json.loads(line) for line in body.splitlines()]
+        if header["value"].get("parentCommit", repository.commits[-1].oid) != repository.commits[-1].oid:
+            raise _Answer(412, "The expected parent commit differs")
         files = dict(repository.files)
-        for line in lines[1:]:
+        for line in lines:
             value = line["value"]
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
@@ -290,15 +277,13 @@ class _Handler(BaseHTTPRequestHandler):
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
         repository.arrived.append(body)
-        commit = repository.add(header["summary"], files)
+        commit = repository.add(files)
         return {"commitUrl": f"{self.hub.url}/datasets/{repo}/commit/{commit.oid}", "commitOid": commit.oid}
 
     def _tag(self, body: bytes, repo: str, revision: str) -> Any:
         repository = self._repository(repo)
         name = json.loads(body)["tag"]
         if name in repository.tags:
-            raise _Answer(409, {"error": "the tag exists"})
-        commit = repository.at(revision)
-        assert commit is not None
-        repository.tags[name] = commit.oid
+            raise _Answer(409, "the tag exists")
+        repository.tags[name] = repository.at(revision).oid
         return {}

@@ -137,7 +137,7 @@ def test_passing_faults_end_in_one_commit(
 
 def test_a_hub_that_stays_broken_is_resumed_later(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
     server.faults.append(Fault("commit", status=500, times=99, skip=1))  # the labels arrive, the public part does not
-    with pytest.raises(DatasetError, match="publish again later, it resumes"):
+    with pytest.raises(DatasetError, match="publish again later to go on"):
         send(server, dataset, tmp_path / "work")
     assert len(server.repositories[LABELS].commits) == 2
     assert len(server.repositories[REPO].commits) == 1
@@ -259,7 +259,7 @@ def test_what_ties_a_withheld_query_to_a_document_stops_it(tmp_path: Path) -> No
         plan(tmp_path / "a", REPO, tmp_path / "work", private_qrels=["test"])
     plan(tmp_path / "a", REPO, tmp_path / "work", private_qrels=[])
     write_dataset(tmp_path / "b", make_content(audit={"disagreed": "q-01: doc004"}))
-    with pytest.raises(DatasetError, match="speaks of the query 'q-01'"):
+    with pytest.raises(DatasetError, match="mentions the query 'q-01'"):
         plan(tmp_path / "b", REPO, tmp_path / "work2", private_qrels=["test"])
 
 

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from airgen.commands.score import measure
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.leaderboard import leaderboard, write_leaderboard
@@ -29,6 +28,7 @@ BASE = Results(
     "my-model", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}}
 )
 ENTRY = "qa/science/en_weather-notes_test.json"
+LAW = "qa/law/en_weather-notes_test.json"
 
 
 def read_submission(path: Path, **options: Any) -> list[Results]:
@@ -39,18 +39,11 @@ def results(**changes: Any) -> Results:
     return dataclasses.replace(BASE, **changes)
 
 
-def as_json(one: Results, **changes: Any) -> dict[str, Any]:
-    return {
-        "model_name": one.model,
-        "reranker_name": one.reranker,
-        "benchmark_version": one.version,
-        "task_type": one.task,
-        "domain": one.domain,
-        "language": one.language,
-        "dataset_name": one.dataset,
-        "split": one.split,
-        "search_results": one.hits,
-    } | changes
+def as_json(one: Results = BASE, **changes: Any) -> str:
+    names = ("model_name", "reranker_name", "benchmark_version", "task_type", "domain", "language", "dataset_name",
+             "split", "search_results")  # fmt: skip
+    values = (one.model, one.reranker, one.version, one.task, one.domain, one.language, one.dataset, one.split)
+    return json.dumps(dict(zip(names, (*values, one.hits), strict=True)) | changes)
 
 
 def zip_of(path: Path, *entries: tuple[str, str | bytes]) -> Path:
@@ -92,7 +85,7 @@ def test_air_benchmarks_own_files_are_accepted(dataset: Path, tmp_path: Path) ->
     (read,) = read_submission(path)
     assert read == results(hits=hits)
     assert read_results_tree(home) == [read]
-    scored = score_results([read], load_labels([dataset]), measure)
+    scored = score_results([read], load_labels([dataset]))
     assert scored.datasets[0].missing == ("q-03", "q-04")
 
 
@@ -105,7 +98,7 @@ def test_scores_are_trec_evals_with_missing_queries_as_zero(dataset: Path) -> No
         "q-03": {"doc011": 1.0},
         "q-99": {"doc000": 1.0},  # no such query
     }
-    (scored,) = score_results([results(hits=hits)], labels, measure).datasets
+    (scored,) = score_results([results(hits=hits)], labels).datasets
     judge = pytrec_eval.RelevanceEvaluator(
         dict(labels[0].qrels), {"ndcg_cut.10", "recall.10", "recip_rank", "map_cut.100"}
     )
@@ -126,8 +119,8 @@ def test_scores_are_trec_evals_with_missing_queries_as_zero(dataset: Path) -> No
 def test_labels_part_is_enough_and_documents_are_checked_where_they_are(dataset: Path, tmp_path: Path) -> None:
     labels_part(dataset, tmp_path / "private", ["test"])
     bad = results(hits={"q-00": {"doc000": 2.0, "doc777": 1.0}})
-    (whole,) = score_results([bad], load_labels([dataset]), measure).datasets
-    (part,) = score_results([bad], load_labels([tmp_path / "private"]), measure).datasets
+    (whole,) = score_results([bad], load_labels([dataset])).datasets
+    (part,) = score_results([bad], load_labels([tmp_path / "private"])).datasets
     assert part.measures == whole.measures
     assert (whole.unknown_documents, part.unknown_documents) == (1, None)
     with pytest.raises(DatasetError, match="no labels of 'dev'"):
@@ -139,11 +132,11 @@ def test_labels_part_is_enough_and_documents_are_checked_where_they_are(dataset:
 def test_other_versions_and_datasets_are_refused_and_absent_ones_named(dataset: Path, tmp_path: Path) -> None:
     write_dataset(tmp_path / "law", make_content(info=dataclasses.replace(INFO, domain="law")))
     labels = load_labels([dataset, tmp_path / "law"])
-    assert score_results([BASE], labels, measure).absent == ("qa_law_en/weather-notes test",)
+    assert score_results([BASE], labels).absent == ("qa_law_en/weather-notes test",)
     with pytest.raises(DatasetError, match=r"results are of version '24\.05', the labels of '26\.11'"):
-        score_results([results(version="24.05")], labels, measure)
+        score_results([results(version="24.05")], labels)
     with pytest.raises(DatasetError, match="no labels for qa_web_en/weather-notes test"):
-        score_results([results(domain="web")], labels, measure)
+        score_results([results(domain="web")], labels)
 
 
 def test_reranking_only_is_of_bm25s_top_100(tmp_path: Path) -> None:
@@ -152,62 +145,55 @@ def test_reranking_only_is_of_bm25s_top_100(tmp_path: Path) -> None:
     first = results(model="BM25", hits={"q-00": {f"doc{i:03d}": 1000.0 - i for i in range(200)}})
     bm25 = Submission(pack([first], tmp_path / "bm25.zip"))
     fine = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(100)}})
-    assert score_results([fine], labels, measure, first=bm25).system_class == "Reranking Only"
+    assert score_results([fine], labels, bm25=bm25).system_class == "Reranking Only"
     outside = results(model="BM25", reranker="r", hits={"q-00": {"doc100": 1.0}})
     with pytest.raises(DatasetError, match="'doc100' of query 'q-00' is not in BM25's top 100"):
-        score_results([outside], labels, measure, first=bm25)
+        score_results([outside], labels, bm25=bm25)
     many = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(101)}})
     with pytest.raises(DatasetError, match="has 101 hits"):
-        score_results([many], labels, measure)
-    assert score_results([results(model="dense", reranker="r", hits=many.hits)], labels, measure).system_class == (
+        score_results([many], labels)
+    assert score_results([results(model="dense", reranker="r", hits=many.hits)], labels).system_class == (
         "Retrieval + Reranking"
     )
 
 
-HUGE = json.dumps(as_json(BASE)).replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
+HUGE = as_json().replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
 
 
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ([(ENTRY, HUGE)], "unpacks to more than"),
-        ([(f"{i}.txt", "") for i in range(3000)], "3000 entries, at most 2000"),
+        (HUGE, "unpacks to more than"),
+        ([(f"{i}.txt", "") for i in range(3000)], "3000 entries, but at most 2000"),
         ([("../../etc/x.json", "{}")], "points out of the zip"),
         ([("/etc/x.json", "{}")], "points out of the zip"),
         ([("qa\\..\\x.json", "{}")], "points out of the zip"),
         ([("readme.txt", "x")], "holds no search results"),
-        ([(ENTRY, "{")], "is not JSON"),
-        ([(ENTRY, "[" * 200_000)], "is not JSON"),
-        ([(ENTRY, b"\xff\xfe{}")], "is not JSON"),
-        ([(ENTRY, "[]")], "lacks the object search_results"),
-        ([(ENTRY, json.dumps(as_json(BASE, search_results=[])))], "lacks the object search_results"),
-        ([(ENTRY, json.dumps(as_json(BASE, model_name=7)))], "model_name is missing or is not a short text"),
-        ([(ENTRY, json.dumps(as_json(BASE, domain="law")))], "says of itself that it is qa/law"),
-        ([("qa/law/en_x_test.json", json.dumps(as_json(BASE)))], "which is it"),
-        ([(ENTRY, json.dumps(as_json(results(hits={"q": {"d": float("nan")}}))))], "holds NaN"),
-        ([(ENTRY, json.dumps(as_json(results(hits={"q": {"d": float("-inf")}}))))], "holds -Infinity"),
-        ([(ENTRY, json.dumps(as_json(results(hits={"q": {"d": 1e999}}))))], "holds Infinity"),
-        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", "1e999"))], "no finite number"),
-        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", "1" + "0" * 400))], "no finite number"),
-        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", "true"))], "no finite number"),
-        ([(ENTRY, json.dumps(as_json(BASE)).replace("1.0", '"9"'))], "no finite number"),
-        ([(ENTRY, json.dumps(as_json(BASE)).replace('"doc000": 1.0', '"a": 1, "a": 2'))], "'a' appears twice"),
-        ([(ENTRY, json.dumps(as_json(results(hits={"q": {str(i): 1.0 for i in range(1001)}}))))], "has 1001 hits"),
-        (
-            [(ENTRY, json.dumps(as_json(BASE))), ("x/" + ENTRY, json.dumps(as_json(BASE)))],
-            "holds qa/science/en_weather-notes_test.json twice",
-        ),
-        (
-            [
-                (ENTRY, json.dumps(as_json(BASE))),
-                ("qa/law/en_weather-notes_test.json", json.dumps(as_json(BASE, domain="law", model_name="other"))),
-            ],
-            "several systems",
-        ),
+        ("{", "is not JSON"),
+        ("[" * 200_000, "is not JSON"),
+        (b"\xff\xfe{}", "is not JSON"),
+        ("[]", "lacks the object search_results"),
+        (as_json(search_results=[]), "lacks the object search_results"),
+        (as_json(model_name=7), "model_name is missing or is not a short text"),
+        (as_json(domain="law"), "its contents name qa/law"),
+        ([("qa/law/en_x_test.json", as_json())], "rename the file or correct the contents"),
+        (as_json(results(hits={"q": {"d": float("nan")}})), "holds NaN"),
+        (as_json(results(hits={"q": {"d": float("-inf")}})), "holds -Infinity"),
+        (as_json(results(hits={"q": {"d": 1e999}})), "holds Infinity"),
+        (as_json().replace("1.0", "1e999"), "not a finite number"),
+        (as_json().replace("1.0", "1" + "0" * 400), "not a finite number"),
+        (as_json().replace("1.0", "true"), "not a finite number"),
+        (as_json().replace("1.0", '"9"'), "not a finite number"),
+        (as_json().replace('"doc000": 1.0', '"a": 1, "a": 2'), "'a' appears twice"),
+        (as_json(results(hits={"q": {str(i): 1.0 for i in range(1001)}})), "has 1001 hits"),
+        ([(ENTRY, as_json()), ("x/" + ENTRY, as_json())], "holds qa/science/en_weather-notes_test.json twice"),
+        ([(ENTRY, as_json()), (LAW, as_json(domain="law", model_name="other"))], "several systems"),
     ],
-    ids=lambda value: value[:30] if isinstance(value, str) else "zip",
 )
-def test_zips_of_strangers(tmp_path: Path, entries: list[tuple[str, str | bytes]], words: str) -> None:
+def test_zips_of_strangers(tmp_path: Path, entries: str | bytes | list[tuple[str, str | bytes]], words: str) -> None:
+    """`entries` are those of the zip, or the data of one entry."""
+    if not isinstance(entries, list):
+        entries = [(ENTRY, entries)]
     with pytest.raises(DatasetError, match=words):
         read_submission(zip_of(tmp_path / "z.zip", *entries))
 
@@ -258,7 +244,7 @@ def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
     entries = []
     for i in range(30):
         one = results(dataset=f"d{i:02d}", hits={"q": {f"{i}-{n}": n / 7 for n in range(900)}})
-        entries.append((one.entry, json.dumps(as_json(one))))
+        entries.append((one.entry, as_json(one)))
     path = zip_of(tmp_path / "z.zip", *entries)
     assert len(read_submission(path)) == 30
     with pytest.raises(DatasetError, match="unpacks to more than"):
@@ -267,7 +253,7 @@ def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
 
 
 def test_results_of_unknown_queries_alone_score_zero(dataset: Path) -> None:
-    (scored,) = score_results([results(hits={"q-77": {"doc000": 1.0}})], load_labels([dataset]), measure).datasets
+    (scored,) = score_results([results(hits={"q-77": {"doc000": 1.0}})], load_labels([dataset])).datasets
     assert set(scored.measures.values()) == {0.0}
     assert (scored.missing_count, scored.unknown_queries) == (4, 1)
 
@@ -279,7 +265,7 @@ def test_no_damage_ends_in_anything_but_our_error(tmp_path: Path, data: st.DataO
     with zipfile.ZipFile(
         buffer, "w", data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
     ) as archive:
-        archive.writestr(ENTRY, json.dumps(as_json(BASE)))
+        archive.writestr(ENTRY, as_json())
     damaged = bytearray(buffer.getvalue())
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -297,7 +283,7 @@ def test_pack_refuses_what_cannot_be(tmp_path: Path) -> None:
         ([BASE, results(domain="law", model="other")], "of one system"),
         ([BASE, BASE], "two results for the same dataset"),
         ([results(dataset="../x")], "cannot be a part of a path"),
-        ([results(hits={"q": {"d": float("nan")}})], "no finite number"),
+        ([results(hits={"q": {"d": float("nan")}})], "not a finite number"),
     ):
         with pytest.raises(DatasetError, match=words):
             pack(wrong, tmp_path / "z.zip")

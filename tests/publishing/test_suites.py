@@ -22,7 +22,7 @@ from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError
 from airgen.publishing.diff import diff, diff_text
-from airgen.publishing.suites import Outcome, Suite, build, datasets_of, load_suite, versions
+from airgen.publishing.suites import FinishedPipeline, Suite, build, datasets_of, load_suite, versions
 
 
 def make(
@@ -40,7 +40,7 @@ class Runner:
         self.calls: list[tuple[str, float | None]] = []
         self.before: Callable[[str], None] = lambda _: None
 
-    def __call__(self, path: Path, budget_usd: float | None) -> Outcome:
+    def __call__(self, path: Path, budget_usd: float | None) -> FinishedPipeline:
         self.calls.append((path.name, budget_usd))
         self.before(path.name)
         if budget_usd is not None and budget_usd < self.price:
@@ -48,7 +48,7 @@ class Runner:
         out = self.home / path.name
         if not out.exists():
             write_dataset(out, self.contents[path.name])
-        return Outcome(out, self.price)
+        return FinishedPipeline(out, self.price)
 
 
 def suite(*members: Any, version: str = "26.11", **changes: Any) -> Suite:
@@ -201,7 +201,7 @@ def test_diff_says_what_changed(tmp_path: Path, runner: Runner) -> None:
     assert text.splitlines()[0] == "changed: qa_law_en/beta"
     assert text.splitlines()[-1] == "0 unchanged"
     write_dataset(second.directory / "qa_news_en/gamma", make("gamma", domain="news", documents=31))
-    with pytest.raises(DatasetError, match="was changed after the fact"):
+    with pytest.raises(DatasetError, match="was changed after the version was finished"):
         diff(first.directory, second.directory)
 
 

@@ -184,7 +184,7 @@ def test_wrong_use(folder: Path) -> None:
         call(folder, "combined", collections=("one",))
     with pytest.raises(UsageError, match="has that directory's name"):
         call(folder, "bm25", "--relevant-from", "three=1")
-    with pytest.raises(UsageError, match="wants NAME=LABEL"):
+    with pytest.raises(UsageError, match="give NAME=LABEL"):
         call(folder, "bm25", "--ignore", "one=none")
     with pytest.raises(UsageError, match="only `combined` and `rerankers` have"):
         call(folder, "bm25", "--save", folder / "x.json")

@@ -6,15 +6,17 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import small_training
+from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from airgen.dataset.beir import BeirDataset  # noqa: E402
 from airgen.errors import ModelError, UsageError  # noqa: E402
@@ -26,14 +28,9 @@ from airgen.retrievers.lexical.query_terms import QueryReader  # noqa: E402
 from airgen.text.analysis import WordPieces, analyser  # noqa: E402
 from airgen.training.base_models import load_base  # noqa: E402
 from airgen.training.data import draw, load_training_set, with_negatives  # noqa: E402
-from airgen.training.kinds.augment import AugmentRecipe, AugmentTask, spelling, train  # noqa: E402
-from airgen.training.recipe import Fold, Request  # noqa: E402
-
-QUICK = ("batch_size=8", "epochs=2", "max_query_tokens=16")
-
-
-def request(dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Request:
-    return Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu", **settings)
+from airgen.training.kinds.augment import AugmentRecipe, AugmentTask, spelling  # noqa: E402
+from airgen.training.kinds.augment_model import EncodedQuery  # noqa: E402
+from airgen.training.recipe import Fold  # noqa: E402
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> AugmentTask:
@@ -51,6 +48,12 @@ def lively(made: AugmentTask) -> AugmentTask:
         made.model["weight"].bias.fill_(0.8)
     made.model.eval()
     return made
+
+
+def weights_of(made: AugmentTask, queries: Sequence[EncodedQuery] | None = None) -> tuple[Any, Any]:
+    """The weights of queries (the training queries) and of the terms that are added, without gradients."""
+    with torch.no_grad():
+        return made.augment.weights(made.queries if queries is None else queries)
 
 
 def relu(values: Any) -> Any:
@@ -126,8 +129,7 @@ def test_numpy_gives_what_torch_trained(dataset: Path, bert: Path, tmp_path: Pat
     system.index(made.data.corpus)
     texts = [example.query for example in made.data.examples]
     texts[0] = "The valleys of Anselm, and a harbour's lantern; lanterns, anselm"  # words of several tokens
-    with torch.no_grad():
-        wanted, _ = made.augment.weights(made._encoded(texts))
+    wanted, _ = weights_of(made, made.encode(texts))
     for text, row in zip(texts, wanted.numpy(), strict=True):
         found = system.weights(text)
         assert set(found) & set(made.names) == {made.names[column] for column in np.flatnonzero(row)}
@@ -171,8 +173,7 @@ def test_switches(dataset: Path, bert: Path, tmp_path: Path) -> None:
 def test_a_start_from_terms_adds_so_many(dataset: Path, bert: Path, pooling: Any) -> None:
     made = task(dataset, bert, start="terms", start_added=3, pooling=pooling)
     made.model.eval()
-    with torch.no_grad():
-        _, added = made.augment.weights(made.queries)
+    _, added = weights_of(made)
     assert float((added > 0).sum(-1).float().mean()) == pytest.approx(3, abs=0.4)
     assert float(added.max()) <= 1.1
 
@@ -181,8 +182,7 @@ def test_a_start_from_terms_adds_so_many(dataset: Path, bert: Path, pooling: Any
 def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
     made = task(dataset, bert, start="terms", start_added=0, pooling="mean", terms=terms)
     made.model.eval()
-    with torch.no_grad():
-        weighted, added = made.augment.weights(made.queries)
+    weighted, added = weights_of(made)
     assert not added.any()
     for query, row in zip(made.queries, weighted, strict=True):
         assert row.nonzero().flatten().tolist() == sorted(query.terms)
@@ -202,10 +202,8 @@ def test_words_are_spelt_as_the_corpus_spells_them_most_often(bert: Path) -> Non
     corpus = Corpus(["a", "b"], ["Lanterns and lanterns, a lantern", "the harbour"])
     tokenizer = load_base(str(bert)).tokenizer
     found = spelling(words, corpus, ["lantern", "harbour"], tokenizer)
-    assert [tokenizer.convert_ids_to_tokens(ids) for ids in found] == [
-        ["[CLS]", "lantern", "##s", "[SEP]"],
-        ["[CLS]", "harbour", "[SEP]"],
-    ]
+    tokens = [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
+    assert tokens == ["[CLS] lantern ##s [SEP]", "[CLS] harbour [SEP]"]
 
 
 def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
@@ -223,16 +221,15 @@ def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
 def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
     """Queries share no word with their passages, so BM25 finds nothing; the counterparts of words can be learned."""
     path = new_dataset(paraphrased=True, passages=60, splits={"train": 300, "dev": 40, "test": 40})
-    rates = ("learning_rate=1e-3", "head_learning_rate=1e-2")
-    trained = train(request(path, bert, tmp_path / "m", "epochs=10", "batch_size=16", "pooling=mean", *rates))
+    changes = ("epochs=10", "batch_size=16", "pooling=mean", "learning_rate=1e-3", "head_learning_rate=1e-2")
+    trained = train_quickly("augment", path, bert, tmp_path / "m", *changes)
     assert trained.history[0]["nDCG@10"] < 0.2
     assert trained.figures["nDCG@10"] > 0.5
     (tmp_path / "systems.yaml").write_text(
         "systems:\n  - {name: bm25, kind: bm25}\n  - {name: learned, kind: augment, path: m}\n"
     )
-    words, learned = evaluate(
-        path, load_systems(tmp_path / "systems.yaml"), tmp_path / "results", "test", folder=tmp_path
-    )
+    systems = load_systems(tmp_path / "systems.yaml")
+    words, learned = evaluate(path, systems, tmp_path / "results", "test", folder=tmp_path)
     assert words.score < 0.05
     assert learned.score > 0.5
     assert learned.description["family"] == "augment"
@@ -243,7 +240,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from airgen.training.kinds import augment
-from test_augment import request
+from small_training import train_quickly
 
 loss, calls = augment.AugmentTask.loss, []
 
@@ -254,16 +251,16 @@ def killed(self, batch):
     return loss(self, batch)
 
 augment.AugmentTask.loss = killed
-augment.train(request(*map(Path, sys.argv[2:]), "checkpoint_every=2"))
+train_quickly("augment", *map(Path, sys.argv[2:]), "checkpoint_every=2")
 """
 
 
 def test_sigkill_and_resume_give_the_same_bytes(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    arguments = [str(Path(__file__).parent), str(dataset), str(bert), str(tmp_path / "a")]
+    arguments = [str(Path(small_training.__file__).parent), str(dataset), str(bert), str(tmp_path / "a")]
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)
     assert killed.returncode == -9, killed.stderr.decode()
-    train(request(dataset, bert, tmp_path / "a", resume=True))
-    train(request(dataset, bert, tmp_path / "b"))
+    train_quickly("augment", dataset, bert, tmp_path / "a", resume=True)
+    train_quickly("augment", dataset, bert, tmp_path / "b")
     names = sorted(path.name for path in (tmp_path / "b").iterdir())
     assert names == [
         "README.md", "augment.json", "card.json", "config.json", "model.safetensors", "terms.json", "tokenizer.json"
@@ -273,7 +270,7 @@ def test_sigkill_and_resume_give_the_same_bytes(dataset: Path, bert: Path, tmp_p
 
 
 def test_training_goes_on_from_a_trained_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    train(request(dataset, bert, tmp_path / "a", "epochs=3", "keep=last", "patience=0"))
+    train_quickly("augment", dataset, bert, tmp_path / "a", "epochs=3", "keep=last", "patience=0")
     first = Augmenter(tmp_path / "a")
     second = task(dataset, tmp_path / "a")
     np.testing.assert_array_equal(second.model["added"].weight.detach().numpy(), first._rows)
@@ -283,7 +280,7 @@ def test_training_goes_on_from_a_trained_model(dataset: Path, bert: Path, tmp_pa
 
 
 def test_a_fold_leaves_its_queries_beside_the_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    train(request(dataset, bert, tmp_path / "m", split="test", fold=Fold(1, 4)))
+    train_quickly("augment", dataset, bert, tmp_path / "m", split="test", fold=Fold(1, 4))
     card = json.loads((tmp_path / "m" / "card.json").read_text())
     lines = (tmp_path / "m" / "held-out.tsv").read_text().splitlines()[1:]
     assert [line.split("\t")[0] for line in lines] == list(dict.fromkeys(line.split("\t")[0] for line in lines))
@@ -293,18 +290,12 @@ def test_a_fold_leaves_its_queries_beside_the_model(dataset: Path, bert: Path, t
 
 
 def test_a_distilbert_runs_as_a_bert(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
     torch.manual_seed(0)
     config = transformers.DistilBertConfig(
-        vocab_size=len(tokenizer),
-        dim=32,
-        n_layers=2,
-        n_heads=2,
-        hidden_dim=64,
-        max_position_embeddings=64,
+        vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64,
         pad_token_id=0,
-    )
+    )  # fmt: skip
     folder = tmp_path / "distil"
     transformers.DistilBertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -312,8 +303,7 @@ def test_a_distilbert_runs_as_a_bert(dataset: Path, bert: Path, tmp_path: Path) 
     (tmp_path / "m").mkdir()
     made.save(tmp_path / "m")
     system = Augmented(tmp_path / "m")
-    with torch.no_grad():
-        wanted, _ = made.augment.weights(made.queries[:1])
+    wanted, _ = weights_of(made, made.queries[:1])
     found = system.weights(made.data.examples[0].query)
     row = wanted[0].numpy()
     assert found == pytest.approx({made.names[c]: row[c] for c in np.flatnonzero(row)}, rel=2e-4, abs=1e-5)
@@ -328,8 +318,7 @@ def test_long_queries_keep_the_words_beyond_the_encoder(dataset: Path, bert: Pat
     assert list(terms) == ["amber", "bridge", "candle", "desert", "engine"]
     assert [terms[name] for name in ("candle", "desert", "engine")] == [1.0, 1.0, 1.0]
     assert terms["amber"] != 1.0
-    with torch.no_grad():
-        weighted, _ = made.augment.weights(made._encoded(["amber bridge candle desert engine"]))
+    weighted, _ = weights_of(made, made.encode(["amber bridge candle desert engine"]))
     assert int((weighted > 0).sum()) >= 3
 
 
@@ -356,7 +345,6 @@ def test_folders_that_are_none(dataset: Path, bert: Path, tmp_path: Path) -> Non
 
 
 def test_a_base_of_another_kind(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
     transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
     config = transformers.ElectraConfig(vocab_size=70, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
     transformers.ElectraModel(config).save_pretrained(tmp_path)
@@ -367,27 +355,22 @@ def test_a_base_of_another_kind(dataset: Path, bert: Path, tmp_path: Path) -> No
 def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from airgen.cli import main
 
-    def call(*words: str) -> tuple[int, str]:
+    def call(*words: str, code: int = 0) -> str:
         with pytest.raises(SystemExit) as stop:
             main(["train", *words])
+        assert (stop.value.code or 0) == code
         captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out + captured.err
+        return str(captured.out + captured.err)
 
     out = str(tmp_path / "m")
     words = ["augment", "--on", str(dataset), "--base", str(bert), "--out", out, "--set", "epochs=1", "--device", "cpu"]
-    code, text = call(*words, "--json")
-    assert code == 0 and json.loads(text)["trained_now"] is True
-    code, text = call(*words)
-    assert code == 0 and "nothing to do" in text
-    code, text = call("explain", out, "amber bridge", "--on", str(dataset), "--json")
-    terms = json.loads(text)[0]["terms"]
-    assert code == 0 and {term["term"] for term in terms if term["in_query"]} == {"amber", "bridge"}
+    assert json.loads(call(*words, "--json"))["trained_now"] is True
+    assert "nothing to do" in call(*words)
+    terms = json.loads(call("explain", out, "amber bridge", "--on", str(dataset), "--json"))[0]["terms"]
+    assert {term["term"] for term in terms if term["in_query"]} == {"amber", "bridge"}
     assert all(term["passages"] > 0 for term in terms)
-    code, text = call("explain", out, "amber bridge", "--top", "1")
-    assert code == 0 and text.startswith("amber bridge\nterm")
-    code, text = call("recipe", "augment")
-    assert code == 0 and "weighted_l1: true" in text and "Table 2" in text
-    code, text = call(*words[:-4], "--split", "test")
-    assert code == 2 and "is for testing" in text
-    code, text = call("nothing")
-    assert code == 2
+    assert call("explain", out, "amber bridge", "--top", "1").startswith("amber bridge\nterm")
+    recipe = call("recipe", "augment")
+    assert "weighted_l1: true" in recipe and "Table 2" in recipe
+    assert "is for testing" in call(*words[:-4], "--split", "test", code=2)
+    call("nothing", code=2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 
@@ -15,18 +16,11 @@ from airgen.errors import ModelError, SettingsError, TrainingError, UsageError  
 from airgen.retrievers import load_embedder  # noqa: E402
 from airgen.training.data import load_training_set, with_negatives  # noqa: E402
 from airgen.training.gradient_cache import cached_backward  # noqa: E402
-from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask, train  # noqa: E402
+from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask  # noqa: E402
 from airgen.training.kinds.pretrain import PretrainRecipe  # noqa: E402
-from airgen.training.kinds.sentence_transformers import Batch  # noqa: E402
+from airgen.training.kinds.transformer import Batch  # noqa: E402
 from airgen.training.losses import distillation, false_negatives, info_nce  # noqa: E402
 from airgen.training.negatives import Queue, follow, momentum_copy  # noqa: E402
-from airgen.training.recipe import Request  # noqa: E402
-
-QUICK = ("batch_size=8", "chunk=3", "epochs=2", "max_length=16", "learning_rate=1e-3", "hard_negatives=2")
-
-
-def request(dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Request:
-    return Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu", **settings)
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> EncoderTask:
@@ -121,7 +115,7 @@ def test_the_librarys_loss_agrees(dataset: Path, bert: Path) -> None:
         if all(example.positives != made.data.examples[other].positives for other in chosen):
             chosen.append(number)
     batch = Batch(0, 0, tuple(chosen[:6]))
-    drawn = made.drawn(batch, 0)
+    drawn = made.sample(batch, 0)
     columns = [[f"query: {text}" for text in drawn.queries],
                [f"passage: {made.data.corpus.full_text(place)}" for place in drawn.places[:, 0]]]  # fmt: skip
     features = [made.encoder.preprocess(texts) for texts in columns]
@@ -132,8 +126,8 @@ def test_the_librarys_loss_agrees(dataset: Path, bert: Path) -> None:
 def test_random_passages_fill_up_missing_negatives(new_dataset: Callable[..., Path], bert: Path) -> None:
     made = task(new_dataset(passages=12), bert, negatives="dataset", hard_negatives=0)
     batch = made.batches(0)[0]
-    drawn = made.drawn(batch, 4)
-    again = made.drawn(batch, 4)
+    drawn = made.sample(batch, 4)
+    again = made.sample(batch, 4)
     assert drawn.places.shape == (8, 5) and np.array_equal(drawn.places, again.places)
     for example, row in zip(drawn.examples, drawn.places, strict=True):
         assert row[0] in example.positives and not set(row[1:].tolist()) & set(example.positives)
@@ -178,7 +172,7 @@ def test_a_teacher_is_asked_once_a_pair(dataset: Path, bert: Path) -> None:
     batch = made.batches(0)[0]
     numbers = made.backward(batch)
     assert numbers["loss"] == pytest.approx(numbers["distillation"] + 0.2 * numbers["contrastive"], rel=1e-5)
-    drawn = made.drawn(batch, 2)
+    drawn = made.sample(batch, 2)
     asked: list[int] = []
     teacher = made.teacher._teachers[0]
     inner = teacher.score
@@ -197,7 +191,7 @@ def test_an_encoder_learns_and_loads_in_the_library(
     paraphrases = new_dataset(paraphrased=True, splits={"train": 80, "dev": 20})
     out = tmp_path / "encoder"
     changes = ("epochs=10", "temperature=0.05", "dev_passages=30", "batch_size=16", "learning_rate=1e-2")
-    trained = train(request(paraphrases, bert, out, *changes))
+    trained = train_quickly("encoder", paraphrases, bert, out, *changes)
     assert trained.figures["nDCG@10"] > trained.history[0]["nDCG@10"] + 0.2
     assert trained.history[-1]["loss"] < trained.history[1]["loss"]
     model = SentenceTransformer(str(out), device="cpu")
@@ -215,7 +209,7 @@ def test_the_same_seed_gives_the_same_weights_and_resume_too(
     dataset: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = ("extra_negatives=pre-batch", "queue_size=16", "checkpoint_every=2", "keep=last")
-    train(request(dataset, bert, tmp_path / "whole", *changes))
+    train_quickly("encoder", dataset, bert, tmp_path / "whole", *changes)
     inner, steps = EncoderTask.backward, 0
 
     def stops(self: EncoderTask, batch: Any) -> dict[str, float]:
@@ -227,9 +221,9 @@ def test_the_same_seed_gives_the_same_weights_and_resume_too(
 
     monkeypatch.setattr(EncoderTask, "backward", stops)
     with pytest.raises(KeyboardInterrupt):
-        train(request(dataset, bert, tmp_path / "cut", *changes))
+        train_quickly("encoder", dataset, bert, tmp_path / "cut", *changes)
     monkeypatch.setattr(EncoderTask, "backward", inner)
-    train(request(dataset, bert, tmp_path / "cut", *changes, resume=True))
+    train_quickly("encoder", dataset, bert, tmp_path / "cut", *changes, resume=True)
     whole, cut = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert whole == cut
 
@@ -238,13 +232,13 @@ def test_bad_input_ends_in_one_line(
     dataset: Path, bert: Path, tmp_path: Path, new_dataset: Callable[..., Path]
 ) -> None:
     with pytest.raises(ModelError, match="cannot be loaded"):
-        train(request(dataset, tmp_path / "nothing", tmp_path / "out"))
+        train_quickly("encoder", dataset, tmp_path / "nothing", tmp_path / "out")
     with pytest.raises(UsageError, match="is for testing"):
-        train(request(dataset, bert, tmp_path / "out", split="test"))
+        train_quickly("encoder", dataset, bert, tmp_path / "out", split="test")
     with pytest.raises(SettingsError, match="temperature"):
-        train(request(dataset, bert, tmp_path / "out", "temperature=0"))
+        train_quickly("encoder", dataset, bert, tmp_path / "out", "temperature=0")
     with pytest.raises(TrainingError, match=r"loss (nan|inf)|gradient norm"):
-        train(request(dataset, bert, tmp_path / "out", "learning_rate=1e30", "clip_norm=1e30"))
+        train_quickly("encoder", dataset, bert, tmp_path / "out", "learning_rate=1e30", "clip_norm=1e30")
     assert not (tmp_path / "out").exists()
 
 

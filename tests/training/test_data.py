@@ -14,7 +14,7 @@ from airgen.prompts import data_dir
 from airgen.settings.yaml_file import load_yaml
 from airgen.training.data import draw, epoch_batches, load_training_set, with_negatives
 from airgen.training.kinds.augment import AugmentRecipe
-from airgen.training.recipe import Fold, Recipe, Request, commented_yaml
+from airgen.training.recipe import Fold, Recipe, TrainingRequest, commented_yaml
 
 TEXTS = {"q1": "cats eat fish", "q2": "dogs bark", "q3": "birds sing", "q4": "fish swim", "q5": "Cats  eat FISH"}
 LABELS = {
@@ -148,14 +148,14 @@ def test_recipes_know_their_settings(tmp_path: Path) -> None:
     assert shipped.terms == "words" and shipped.hard_negatives == AugmentRecipe().hard_negatives
     path.write_text("l1: -1\nlerning_rate: 0.1\n")
     with pytest.raises(SettingsError) as caught:
-        Request(tmp_path, "b", tmp_path, path).recipe_of(AugmentRecipe)
+        TrainingRequest(tmp_path, "b", tmp_path, path).recipe_of(AugmentRecipe)
     assert len(caught.value.problems) == 2
     assert "did you mean 'learning_rate'" in str(caught.value)
 
 
 def test_single_settings_from_the_command_line(tmp_path: Path) -> None:
     def made(*changes: str) -> AugmentRecipe:
-        return Request(tmp_path, "b", tmp_path, changes=changes).recipe_of(AugmentRecipe)
+        return TrainingRequest(tmp_path, "b", tmp_path, changes=changes).recipe_of(AugmentRecipe)
 
     assert made("l1=0.5", "weights=false", "max_steps=null").model_dump(include={"l1", "weights", "max_steps"}) == {
         "l1": 0.5,

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
 from airgen.errors import ModelError  # noqa: E402
-from airgen.retrievers.base import Corpus  # noqa: E402
-from airgen.training import trainer  # noqa: E402
-from airgen.training.data import Example, load_training_set, with_negatives  # noqa: E402
-from airgen.training.kinds.sentence_transformers import _apart  # noqa: E402
+from airgen.training.data import Example, load_training_set, read_corpus, with_negatives  # noqa: E402
 from airgen.training.kinds.splade import SpladeRecipe, SpladeTask  # noqa: E402
-from airgen.training.recipe import Request  # noqa: E402
-
-QUICK = ("batch_size=8", "max_length=24", "learning_rate=2e-3", "epochs=2", "dev_passages=20")
-
-
-def train(kind: str, dataset: Path, base: Path, out: Path, *changes: str) -> Any:
-    return trainer(kind)(Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu"))
-
-
-def read(dataset: Path) -> Corpus:
-    rows = [json.loads(line) for line in (dataset / "corpus.jsonl").read_text().splitlines()]
-    return Corpus([row["_id"] for row in rows], [row["text"] for row in rows])
+from airgen.training.kinds.transformer import separate  # noqa: E402
 
 
 def test_a_cross_encoder_learns_its_teacher(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
@@ -38,18 +23,18 @@ def test_a_cross_encoder_learns_its_teacher(new_dataset: Callable[..., Path], be
 
     data = new_dataset(splits={"train": 60, "dev": 12})
     changes = ("teacher={kind: bm25}", "epochs=15", "learning_rate=5e-3", "patience=0", "rerank_depth=20")
-    trained = train("cross-encoder", data, bert, tmp_path / "ce", *changes)
+    trained = train_quickly("cross-encoder", data, bert, tmp_path / "ce", *changes)
     losses = [entry["loss"] for entry in trained.history[1:]]
     assert losses[-1] < 0.5 * losses[0]  # the mean margin of the last step's queries, in squares of BM25
     pairs = [("amber bridge", "amber bridge candle"), ("amber bridge", "desert engine falcon")]
     found = load_reranker(str(tmp_path / "ce")).score(pairs)
     assert found.shape == (2,) and np.isfinite(found).all()
-    again = train("cross-encoder", data, bert, tmp_path / "ce", *changes)
+    again = train_quickly("cross-encoder", data, bert, tmp_path / "ce", *changes)
     assert not again.trained_now and again.figures == trained.figures
 
 
 def test_a_cross_encoder_without_a_teacher(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    trained = train("cross-encoder", dataset, bert, tmp_path / "ce", "max_steps=3", "hard_negatives=2")
+    trained = train_quickly("cross-encoder", dataset, bert, tmp_path / "ce", "max_steps=3", "hard_negatives=2")
     assert trained.steps == 3 and set(trained.figures) == {"nDCG@10", "Recall@100"}
 
 
@@ -57,10 +42,10 @@ def test_a_cross_encoder_without_a_teacher(dataset: Path, bert: Path, tmp_path: 
 def test_splade(dataset: Path, bert: Path, tmp_path: Path, teacher: str) -> None:
     from airgen.retrievers.sparse.retriever import Sparse
 
-    trained = train("splade", dataset, bert, tmp_path / "splade", teacher)
+    trained = train_quickly("splade", dataset, bert, tmp_path / "splade", teacher)
     assert trained.steps == 6
     system = Sparse(str(tmp_path / "splade"))
-    system.index(read(dataset))
+    system.index(read_corpus(dataset))
     hits = system.search(["amber bridge candle"], 5)
     assert (hits.scores[0, :1] > 0).all()
 
@@ -81,27 +66,27 @@ def test_the_weight_of_flops_grows_with_the_square_of_the_step(dataset: Path, be
 
 def test_a_base_without_its_head_is_refused(dataset: Path, new_bert: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a masked-language model"):
-        train("splade", dataset, new_bert(masked_lm=False), tmp_path / "splade")
+        train_quickly("splade", dataset, new_bert(masked_lm=False), tmp_path / "splade")
 
 
 @pytest.mark.parametrize("teacher", ["teacher=null", "teacher={kind: bm25}"])
 def test_colbert(dataset: Path, bert: Path, tmp_path: Path, teacher: str) -> None:
     from airgen.retrievers.late.maxsim import LateInteraction
 
-    trained = train("colbert", dataset, bert, tmp_path / "late", teacher, "max_steps=3")
+    trained = train_quickly("colbert", dataset, bert, tmp_path / "late", teacher, "max_steps=3")
     assert trained.steps == 3
     system = LateInteraction(str(tmp_path / "late"))
-    corpus = read(dataset)
+    corpus = read_corpus(dataset)
     system.index(corpus)
     hits = system.search([corpus.texts[7]], 1)
     assert hits.positions[0, 0] == 7  # a text is most like itself
 
 
-def test_positives_are_kept_apart() -> None:
+def test_positives_are_keptseparate() -> None:
     examples = [Example(str(n), str(n), (n % 5,)) for n in range(20)]
-    found = _apart(examples, [list(range(5)), list(range(5, 10)), list(range(10, 15)), list(range(15, 20))])
+    found = separate(examples, [list(range(5)), list(range(5, 10)), list(range(10, 15)), list(range(15, 20))])
     assert sorted(number for batch in found for number in batch) == list(range(20))
     assert all(len({examples[number].positives for number in batch}) == 5 for batch in found)
     # More queries of one passage than batches: some must share one, none is lost.
     same = [Example(str(n), str(n), (1,)) for n in range(6)]
-    assert sorted(number for batch in _apart(same, [[0, 1, 2], [3, 4, 5]]) for number in batch) == list(range(6))
+    assert sorted(number for batch in separate(same, [[0, 1, 2], [3, 4, 5]]) for number in batch) == list(range(6))

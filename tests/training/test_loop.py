@@ -16,14 +16,14 @@ torch = pytest.importorskip("torch")
 
 from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers.base import Hits  # noqa: E402
-from airgen.training import loop  # noqa: E402
 from airgen.training.base_models import load_base, pick_device  # noqa: E402
 from airgen.training.data import TrainingSet, epoch_batches, load_training_set  # noqa: E402
-from airgen.training.loop import Task, Trained, run  # noqa: E402
-from airgen.training.recipe import Recipe, Request  # noqa: E402
+from airgen.training.loop import learning_rate_share, run  # noqa: E402
+from airgen.training.recipe import Recipe, TrainingRequest  # noqa: E402
+from airgen.training.task import Trained, TrainingTask  # noqa: E402
 
 
-class Line(Task):
+class Line(TrainingTask):
     """Fits a line with dropout; its dev figure is what `figures` says at each look."""
 
     def __init__(self, recipe: Recipe, data: TrainingSet, figures: Sequence[float] = ()) -> None:
@@ -55,7 +55,7 @@ def fit(
 ) -> Trained:
     recipe = Recipe(**{"batch_size": 8, "epochs": 4, "learning_rate": 0.01, "patience": 2, **changes})
     data = load_training_set(dataset, split="train")
-    request = Request(dataset, str(dataset), out, resume=resume, quiet=True, device="cpu")
+    request = TrainingRequest(dataset, str(dataset), out, resume=resume, quiet=True, device="cpu")
     return run("line", lambda device: task(recipe, data, figures), recipe, data, request)
 
 
@@ -65,7 +65,7 @@ def weights(out: Path) -> dict[str, Any]:
 
 def test_the_best_weights_are_kept_and_no_better_ones_end_it(dataset: Path, tmp_path: Path) -> None:
     trained = fit(dataset, tmp_path / "a", [0.1, 0.5, 0.4, 0.5])
-    assert trained.stopped == "no better dev nDCG@10 in 2 looks"
+    assert trained.stopped == "no better dev nDCG@10 in 2 evaluations"
     assert [entry["step"] for entry in trained.history] == [0, 3, 6, 9]  # 24 queries in batches of 8
     assert trained.figures == {"nDCG@10": 0.5}
     one_epoch = fit(dataset, tmp_path / "b", [0.1, 0.5], max_steps=3, schedule="constant", warmup=0)
@@ -106,7 +106,7 @@ def test_a_finished_training_is_not_repeated_and_not_overwritten(dataset: Path, 
         fit(dataset, tmp_path / "a", [0.1], learning_rate=0.5)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="exists and is no trained model"):
+    with pytest.raises(UsageError, match="exists and is not a trained model"):
         fit(dataset, tmp_path / "b")
 
 
@@ -194,7 +194,7 @@ def broken(number: Callable[[Any], Any]) -> type[Line]:
             found = super().loss(batch)["loss"]
             return {"loss": number(found) if self.steps == 5 else found}
 
-        def told(self, batch: list[int]) -> str:
+        def describe_batch(self, batch: list[int]) -> str:
             return f"first query {batch[0]}"
 
     return Broken
@@ -230,7 +230,7 @@ def test_out_of_memory_names_what_to_lower(dataset: Path, tmp_path: Path) -> Non
 )
 def test_learning_rates(schedule: Any, rates: list[float]) -> None:
     recipe = Recipe(schedule=schedule, warmup=1 / 3)
-    assert [loop._rate(step, 6, recipe) for step in range(6)] == pytest.approx(rates, abs=1e-6)
+    assert [learning_rate_share(step, 6, recipe) for step in range(6)] == pytest.approx(rates, abs=1e-6)
 
 
 def test_dev_figures_are_those_of_the_measures(dataset: Path) -> None:

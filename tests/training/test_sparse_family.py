@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -22,21 +23,9 @@ from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
 from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher  # noqa: E402
 from airgen.retrievers.lexical.expanded import Expanded  # noqa: E402
 from airgen.retrievers.sparse.sparta import Sparta, SpartaEncoder  # noqa: E402
-from airgen.training import trainer  # noqa: E402
+from airgen.training.data import read_corpus  # noqa: E402
 from airgen.training.kinds.sparta import impacts  # noqa: E402
 from airgen.training.mining.expansion import Seq2Seq, expand, queries_of  # noqa: E402
-from airgen.training.recipe import Request  # noqa: E402
-
-QUICK = ("batch_size=8", "max_length=24", "learning_rate=5e-3", "epochs=3", "dev_passages=20")
-
-
-def train(kind: str, dataset: Path, base: Path, out: Path, *changes: str) -> Any:
-    return trainer(kind)(Request(dataset, str(base), out, changes=(*QUICK, *changes), quiet=True, device="cpu"))
-
-
-def corpus_of(dataset: Path) -> Corpus:
-    rows = [json.loads(line) for line in (dataset / "corpus.jsonl").read_text().splitlines()]
-    return Corpus([row["_id"] for row in rows], [row["text"] for row in rows])
 
 
 class Letters:
@@ -147,12 +136,12 @@ def test_deepct_learns_which_words_queries_name(new_dataset: Callable[..., Path]
     (data / "queries.jsonl").write_text(
         "".join(json.dumps({**row, "text": f"amber {n}"}) + "\n" for n, row in enumerate(asked))
     )
-    train("deepct", data, bert, tmp_path / "deepct", "epochs=20", "learning_rate=1e-2", "keep=last")
+    train_quickly("deepct", data, bert, tmp_path / "deepct", "epochs=20", "learning_rate=1e-2", "keep=last")
     weights = TermWeigher(str(tmp_path / "deepct")).weights(["amber bridge candle", "needle amber"])
     for of_text in weights:
         assert of_text["amber"] > 0.3 + max(weight for word, weight in of_text.items() if word != "amber")
     system = load_retriever({"kind": "deepct", "model": str(tmp_path / "deepct")})
-    system.index(corpus_of(data))
+    system.index(read_corpus(data))
     assert (system.search(["amber"], 5).positions >= 0).all()
 
 
@@ -185,10 +174,10 @@ def test_spartas_impacts_are_their_definition() -> None:
 
 
 def test_sparta_searches_what_it_was_trained_to_score(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    trained = train("sparta", dataset, bert, tmp_path / "sparta", "max_steps=4")
+    trained = train_quickly("sparta", dataset, bert, tmp_path / "sparta", "max_steps=4")
     assert trained.steps == 4
     system = load_retriever({"kind": "sparta", "model": str(tmp_path / "sparta"), "top_terms": None, "max_length": 24})
-    corpus = corpus_of(dataset)
+    corpus = read_corpus(dataset)
     system.index(corpus)
     query = "amber bridge amber"
     hits = system.search([query], 40)
@@ -222,7 +211,7 @@ def test_an_llm_expands_and_is_paid_once(dataset: Path, tmp_path: Path, capsys: 
     assert found["passages"] + sum(found["failed"].values()) == 40 and found["passages"] > 30
     first = out.read_bytes()
     system = load_retriever({"kind": "expanded", "expansions": str(out)})
-    system.index(corpus_of(dataset))
+    system.index(read_corpus(dataset))
     pipeline.write_text(
         "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {refuse: 1.0}}\n"
     )

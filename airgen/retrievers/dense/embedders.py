@@ -72,7 +72,8 @@ class SentenceTransformersEmbedder:
         self._device, self._revision = device, revision
 
     @cached_property
-    def _model(self) -> Any:
+    def model(self) -> Any:
+        """The library's model, loaded at first use. A training sets its own, to search with it."""
         library = load_extra("sentence_transformers", f"the model {self.name!r}")
         model = loaded(
             "the model",
@@ -95,7 +96,7 @@ class SentenceTransformersEmbedder:
     @cached_property
     def dim(self) -> int:
         """Length of a vector."""
-        model = self._model
+        model = self.model
         size = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         return int(size())
 
@@ -106,7 +107,7 @@ class SentenceTransformersEmbedder:
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Unit vectors, (n, dim)."""
         prefix = self._prefix[kind]
-        vectors = self._model.encode(
+        vectors = self.model.encode(
             [prefix + text for text in texts],
             batch_size=self._batch,
             convert_to_numpy=True,

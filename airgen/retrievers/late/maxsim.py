@@ -63,7 +63,8 @@ class MultiVectorEncoder:
         self._device, self._batch, self._revision = device, batch_size, revision
 
     @cached_property
-    def _model(self) -> Any:
+    def model(self) -> Any:
+        """The library's model, loaded at first use. A training sets its own, to search with it."""
         library = load_extra("sentence_transformers", f"the late-interaction model {self.name!r}")
         if not hasattr(library, "MultiVectorEncoder"):
             raise ModelError(
@@ -77,7 +78,7 @@ class MultiVectorEncoder:
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
-        encode = self._model.encode_query if kind == "query" else self._model.encode_document
+        encode = self.model.encode_query if kind == "query" else self.model.encode_document
         found = encode(list(texts), batch_size=self._batch, show_progress_bar=False)
         arrays = [np.asarray(item.cpu() if hasattr(item, "cpu") else item, np.float32) for item in found]
         # Punctuation can be left out by the model, and with it all of a text: one vector of zeros matches nothing.

@@ -108,7 +108,8 @@ class SparseEncoder:
         self._max_length, self._device, self._batch, self._revision = max_length, device, batch_size, revision
 
     @cached_property
-    def _model(self) -> Any:
+    def model(self) -> Any:
+        """The library's model, loaded at first use. A training sets its own, to search with it."""
         library = load_extra("sentence_transformers", f"the sparse model {self.name!r}")
         try:
             model = library.SparseEncoder(self.name, device=self._device, revision=self._revision)
@@ -120,7 +121,7 @@ class SparseEncoder:
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text, by the model's query or document side."""
-        encode = self._model.encode_query if kind == "query" else self._model.encode_document
+        encode = self.model.encode_query if kind == "query" else self.model.encode_document
         found = encode(
             list(texts),
             batch_size=self._batch,

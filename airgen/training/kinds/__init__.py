@@ -1,3 +1,3 @@
-"""The kinds of training: one model family a module, each ending in the one loop."""
+"""The kinds of training: one module for each model family, with its recipe and its task."""
 
 __all__: list[str] = []

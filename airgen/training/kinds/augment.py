@@ -3,9 +3,9 @@
     score(q, d) = (w(q) * v * (bow(q) + a(q)))^T f(d)        a(q) = ReLU(W enc(q)_0)    w(q)_i = ReLU(u^T enc(q)_i)
     loss = -log softmax of the positive's score among hard and in-batch negatives  +  l1 * sqrt(h)^T a(q)
 
-Documents are never encoded: v * f(d) are BM25's weights of the passage's WordPiece terms, so a step costs a forward
-and a backward pass over short queries. `airgen.retrievers.lexical.augment` holds the formula a second time, for one
-query by numpy; a test compares the two.
+Documents are not encoded: v * f(d) are BM25's weights of the passage's terms, so a step costs a forward and a backward
+pass over short queries. `airgen.retrievers.lexical.augment` has the same formula in numpy, for one query; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -29,68 +29,73 @@ from airgen.retrievers.lexical.query_terms import QueryReader
 from airgen.retrievers.lexical.weighting import BM25Weighting, PresenceWeighting
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
-from airgen.training.data import TrainingSet, draw, epoch_batches, load_training_set, with_negatives
-from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery, Start
-from airgen.training.loop import Task, Trained, run
+from airgen.training.data import TrainingSet, draw, epoch_batches
+from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery
+from airgen.training.kinds.transformer import first_three
 from airgen.training.losses import info_nce
-from airgen.training.recipe import Recipe, Request
+from airgen.training.recipe import Recipe
+from airgen.training.task import TrainingTask
 
-__all__ = ["RECIPE", "AugmentRecipe", "AugmentTask", "train"]
+__all__ = ["AugmentRecipe", "AugmentTask", "spelling"]
 
-_WORD_TOKENS = 16  # of one word, special ones included
+_WORD_TOKENS = 16  # maximum number of tokens of one word, with the special ones
 
 
 class AugmentRecipe(Recipe):
-    """Query augmentation. "Table 2" marks the switches of the paper's ablation."""
+    """The settings of query augmentation. "Table 2" marks the switches of the paper's ablation."""
 
     epochs: int = Field(default=10, ge=1, description="paper: 45 (NQ), 10 (EntityQuestions), 2 (MS MARCO)")
     batch_size: int = Field(
-        default=32, ge=2, description="paper: 144 of 58,880 queries or more; a few hundred would make one step an epoch"
+        default=32,
+        ge=2,
+        description="paper: 144, for 58,880 queries or more; with a few hundred an epoch would have one step",
     )
     learning_rate: float = Field(default=3e-5, gt=0, description="of the encoder; paper: 3e-4 (NQ), 3e-5 (MS MARCO)")
-    head_learning_rate: float = Field(default=3e-4, gt=0, description="of W and u; the paper has one rate for all (NQ)")
+    head_learning_rate: float = Field(
+        default=3e-4, gt=0, description="of W and u; the paper has one rate for all weights (NQ)"
+    )
     hard_negatives: int = Field(default=1, ge=0, description="paper: 1 (NQ), 4 (MS MARCO), mined by BM25")
     l1: float = Field(default=0.1, ge=0, description="lambda; paper: 0.1 (NQ), 0.025 (MS MARCO)")
-    weighted_l1: bool = Field(default=True, description="Table 2: by sqrt of document frequency, or the same for all")
+    weighted_l1: bool = Field(
+        default=True, description="Table 2: weighted by sqrt of document frequency, or equal for all terms"
+    )
     weights: bool = Field(default=True, description="Table 2: learn w, or leave it at 1")
-    scoring: Literal["bm25", "bow"] = Field(default="bm25", description="Table 2: BM25's weights, or bags of words")
+    scoring: Literal["bm25", "bow"] = Field(
+        default="bm25", description="Table 2: BM25 weights of passages, or bags of words"
+    )
     augmentation: bool = Field(default=True, description="learn a, or leave it at 0 (not in the paper's table)")
     terms: Literal["wordpiece", "words"] = Field(
-        default="wordpiece", description="what is indexed, weighted and added; words: stems, without stop words"
+        default="wordpiece",
+        description="the terms that are indexed, weighted and added; words: stems without stop words",
     )
-    k1: float = Field(default=0.9, ge=0, description="Pyserini's default, as BEIR's")
-    b: float = Field(default=0.4, ge=0, le=1, description="Pyserini's default, as BEIR's")
-    temperature: float = Field(default=1.0, gt=0, description="scores are divided by it; the paper has none")
+    k1: float = Field(default=0.9, ge=0, description="the default of Pyserini, which BEIR uses")
+    b: float = Field(default=0.4, ge=0, le=1, description="the default of Pyserini, which BEIR uses")
+    temperature: float = Field(default=1.0, gt=0, description="divides the scores; not in the paper")
     pooling: Literal["cls", "mean"] = Field(
-        default="cls", description="enc(q)_0; or the tokens' mean at length 1, as sentence encoders were trained"
+        default="cls",
+        description="enc(q)_0, or the normalised mean of the tokens, for which sentence encoders were trained",
     )
     start: Literal["random", "terms"] = Field(
-        default="random", description="W: random (paper), or the base's own encoding of each term, for little data"
+        default="random", description="of W: random (paper), or the base's encoding of each term, for little data"
     )
-    start_scale: float = Field(default=1.0, gt=0, description="terms: a of a term whose cosine with the query is 1")
+    start_scale: float = Field(
+        default=1.0, gt=0, description="for start: terms; a of a term whose cosine with the query is 1"
+    )
     start_added: int = Field(
-        default=20, ge=0, description="terms: how many a training query gains at first, on average"
+        default=20, ge=0, description="for start: terms; mean number of terms that a training query gains at first"
     )
-    train_encoder: bool = Field(default=True, description="or only W and u: many times faster, for little data")
-    max_query_tokens: int = Field(default=64, ge=3, le=512, description="the encoder sees no more of a query")
-
-
-RECIPE = AugmentRecipe
-
-
-def train(request: Request) -> Trained:
-    """Train and write a folder that `{kind: augment, path: OUT}` evaluates."""
-    recipe = request.recipe_of(AugmentRecipe)
-    data = load_training_set(
-        request.on, split=request.split, fold=request.fold, dev_share=recipe.dev_share, language=request.language
+    train_encoder: bool = Field(
+        default=True, description="false: train only W and u, which is many times faster, for little data"
     )
-    data = with_negatives(data, recipe)
-    return run("augment", lambda device: AugmentTask(recipe, data, request.base, device), recipe, data, request)
+    max_query_tokens: int = Field(
+        default=64, ge=3, le=512, description="the encoder reads at most this many tokens of a query"
+    )
 
 
-class AugmentTask(Task):
-    """The loop's view of it: `names` are the terms by column (see `augment_model`), as the index numbers them."""
+class AugmentTask(TrainingTask):
+    """Trains query augmentation. `names` are the terms by column, in the order of the index (see `augment_model`)."""
 
+    RECIPE = AugmentRecipe
     memory = ("batch_size", "max_query_tokens", "hard_negatives")
 
     def __init__(self, recipe: AugmentRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -107,13 +112,13 @@ class AugmentTask(Task):
             )
             self.retriever.index(data.corpus)
         self.names = list(self.retriever.vocabulary)
-        # The paper's f(d) has the factor k + 1, which orders nothing but scales the loss; our index leaves it out.
-        self.documents = _Rows(self.retriever.postings, recipe.k1 + 1 if bm25 else 1.0)
+        # The paper's f(d) has the factor k + 1. It scales the loss but changes no ranking, so our index omits it.
+        self.documents = _PassageVectors(self.retriever.postings, recipe.k1 + 1 if bm25 else 1.0)
         frequencies = np.diff(self.retriever.postings.starts).astype(np.float32)
         penalty = np.sqrt(frequencies / len(data.corpus)) if recipe.weighted_l1 else np.ones_like(frequencies)
         self.penalty = self.torch.tensor(penalty, device=device)
-        self.queries = self._encoded([example.query for example in data.examples])
-        self.dev = self._encoded(list(data.dev.queries.values()))
+        self.queries = self.encode([example.query for example in data.examples])
+        self.dev = self.encode(list(data.dev.queries.values()))
         self.augment = AugmentModel(
             loaded,
             self.names,
@@ -123,16 +128,19 @@ class AugmentTask(Task):
             train_encoder=recipe.train_encoder,
             device=device,
         )
-        start = Start(recipe.start, recipe.start_scale, recipe.start_added)
-        spelt = spelling(self.read.analyser, data.corpus, self.names, loaded.tokenizer) if start.how == "terms" else []
-        self.augment.start(start, spelt, self.queries)
+        if recipe.start == "random":
+            self.augment.start_randomly()
+        else:
+            token_ids = spelling(self.read.analyser, data.corpus, self.names, loaded.tokenizer)
+            self.augment.start_from_terms(token_ids, self.queries, recipe.start_scale, recipe.start_added)
         if not recipe.train_encoder:
             self.augment.remember([query.ids for query in (*self.queries, *self.dev)])
         if (Path(base) / SETTINGS).is_file():
-            self.augment.take(Path(base))
+            self.augment.load_heads(Path(base))
         self.model = self.augment.module
 
-    def _encoded(self, texts: Sequence[str]) -> list[EncodedQuery]:
+    def encode(self, texts: Sequence[str]) -> list[EncodedQuery]:
+        """Queries as the model takes them."""
         known = self.retriever.vocabulary
         found = []
         for query in self.read(texts):
@@ -149,42 +157,33 @@ class AugmentTask(Task):
         return [(epoch, batch) for batch in batches]
 
     def loss(self, batch: tuple[int, list[int]]) -> Mapping[str, Any]:
-        """Contrastive loss and penalty; `added` is how many terms a query gains."""
+        """Contrastive loss and penalty; `added` is the mean number of terms that a query gains."""
         epoch, places = batch
         examples = [self.data.examples[place] for place in places]
-        drawn = [draw(one, self.recipe.hard_negatives, self.recipe.seed, epoch) for one in examples]
-        passages = [positive for positive, _ in drawn] + [one for _, negatives in drawn for one in negatives]
+        samples = [draw(example, self.recipe.hard_negatives, self.recipe.seed, epoch) for example in examples]
+        passages = [positive for positive, _ in samples] + [place for _, negatives in samples for place in negatives]
         weighted, added = self.augment.weights([self.queries[place] for place in places])
         documents = self.torch.tensor(self.documents.dense(passages), device=self.device)
-        positives = [frozenset(one.positives) for one in examples]
+        positives = [frozenset(example.positives) for example in examples]
         masked = [
-            [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(drawn))
+            [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(samples))
         ]
         rank = info_nce(
             weighted @ documents.T / self.recipe.temperature,
-            self.torch.arange(len(drawn), device=self.device),
+            self.torch.arange(len(samples), device=self.device),
             self.torch.tensor(masked, device=self.device),
         )
         penalty = (added * self.penalty).sum(-1).mean()
         count = (added > 0).float().sum(-1).mean()
         return {"loss": rank + self.recipe.l1 * penalty, "rank": rank, "penalty": penalty, "added": count}
 
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """The heads have a learning rate of their own."""
-        found = []
-        for name, part in self.model.items():
-            rate = self.recipe.learning_rate if name == "encoder" else self.recipe.head_learning_rate
-            weights = [tensor for tensor in part.parameters() if tensor.requires_grad]
-            for decayed in (True, False):
-                chosen = [tensor for tensor in weights if (tensor.ndim >= 2) is decayed]
-                if chosen:
-                    found.append(
-                        {"params": chosen, "lr": rate, "weight_decay": recipe.weight_decay if decayed else 0.0}
-                    )
-        return found
+    def learning_rates(self, recipe: Recipe) -> list[tuple[Any, float]]:
+        """The encoder and the heads have separate learning rates."""
+        rates = {"encoder": self.recipe.learning_rate}
+        return [(part, rates.get(name, self.recipe.head_learning_rate)) for name, part in self.model.items()]
 
     def evaluate(self) -> Mapping[str, float]:
-        """Search with the learned weights, as the retriever will."""
+        """Search with the learned weights, as the retriever does."""
         queries: list[dict[str, float]] = []
         added = 0.0
         for first in range(0, len(self.dev), 64):
@@ -203,23 +202,22 @@ class AugmentTask(Task):
         return {"kind": "augment", "path": str(folder)}
 
     def save(self, folder: Path) -> None:
-        """What `airgen.retrievers.lexical.augment` loads."""
+        """Write the folder that `airgen.retrievers.lexical.augment` loads."""
         settings = self.recipe.model_dump(
             include={"terms", "k1", "b", "scoring", "weights", "augmentation", "pooling", "max_query_tokens"}
         )
         language = self.data.corpus.language
         self.augment.save(folder, self.tokenizer_json, {**settings, "language": language})
 
-    def told(self, batch: tuple[int, list[int]]) -> str:
-        """Which queries it holds."""
-        ids = [self.data.examples[place].id for place in batch[1]]
-        return f"queries {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}"
+    def describe_batch(self, batch: tuple[int, list[int]]) -> str:
+        """The ids of the first queries of a batch."""
+        return f"queries {first_three([self.data.examples[place].id for place in batch[1]])}"
 
 
 def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: Any) -> list[list[int]]:
-    """Token ids of each term, special ones included: of the word that stands behind it most often in the corpus.
+    """The token ids of each term, with special tokens: of the corpus's most frequent word that has this term.
 
-    A WordPiece term stands for itself.
+    The word of a WordPiece term is the term itself.
     """
     if isinstance(terms, WordPieces):
         known = tokenizer.get_vocab()
@@ -234,8 +232,8 @@ def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: A
     return [tokenizer.encode(word, truncation=True, max_length=_WORD_TOKENS) for word in chosen]
 
 
-class _Rows:
-    """Passages by their terms: what the index holds by term, turned round."""
+class _PassageVectors:
+    """The transpose of the inverted index: the weights of terms by passage."""
 
     def __init__(self, index: InvertedIndex, factor: float) -> None:
         self._width = len(index.starts) - 1
@@ -246,7 +244,7 @@ class _Rows:
         np.cumsum(np.bincount(index.positions, minlength=index.size), out=self._starts[1:])
 
     def dense(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """v * f(d) of passages, (passages, columns)."""
+        """The dense vectors v * f(d) of passages, (passages, columns)."""
         found = np.zeros((len(passages), self._width), np.float32)
         for row, passage in enumerate(passages):
             part = slice(self._starts[passage], self._starts[passage + 1])

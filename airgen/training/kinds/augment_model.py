@@ -1,10 +1,10 @@
-"""The model of query augmentation in torch: its start from a base, its query weights with gradients, its folder.
+"""The model of query augmentation in torch: its start from a base, its query weights, its folder.
 
     model = AugmentModel(load_base("all-minilm-l6-v2"), ...)
     model.weights(queries)      # w * (bow + a) and a, float (queries, columns)
 
-Columns are the terms that the training corpus has, in the order of their first appearance.
-`airgen.retrievers.lexical.augment` runs the saved folder by numpy.
+Columns are the terms of the training corpus, in the order of their first appearance.
+`airgen.retrievers.lexical.augment` uses the saved folder with numpy.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from airgen.registry import load_extra
 from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
 from airgen.training.base_models import Base
 
-__all__ = ["AugmentModel", "EncodedQuery", "Start"]
+__all__ = ["AugmentModel", "EncodedQuery"]
 
-_BATCH = 256  # terms encoded at once for a start from terms
+_BATCH = 256  # terms that are encoded at once
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """A query as the model sees it.
+    """A query as the model takes it.
 
-    ids: token ids with the special ones, cut to the encoder's length. columns: for each of them the column of its term,
-    -1 where it has none. terms: the columns of the whole text's terms, each once.
+    ids: token ids with the special ones, cut to the encoder's length. columns: for each token the column of its term,
+    or -1 without one. terms: the columns of all terms of the text, each once.
     """
 
     ids: list[int]
@@ -43,22 +43,8 @@ class EncodedQuery:
     terms: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where W and u start.
-
-    random: as torch starts a linear layer, without biases, as the paper's formula has none. terms: a is `scale` times
-    how far the cosine of query and term, both encoded by the base, is above a threshold at which a training query gains
-    `added` terms on average; and w is 1. So training starts at BM25 with its nearest terms.
-    """
-
-    how: Literal["random", "terms"] = "random"
-    scale: float = 1.0
-    added: int = 20
-
-
 class AugmentModel:
-    """`module` holds what is trained: the encoder, W (`added`) and u (`weight`)."""
+    """`module` has the trained parts: the encoder, W (`added`) and u (`weight`)."""
 
     def __init__(
         self,
@@ -71,7 +57,7 @@ class AugmentModel:
         train_encoder: bool,
         device: str,
     ) -> None:
-        """`terms`: the name of each column. Raises ModelError for a base that is not BERT's kind."""
+        """`terms`: the name of each column. Raises ModelError for a base that is not a BERT or DistilBERT."""
         self.torch = load_extra("torch", "training")
         torch = self.torch
         config = base.model.config
@@ -100,7 +86,7 @@ class AugmentModel:
         self._kept: dict[tuple[int, ...], Any] = {}
 
     def states(self, ids: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-        """Last hidden states (queries, tokens, width) and mask (queries, tokens), short ones padded."""
+        """Last hidden states (queries, tokens, width) and mask (queries, tokens); short queries are padded."""
         mask = self._mask(ids)
         if self.train_encoder:
             return self._encode(ids, mask), mask
@@ -113,12 +99,12 @@ class AugmentModel:
         return self.torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self.device)
 
     def remember(self, ids: Sequence[Sequence[int]]) -> None:
-        """Encode what a fixed encoder has not seen; its states never change, as it has no dropout."""
+        """Encode new queries with an encoder that is not trained, whose states never change."""
         torch = self.torch
         fresh = sorted({row for row in map(tuple, ids) if row not in self._kept}, key=lambda row: (len(row), row))
         self.module["encoder"].eval()
         with torch.no_grad():
-            for _, group in itertools.groupby(fresh, len):  # of one length: nothing is padded
+            for _, group in itertools.groupby(fresh, len):  # equal lengths need no padding
                 for rows in batched(group, _BATCH):
                     full = torch.ones((len(rows), len(rows[0])), dtype=torch.int64, device=self.device)
                     self._kept.update(zip(rows, self._encode(rows, full), strict=True))
@@ -129,7 +115,7 @@ class AugmentModel:
         return self.module["encoder"](input_ids=padded, attention_mask=mask).last_hidden_state
 
     def pooled(self, states: Any, mask: Any) -> Any:
-        """enc(q)_0, or the mean over the tokens at length 1; (queries, width)."""
+        """enc(q)_0, or the normalised mean over the tokens; (queries, width)."""
         if self.pooling == "cls":
             return states[:, 0]
         summed = (states * mask[:, :, None]).sum(1)
@@ -158,43 +144,48 @@ class AugmentModel:
             if column >= 0
         ]
         weight = torch.ones(shape, device=self.device)
-        if seen:  # the greatest of a term's weights where it stands more than once; -1 is below all of them
+        if seen:  # a term that appears several times has its greatest weight; -1 is below all weights
             rows, at, flat = torch.tensor(seen, device=self.device).T
             best = torch.full((shape[0] * shape[1],), -1.0, device=self.device)
             best = best.scatter_reduce(0, flat, own[rows, at], "amax").view(shape)
             weight = torch.where(best >= 0, best, weight)
         return weight * (bow + added), added
 
-    def start(self, start: Start, spelt: Sequence[Sequence[int]], queries: Sequence[EncodedQuery]) -> None:
-        """Set W and u; `spelt` are the token ids of each column's term, special ones included, for a start from terms.
+    def start_randomly(self) -> None:
+        """Leave W and u as torch initialises a linear layer, without biases as in the paper's formula."""
+        for name in ("added", "weight"):
+            self.module[name].bias.requires_grad_(False)
 
-        `queries` give the length of a pooled state.
+    def start_from_terms(
+        self, token_ids: Sequence[Sequence[int]], queries: Sequence[EncodedQuery], scale: float, count: int
+    ) -> None:
+        """Set W and u so that training starts at BM25 with the nearest terms of each query: w is 1.
+
+        a is the cosine of query and term, both encoded by the base, minus a threshold, times a slope. At this threshold
+        a query of `queries` gains `count` terms on average; with this slope a is `scale` for a cosine of 1. `token_ids`
+        are those of each column's term, with special tokens.
         """
         torch = self.torch
         added, weight = self.module["added"], self.module["weight"]
-        if start.how == "random":
-            added.bias.requires_grad_(False)
-            weight.bias.requires_grad_(False)
-            return
         self.module["encoder"].eval()
         with torch.no_grad():
             torch.nn.init.zeros_(weight.weight)
             torch.nn.init.ones_(weight.bias)
             some = self.pooled(*self.states([query.ids for query in queries[:_BATCH]]))
             for first in range(0, len(self.terms), _BATCH):
-                rows = spelt[first : first + _BATCH]
+                rows = token_ids[first : first + _BATCH]
                 mask = self._mask(rows)
                 encoded = self.pooled(self._encode(rows, mask), mask)
                 added.weight[first : first + _BATCH] = torch.nn.functional.normalize(encoded, dim=-1)
             cosines = torch.nn.functional.normalize(some, dim=-1) @ added.weight.T
-            kept = min(start.added * len(some), cosines.numel() - 1)
+            kept = min(count * len(some), cosines.numel() - 1)
             threshold = float(cosines.flatten().kthvalue(cosines.numel() - kept).values)
-            slope = start.scale / max(1 - threshold, 1e-3)
+            slope = scale / max(1 - threshold, 1e-3)
             added.weight.mul_(slope / some.norm(dim=-1).mean())
             added.bias.fill_(-slope * threshold)
 
-    def take(self, folder: Path) -> None:
-        """Take W and u from another trained folder; a term that it does not have starts as `start` left it.
+    def load_heads(self, folder: Path) -> None:
+        """Set W and u from another trained folder. Terms that it does not have stay as they are.
 
         Raises ModelError for a damaged folder.
         """
@@ -202,7 +193,7 @@ class AugmentModel:
             saved = load_extra("safetensors.numpy", "training").load_file(folder / "model.safetensors")
             names = json.loads((folder / TERMS).read_text(encoding="utf-8"))
             rows = dict(zip(names, range(len(saved["added.weight"])), strict=True))
-        except Exception as error:  # the library's own error has no built-in base
+        except Exception as error:  # the library's own error is not derived from a built-in error
             raise ModelError(f"{folder}: model.safetensors or {TERMS} is damaged: {error}") from error
         places = [column for column, term in enumerate(self.terms) if term in rows]
         chosen = [rows[self.terms[column]] for column in places]
@@ -214,7 +205,7 @@ class AugmentModel:
             weight.bias[:] = self.torch.tensor(saved["weight.bias"], device=self.device)
 
     def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
-        """Write model.safetensors (BERT's names, and the heads), its terms, config, tokenizer and `settings`."""
+        """Write model.safetensors (encoder with BERT's names, heads), terms, config, tokenizer and `settings`."""
         arrays = _as_bert(self.module["encoder"].state_dict())
         kept = slice(None) if self.augments else slice(0)
         arrays |= {
@@ -251,7 +242,7 @@ _DISTIL = (  # DistilBERT's names -> BERT's
 
 
 def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """An encoder's weights by the names of BertModel, float32; DistilBERT gets token types of zeros."""
+    """The weights of an encoder by the names of BertModel, float32. DistilBERT gets token types of zeros."""
     found = {}
     for name, tensor in state.items():
         if name.startswith("pooler.") or name.endswith("position_ids"):
@@ -265,7 +256,7 @@ def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _bert_config(config: Any) -> dict[str, Any]:
-    """config.json of the encoder as a BERT, so that training can go on from the folder."""
+    """The config.json of the encoder as a BERT, so that training can go on from the folder."""
     distil = config.model_type == "distilbert"
     return {
         "architectures": ["BertModel"],

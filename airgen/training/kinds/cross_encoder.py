@@ -2,9 +2,10 @@
 
     airgen train cross-encoder --on scifact --base all-minilm-l6-v2 --set teacher=maxsim --out models/ce
 
-BEIR's was trained by distillation from an ensemble of three teachers with the margin-MSE loss of Hofstätter and others
-(its section 4): the difference of a positive's and a negative's score is learned from the teachers'. Without a teacher
-it is binary cross-entropy over the positive and the negatives. Dev figures are of BM25's best hits, re-ranked.
+BEIR's cross-encoder was distilled from an ensemble of three teachers with the margin-MSE loss of Hofstätter and others
+(its section 4): it learns the teachers' difference between the scores of a positive and a negative. Without a teacher
+the loss is binary cross-entropy over the positive and the negatives. Dev figures are those of BM25's best hits,
+re-ranked.
 """
 
 from __future__ import annotations
@@ -20,55 +21,50 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.training.data import TrainingSet
-from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, load_library, train_library
-from airgen.training.loop import Trained
-from airgen.training.recipe import Request
-from airgen.training.teachers import Teacher, TeacherSpec
+from airgen.training.kinds.transformer import Batch, SentenceTransformersTask, TransformerRecipe, load_model
+from airgen.training.teachers import TeacherSpec
 
-__all__ = ["RECIPE", "CrossEncoderRecipe", "CrossEncoderTask", "train"]
+__all__ = ["CrossEncoderRecipe", "CrossEncoderTask"]
 
 
-class CrossEncoderRecipe(LibraryRecipe):
-    """BEIR names teachers and loss, not the rest; those numbers are Hofstätter and others' (2021)."""
+class CrossEncoderRecipe(TransformerRecipe):
+    """BEIR names the teachers and the loss; the other numbers are those of Hofstätter and others (2021)."""
 
-    epochs: int = Field(2, ge=1, description="a few passes; early stopping ends it")
+    epochs: int = Field(2, ge=1, description="ours; early stopping may end it before")
     learning_rate: float = Field(7e-6, gt=0, description="Hofstätter and others; small models take 1e-4")
     batch_size: int = Field(32, ge=1, description="Hofstätter and others")
     max_length: int = Field(256, ge=8, description="query and passage together")
     hard_negatives: int = Field(
-        4, ge=1, description="the teachers' paper: 1 of a long list a step; 4 use a pass better"
+        4, ge=1, description="the teachers' paper: 1 of a long list in each step; ours: 4 make better use of a pass"
     )
     teacher: TeacherSpec = Field(
-        None, description="re-rankers, whose mean margin is learned; none: binary cross-entropy"
+        None, description="re-rankers whose mean margin is learned; null: binary cross-entropy"
     )
-    rerank_depth: int = Field(50, ge=1, description="BM25 hits a dev query that are re-ranked for the dev figures")
+    rerank_depth: int = Field(
+        50, ge=1, description="BM25 hits of each dev query that are re-ranked for the dev figures"
+    )
 
 
-RECIPE = CrossEncoderRecipe
+class CrossEncoderTask(SentenceTransformersTask):
+    """Trains a cross-encoder."""
 
-
-class CrossEncoderTask(LibraryTask):
-    """Model, loss and dev figures of a cross-encoder."""
-
-    memory = ("batch_size", "hard_negatives", "max_length")
+    RECIPE = CrossEncoderRecipe
     recipe: CrossEncoderRecipe
 
     def __init__(self, recipe: CrossEncoderRecipe, data: TrainingSet, base: str, device: str) -> None:
-        super().__init__(recipe, data, device)
-        self.torch = load_extra("torch", "training a cross-encoder")
+        super().__init__(recipe, data, device, recipe.teacher)
+        library = load_extra("sentence_transformers", "training a cross-encoder")
         losses = load_extra("sentence_transformers.cross_encoder.losses", "training a cross-encoder")
-        self.model = load_library("CrossEncoder", base, num_labels=1, max_length=recipe.max_length, device=device)
-        self.teacher = Teacher(recipe.teacher, data.corpus)
+        self.model = load_model(library.CrossEncoder, base, num_labels=1, max_length=recipe.max_length, device=device)
         self._loss = (losses.MarginMSELoss if self.teacher else losses.BinaryCrossEntropyLoss)(self.model)
         self._first: Hits | None = None
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """Margin-MSE to the teachers, or binary cross-entropy."""
-        drawn = self.drawn(batch, self.recipe.hard_negatives)
-        columns = self.columns(drawn)
+        sample = self.sample(batch, self.recipe.hard_negatives)
+        columns = self.columns(sample)
         if self.teacher:
-            scores = self.torch.from_numpy(self.teacher.scores(drawn.queries, drawn.places)).to(self.device)
-            return {"loss": self._loss(columns, scores)}
+            return {"loss": self._loss(columns, self.teacher_scores(sample))}
         queries = [query for _ in columns[1:] for query in columns[0]]
         passages = [text for column in columns[1:] for text in column]
         labels = self.torch.zeros(len(queries), device=self.device)
@@ -76,7 +72,7 @@ class CrossEncoderTask(LibraryTask):
         return {"loss": self._loss([queries, passages], labels)}
 
     def evaluate(self) -> dict[str, float]:
-        """BM25's best hits of the dev queries in the model's order."""
+        """Re-rank BM25's best hits of the dev queries."""
         dev, corpus = self.data.dev, self.dev_corpus
         if not len(dev):
             return {}
@@ -97,18 +93,6 @@ class CrossEncoderTask(LibraryTask):
         hits = Hits(np.take_along_axis(positions, order, 1), np.take_along_axis(scores, order, 1))
         return dev.figures(hits, corpus)
 
-    def save(self, folder: Path) -> None:
-        """A folder of sentence-transformers."""
-        self.save_library(self.model, folder)
-
     def system(self, folder: Path) -> Mapping[str, Any]:
-        """A re-ranker, here of a system that is named bm25."""
+        """`kind: rerank`, after a system that is named bm25."""
         return {"kind": "rerank", "first": "bm25", "reranker": str(folder)}
-
-
-def train(request: Request) -> Trained:
-    """Train a cross-encoder on a dataset's queries, positives and hard negatives."""
-    recipe = request.recipe_of(CrossEncoderRecipe)
-    return train_library(
-        "cross-encoder", request, recipe, lambda data, device: CrossEncoderTask(recipe, data, request.base, device)
-    )

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from airgen.training.kinds.encoder import EncoderRecipe
-from airgen.training.kinds.encoder import train as train_encoder
-from airgen.training.loop import Trained
-from airgen.training.recipe import Request
+from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask
 
-__all__ = ["RECIPE", "PretrainRecipe", "train"]
+__all__ = ["PretrainRecipe", "PretrainTask"]
 
 
 class PretrainRecipe(EncoderRecipe):
@@ -25,18 +22,16 @@ class PretrainRecipe(EncoderRecipe):
     batch_size: int = Field(
         1024,
         ge=1,
-        description="E5: 32,768; table 5 has 1,024 as its smallest, and a corpus of one machine has few pairs",
+        description="E5: 32,768; 1,024 is the smallest of its table 5, for the few pairs of a small corpus",
     )
     learning_rate: float = Field(3e-4, gt=0, description="E5 small; base 2e-4, large 1e-4 (section 5.1)")
     warmup: float = Field(0.05, ge=0, le=1, description="E5, section 5.1: 1,000 of 20,000 steps")
     max_length: int = Field(128, ge=8, description="E5, table 11")
     hard_negatives: int = Field(0, ge=0, description="E5, section 4.1: in-batch negatives alone")
-    dev_share: float = Field(0.01, ge=0, lt=1, description="there are many pairs; a few hundred show how it goes")
+    dev_share: float = Field(0.01, ge=0, lt=1, description="there are many pairs, and a few hundred are enough for dev")
 
 
-RECIPE = PretrainRecipe
+class PretrainTask(EncoderTask):
+    """The task of `encoder.py` with another recipe."""
 
-
-def train(request: Request) -> Trained:
-    """Pre-train an encoder on mined pairs."""
-    return train_encoder(request, "pretrain", PretrainRecipe)
+    RECIPE = PretrainRecipe

@@ -2,9 +2,9 @@
 
     airgen train sparta --on scifact --base all-minilm-l6-v2 --out models/sparta
 
-score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b)), with e_t from the
-model's own input embeddings and s_j its output: see `airgen.retrievers.sparse.sparta`, which searches with it. The
-loss is InfoNCE over the batch's passages; texts known to be relevant to a query are none of its negatives.
+score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b)), where e_t are the
+model's input embeddings and s_j its outputs. `airgen.retrievers.sparse.sparta` searches with it. The loss is InfoNCE
+over the batch's passages; other passages that are labelled relevant to a query are not among its negatives.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.sparse.sparta import BIAS, Sparta, SpartaEncoder
-from airgen.training.base_models import load_base, quiet
+from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet
-from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, train_library
-from airgen.training.loop import Trained
+from airgen.training.kinds.transformer import (
+    IN_TRAINING,
+    Batch,
+    TransformerRecipe,
+    TransformerTask,
+    save_with_tokenizer,
+    token_limit,
+)
 from airgen.training.losses import info_nce
-from airgen.training.recipe import Request
 
-__all__ = ["RECIPE", "SpartaRecipe", "SpartaTask", "impacts", "train"]
+__all__ = ["SpartaRecipe", "SpartaTask", "impacts"]
 
 
-class SpartaRecipe(LibraryRecipe):
-    """BEIR fine-tuned DistilBERT on MS MARCO; the numbers it does not name are ours."""
+class SpartaRecipe(TransformerRecipe):
+    """BEIR fine-tuned DistilBERT on MS MARCO; the numbers that it does not name are ours."""
 
     epochs: int = Field(3, ge=1, description="ours; early stopping ends it")
     learning_rate: float = Field(2e-5, gt=0, description="usual for a pretrained transformer; small models take 1e-3")
     batch_size: int = Field(32, ge=1, description="ours: in-batch negatives")
     max_length: int = Field(256, ge=8, description="BEIR's models, section 4")
-    hard_negatives: int = Field(1, ge=0, description="ours: one BM25 negative a query")
+    hard_negatives: int = Field(1, ge=0, description="ours: one BM25 negative for each query")
     first_bias: float = Field(0.0, description="b before training")
-    top_terms: int = Field(2000, ge=1, description="impacts kept of each passage, SPARTA's own; also when it is used")
-
-
-RECIPE = SpartaRecipe
+    top_terms: int = Field(2000, ge=1, description="SPARTA: impacts kept for each passage, also when searching")
 
 
 def impacts(terms: Any, states: Any, mask: Any, bias: Any) -> Any:
@@ -53,83 +55,59 @@ def impacts(terms: Any, states: Any, mask: Any, bias: Any) -> Any:
     return torch.log1p(torch.relu(products.amax(dim=-1) + bias))
 
 
-class SpartaTask(LibraryTask):
-    """Model, loss and dev figures of a SPARTA."""
+class SpartaTask(TransformerTask):
+    """Trains a SPARTA."""
 
-    memory = ("batch_size", "max_length", "hard_negatives")
+    RECIPE = SpartaRecipe
     recipe: SpartaRecipe
 
     def __init__(self, recipe: SpartaRecipe, data: TrainingSet, base: str, device: str) -> None:
         super().__init__(recipe, data, device)
-        self.torch = load_extra("torch", "training SPARTA")
-        found = load_base(base)
-        self.tokenizer = found.tokenizer
+        loaded = load_base(base)
+        self.tokenizer = loaded.tokenizer
         self.model = self.torch.nn.Module()
-        self.model.encoder = found.model
+        self.model.encoder = loaded.model
         self.model.bias = self.torch.nn.Parameter(self.torch.tensor([recipe.first_bias]))
         self.model.to(device).train()
-        limit = getattr(found.model.config, "max_position_embeddings", None) or recipe.max_length
-        self._limit = min(recipe.max_length, limit)
+        self._limit = token_limit(loaded.model, recipe.max_length)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """InfoNCE over the scores of every query with every passage of the batch."""
         torch = self.torch
-        drawn = self.drawn(batch, self.recipe.hard_negatives)
-        places = np.unique(drawn.places)
-        asked = [
-            [one for one in ids if one != self.tokenizer.unk_token_id]
-            for ids in self.tokenizer(drawn.queries, add_special_tokens=False, truncation=True, max_length=self._limit)[
-                "input_ids"
-            ]
+        sample = self.sample(batch, self.recipe.hard_negatives)
+        places = np.unique(sample.places)
+        cut = {"truncation": True, "max_length": self._limit}
+        rows = [
+            [token for token in ids if token != self.tokenizer.unk_token_id]
+            for ids in self.tokenizer(sample.queries, add_special_tokens=False, **cut)["input_ids"]
         ]
-        terms = sorted({one for ids in asked for one in ids})
+        terms = sorted({token for ids in rows for token in ids})
         columns = {term: column for column, term in enumerate(terms)}
-        counts = torch.zeros(len(asked), len(terms), device=self.device)
-        for row, ids in enumerate(asked):
-            for one in ids:
-                counts[row, columns[one]] += 1
-        texts = [self.data.corpus.full_text(place) for place in places.tolist()]
-        encoded = self.tokenizer(texts, truncation=True, max_length=self._limit, padding=True, return_tensors="pt")
-        encoded = encoded.to(self.device)
+        counts = torch.zeros(len(rows), len(terms), device=self.device)
+        for row, ids in enumerate(rows):
+            for token in ids:
+                counts[row, columns[token]] += 1
+        encoded = self.tokenizer(self.passages(places), padding=True, return_tensors="pt", **cut).to(self.device)
         states = self.model.encoder(**encoded).last_hidden_state
         vectors = self.model.encoder.get_input_embeddings().weight[torch.tensor(terms, dtype=torch.long)]
-        found = impacts(vectors, states, encoded["attention_mask"].bool(), self.model.bias)
-        targets = np.searchsorted(places, drawn.places[:, 0])
-        masked = np.stack([np.isin(places, example.positives) for example in drawn.examples])
+        weights = impacts(vectors, states, encoded["attention_mask"].bool(), self.model.bias)
+        targets = np.searchsorted(places, sample.places[:, 0])
+        masked = np.stack([np.isin(places, example.positives) for example in sample.examples])
         masked[np.arange(len(targets)), targets] = False
-        hidden, wanted = (torch.from_numpy(array).to(self.device) for array in (masked, targets))
-        return {"loss": info_nce(counts @ found.T, wanted, hidden)}
+        return {"loss": info_nce(counts @ weights.T, self.tensor(targets), self.tensor(masked))}
 
     def evaluate(self) -> dict[str, float]:
-        """Search of the dev queries in the inverted index."""
-        return self.search_dev(Sparta(_InTraining(self)))
+        """Search in the inverted index of impacts."""
+        encoder = SpartaEncoder(IN_TRAINING, max_length=self.recipe.max_length, top_terms=self.recipe.top_terms)
+        encoder.parts = self.model.encoder, self.tokenizer, float(self.model.bias.detach())
+        return self.search_dev(Sparta(encoder))
 
     def save(self, folder: Path) -> None:
-        """A folder of transformers, with b in its config."""
+        """Write a folder of transformers, with b in its config."""
         setattr(self.model.encoder.config, BIAS, float(self.model.bias.detach()))
-        with quiet():
-            self.model.encoder.save_pretrained(str(folder))
-            self.tokenizer.save_pretrained(str(folder))
+        save_with_tokenizer(self.model.encoder, self.tokenizer, folder)
 
     def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: sparta`."""
         kept = {"max_length": self.recipe.max_length, "top_terms": self.recipe.top_terms}
         return {"kind": "sparta", "model": str(folder), **kept}
-
-
-class _InTraining(SpartaEncoder):
-    """The model as it stands, for the dev queries."""
-
-    def __init__(self, task: SpartaTask) -> None:
-        super().__init__("in training", max_length=task.recipe.max_length, top_terms=task.recipe.top_terms)
-        self._task = task
-
-    @property
-    def parts(self) -> tuple[Any, Any, float]:
-        return self._task.model.encoder, self._task.tokenizer, float(self._task.model.bias.detach())
-
-
-def train(request: Request) -> Trained:
-    """Train SPARTA on a dataset's queries, positives and hard negatives."""
-    recipe = request.recipe_of(SpartaRecipe)
-    return train_library("sparta", request, recipe, lambda data, device: SpartaTask(recipe, data, request.base, device))

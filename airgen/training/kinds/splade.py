@@ -2,9 +2,9 @@
 
     airgen train splade --on scifact --base splade-bert-tiny --out models/splade
 
-Without a teacher the ranking loss is InfoNCE over the batch's passages and the hard negatives, with one (or several)
-the margin-MSE to it; to either the FLOPS regulariser of queries and passages is added, its weight growing with the
-square of the step over the first third of the training (Formal and others, 2021, "SPLADE v2").
+Without a teacher the ranking loss is InfoNCE over the batch's passages and the hard negatives; with a teacher it is
+margin-MSE. The FLOPS regulariser of queries and passages is added to either. Its weight grows with the square of the
+step over the first third of the training (Formal and others, 2021, "SPLADE v2").
 """
 
 from __future__ import annotations
@@ -21,75 +21,67 @@ from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseEncoder
 from airgen.training.base_models import load_base, quiet
 from airgen.training.data import TrainingSet
-from airgen.training.kinds.sentence_transformers import Batch, LibraryRecipe, LibraryTask, in_training, train_library
-from airgen.training.loop import Trained
-from airgen.training.recipe import Request
-from airgen.training.teachers import Teacher, TeacherSpec
+from airgen.training.kinds.transformer import (
+    IN_TRAINING,
+    Batch,
+    SentenceTransformersTask,
+    TransformerRecipe,
+    token_limit,
+)
+from airgen.training.teachers import TeacherSpec
 
-__all__ = ["RECIPE", "SpladeRecipe", "SpladeTask", "train"]
+__all__ = ["SpladeRecipe", "SpladeTask"]
 
 
-class SpladeRecipe(LibraryRecipe):
+class SpladeRecipe(TransformerRecipe):
     """SPLADE v2's hyperparameters."""
 
     epochs: int = Field(3, ge=1, description="SPLADE v2: 150,000 steps on MS MARCO; early stopping ends it")
     learning_rate: float = Field(2e-5, gt=0, description="SPLADE v2; small models take 1e-3")
     batch_size: int = Field(32, ge=1, description="SPLADE v2: 124, on four GPUs")
     max_length: int = Field(256, ge=8, description="SPLADE v2")
-    hard_negatives: int = Field(1, ge=0, description="SPLADE v2: one BM25 negative a query")
+    hard_negatives: int = Field(1, ge=0, description="SPLADE v2: one BM25 negative for each query")
     teacher: TeacherSpec = Field(None, description="re-rankers, whose mean margin is learned (DistilSPLADE)")
     flops_queries: float = Field(
-        5e-5, ge=0, description="weight of the queries' FLOPS regulariser, the library's example"
+        5e-5, ge=0, description="weight of the FLOPS regulariser of queries; the library's example"
     )
-    flops_passages: float = Field(3e-5, ge=0, description="weight of the passages'")
-    flops_warmup: float = Field(
-        1 / 3, gt=0, le=1, description="share of the steps of one training; SPLADE v2: 50k of 150k"
-    )
+    flops_passages: float = Field(3e-5, ge=0, description="weight of the FLOPS regulariser of passages")
+    flops_warmup: float = Field(1 / 3, gt=0, le=1, description="share of all steps; SPLADE v2: 50k of 150k")
 
 
-RECIPE = SpladeRecipe
+class SpladeTask(SentenceTransformersTask):
+    """Trains a SPLADE."""
 
-
-class SpladeTask(LibraryTask):
-    """Model, loss and dev figures of a SPLADE."""
-
-    memory = ("batch_size", "max_length", "hard_negatives")
+    RECIPE = SpladeRecipe
     recipe: SpladeRecipe
 
     def __init__(self, recipe: SpladeRecipe, data: TrainingSet, base: str, device: str) -> None:
-        super().__init__(recipe, data, device)
-        self.torch = load_extra("torch", "training a SPLADE")
+        super().__init__(recipe, data, device, recipe.teacher)
         losses = load_extra("sentence_transformers.sparse_encoder.losses", "training a SPLADE")
         self.model = _splade(base, recipe, device)
-        self.teacher = Teacher(recipe.teacher, data.corpus)
-        if self.teacher and not recipe.hard_negatives:
-            recipe = recipe.model_copy(update={"hard_negatives": 1})  # a margin needs something to be over
         self._negatives = recipe.hard_negatives
+        if self.teacher:
+            self._negatives = max(1, self._negatives)  # a margin needs a negative
         inner = (losses.SparseMarginMSELoss if self.teacher else losses.SparseMultipleNegativesRankingLoss)(self.model)
         self._loss = losses.SpladeLoss(self.model, inner, recipe.flops_passages, recipe.flops_queries)
         steps = len(self.batches(0)) * recipe.epochs
-        self._warm = max(1, round(recipe.flops_warmup * min(steps, recipe.max_steps or steps)))
+        self._warmup_steps = max(1, round(recipe.flops_warmup * min(steps, recipe.max_steps or steps)))
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """The ranking loss and both regularisers."""
-        drawn = self.drawn(batch, self._negatives)
-        labels = None
-        if self.teacher:
-            labels = self.torch.from_numpy(self.teacher.scores(drawn.queries, drawn.places)).to(self.device)
-        share = min(1.0, (batch.step + 1) / self._warm) ** 2
+        sample = self.sample(batch, self._negatives)
+        share = min(1.0, (batch.step + 1) / self._warmup_steps) ** 2
         self._loss.document_regularizer_weight = self.recipe.flops_passages * share
         self._loss.query_regularizer_weight = self.recipe.flops_queries * share
-        parts = self._loss(self.features(self.model, self.columns(drawn)), labels)
+        parts = self._loss(self.features(self.model, self.columns(sample)), self.teacher_scores(sample))
         flops = parts["document_regularizer_loss"] + parts["query_regularizer_loss"]
         return {"loss": parts["base_loss"] + flops, "ranking": parts["base_loss"], "flops": flops}
 
     def evaluate(self) -> dict[str, float]:
-        """Search of the dev queries by inner product."""
-        return self.search_dev(Sparse(in_training(SparseEncoder, self.model)))
-
-    def save(self, folder: Path) -> None:
-        """A folder of sentence-transformers."""
-        self.save_library(self.model, folder)
+        """Search by inner product."""
+        encoder = SparseEncoder(IN_TRAINING)
+        encoder.model = self.model
+        return self.search_dev(Sparse(encoder))
 
     def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: sparse`."""
@@ -97,19 +89,12 @@ class SpladeTask(LibraryTask):
 
 
 def _splade(base: str, recipe: SpladeRecipe, device: str) -> Any:
-    """A masked-language model, its logits max-pooled. Raises ModelError for a base without that head."""
+    """A masked-language model whose logits are max-pooled. Raises ModelError for a base without that head."""
     library = load_extra("sentence_transformers", f"training from {base!r}")
     modules = load_extra("sentence_transformers.sparse_encoder.modules", f"training from {base!r}")
     transformers = load_extra("sentence_transformers.base.modules", f"training from {base!r}")
-    load_base(base, masked_lm=True)  # says what is wrong where there is no trained head
+    load_base(base, masked_lm=True)  # raises an error if there is no trained head
     with quiet():
         transformer = transformers.Transformer(model_place(base), transformer_task="fill-mask")
-    limit = getattr(transformer.model.config, "max_position_embeddings", None) or recipe.max_length
-    transformer.max_seq_length = min(recipe.max_length, limit)
+    transformer.max_seq_length = token_limit(transformer.model, recipe.max_length)
     return library.SparseEncoder(modules=[transformer, modules.SpladePooling("max")], device=device)
-
-
-def train(request: Request) -> Trained:
-    """Train a SPLADE on a dataset's queries, positives and hard negatives."""
-    recipe = request.recipe_of(SpladeRecipe)
-    return train_library("splade", request, recipe, lambda data, device: SpladeTask(recipe, data, request.base, device))

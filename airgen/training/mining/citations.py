@@ -6,8 +6,8 @@
 >>> [(one.source, one.target) for one in index.resolve()]
 [(1, 0)]
 
-What is cited is told by its heading: its number (`see Section 14.2`, `§ 5`), its name in quotation marks (`see
-“Loops”`) or a manual page's name (`ls(1)`). A number belongs to its own book: the `scope` of the passages that hold it.
+A citation names a heading: by its number (`see Section 14.2`, `§ 5`), by its text in quotation marks (`see “Loops”`),
+or by the name of a manual page (`ls(1)`). Numbers are looked up only in the same book, the `scope` of a passage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import regex
 __all__ = ["Citation", "Citations", "leaf_of", "unnumbered"]
 
 _PATH = " > "
-# "Section" and its like in the languages that airgen knows, by the word before a number.
+# The words for "section" before a number, in the languages that airgen knows.
 _WORDS = (
     "section|sections|sect|sec|chapter|appendix|article|part|clause|rule|"
     "abschnitt|kapitel|anhang|artikel|teil|chapitre|annexe|partie|sección|capítulo|apéndice|artículo|parte|"
@@ -36,12 +36,12 @@ _HEADING = regex.compile(
     rf"(?i:(?:{_WORDS})\.?\s+)?({_NUMBER})(?:[.:)]?(?:\s+|$)|[.:)]\s*)|第\s?(\d{{1,4}})\s?[章节節条條][:：.\s]*"
 )
 _MANUAL_NAME = regex.compile(r"[A-Za-z_][\w.+-]{0,40}\([1-8][a-z]{0,4}\)")
-_MOST = 3  # citations taken from one passage: a list of links says little about any of them
+_MOST = 3  # citations taken from one passage; more are usually a list of links
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """Passage number `source` cites passage number `target`; or, without a target, why it is not one."""
+    """Passage number `source` cites passage number `target`. Without a target, `reason` says why."""
 
     source: int
     target: int | None
@@ -60,16 +60,16 @@ def unnumbered(heading: str) -> str:
 
 
 class Citations:
-    """Headings and references of passages, fed one after another; texts are not kept."""
+    """Headings and references of passages that are added one after another; texts are not kept."""
 
     def __init__(self) -> None:
-        # key -> (first passage below the heading, the heading's path), or None where two headings claim the key.
+        # key -> (first passage below the heading, the heading's path), or None if two headings have the key.
         self._places: dict[tuple[str, str], tuple[int, str] | None] = {}
         self._references: list[tuple[int, tuple[str, str]]] = []
         self._dropped: list[int] = []
 
     def add(self, number: int, title: str, text: str, scope: str) -> None:
-        """Passage `number`: its path of headings, its text, and the book that its section numbers belong to."""
+        """Add passage `number`: its path of headings, its text, and the book that its section numbers belong to."""
         path = ""
         for heading in filter(None, (part.strip() for part in title.split(_PATH))):
             path = f"{path}{_PATH}{heading}" if path else heading
@@ -82,11 +82,11 @@ class Citations:
         self._dropped += [number] * (len(found) - _MOST)
 
     def resolve(self) -> Iterator[Citation]:
-        """Every citation in the order of its source; each target once a source."""
+        """Every citation in the order of its source; a source cites each target once."""
         done: set[tuple[int, int]] = set()
         for source, key in self._references:
             if key not in self._places:
-                if key[0] != "name":  # most quotations are no headings
+                if key[0] != "name":  # most quotations do not name a heading
                     yield Citation(source, None, "no passage has the cited number")
                 continue
             place = self._places[key]

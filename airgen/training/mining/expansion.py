@@ -1,10 +1,10 @@
 """Queries that a passage might answer, for docT5query-style expansion (Nogueira and Lin, 2019; BEIR's section 4).
 
     expand(passages, Seq2Seq("doc2query-model"), Path("expansions.jsonl"))
+    expand_from_split(dataset, "train", Path("expansions.jsonl"))
 
-A model is anything that gives queries for a text: a sequence-to-sequence one here, any other by its own class. Each
-passage is sampled by a seed of its own, so that results depend neither on order nor on where a run was broken off:
-what was written stays, and the same command goes on. The retriever is `airgen.retrievers.lexical.expanded`.
+Each passage is sampled with a seed of its own, so the result does not depend on the order of passages. A run that was
+stopped goes on when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from airgen.dataset.beir import BeirPassage
-from airgen.errors import DatasetError
+from airgen.dataset.beir import BeirDataset, BeirPassage
+from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng
 from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded, model_place
 from airgen.training.base_models import quiet
+from airgen.training.data import RESERVED
 
-__all__ = ["QueryModel", "Seq2Seq", "expand", "queries_of"]
+__all__ = ["QueryModel", "Seq2Seq", "expand", "expand_from_split", "queries_of"]
 
 
 class QueryModel(Protocol):
-    """Texts to queries."""
+    """A model that writes queries for a text."""
 
     def queries(self, text: str, count: int, seed: int) -> list[str]:
-        """At most `count` queries for a passage; the same for the same arguments."""
+        """At most `count` queries for a passage; equal arguments give equal queries."""
         ...
 
 
 class Seq2Seq:
     """A sequence-to-sequence model of transformers, such as a docT5query, by folder or Hub name.
 
-    top_k: sampling, as docT5query does with 10. max_length: tokens of the passage; max_new_tokens: of a query.
+    top_k: for sampling; docT5query uses 10. max_length: tokens of the passage. max_new_tokens: tokens of a query.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Seq2Seq:
         return model.to(self._device or "cpu").eval(), tokenizer
 
     def queries(self, text: str, count: int, seed: int) -> list[str]:
-        """Sampled queries, each once, in the order of sampling."""
+        """Sampled queries without duplicates, in the order of sampling."""
         torch = load_extra("torch", f"the query model {self.name!r}")
         model, tokenizer = self._parts
         encoded = tokenizer(self._prefix + text, truncation=True, max_length=self._max_length, return_tensors="pt")
@@ -95,13 +96,14 @@ def expand(
     seed: int = 42,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write a row a passage; returns how many passages were asked now. docT5query samples 40 queries each.
+    """Write one row for each passage; returns for how many passages this call asked the model.
 
-    Rows go to OUT.part, which a later call continues, and which becomes OUT when it is whole. `progress` is told the
-    passages done. Raises DatasetError where it cannot be written; the model's own errors.
+    docT5query samples 40 queries for each passage. Rows go to OUT.part, which a later call continues and which is
+    renamed to OUT at the end. `progress` is called with the number of passages done. Raises DatasetError if the file
+    cannot be written, and the model's own errors.
     """
     partial = out.with_name(f"{out.name}.part")
-    asked = 0
+    written = 0
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         done = _whole_rows(partial)
@@ -109,21 +111,36 @@ def expand(
             for number, passage in enumerate(passages, 1):
                 if passage.id not in done:
                     text = flat_text(passage.title, passage.text)
-                    drawn = rng("expansion", seed, passage.id).getrandbits(32)
-                    row = {"_id": passage.id, "queries": model.queries(text, count, drawn)}
+                    own_seed = rng("expansion", seed, passage.id).getrandbits(32)
+                    row = {"_id": passage.id, "queries": model.queries(text, count, own_seed)}
                     file.write(json.dumps(row) + "\n")
                     file.flush()
-                    asked += 1
+                    written += 1
                 if progress:
                     progress(number)
         partial.replace(out)
     except OSError as error:
         raise DatasetError(f"{out}: cannot be written: {error.strerror or error}") from error
-    return asked
+    return written
+
+
+def expand_from_split(dataset: BeirDataset, split: str, out: Path, *, count: int = 40) -> int:
+    """Write the queries of a split as expansions of their relevant passages; returns the number of passages.
+
+    Raises UsageError for a split that is reserved for testing: its queries must not be in the index.
+    """
+    if split.lower() in RESERVED:
+        raise UsageError(f"--from {split} is for testing: its queries must not be in the index")
+    texts = {key: query.text for key, query in dataset.queries().items()}
+    found = queries_of(dataset.qrels(split).labels, texts)
+    rows = "".join(json.dumps({"_id": key, "queries": queries[:count]}) + "\n" for key, queries in found.items())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(rows, encoding="utf-8")
+    return len(found)
 
 
 def queries_of(labels: Mapping[str, Mapping[str, float]], texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """{passage id: the queries that it is relevant to} of a split, to expand with what was generated before."""
+    """{passage id: the queries to which it is relevant}."""
     found: dict[str, list[str]] = {}
     for query, of_query in labels.items():
         for passage, label in of_query.items():
@@ -133,7 +150,7 @@ def queries_of(labels: Mapping[str, Mapping[str, float]], texts: Mapping[str, st
 
 
 def _whole_rows(path: Path) -> set[str]:
-    """The ids that are there; a last line that was cut is taken away."""
+    """The ids in a file; an incomplete last line is removed from it."""
     if not path.is_file():
         return set()
     done: set[str] = set()

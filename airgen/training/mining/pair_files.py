@@ -1,11 +1,11 @@
-"""Mined pairs as a directory in BEIR's layout, written and read as a stream.
+"""Mined pairs as a directory in BEIR format, written and read as a stream.
 
-    corpus.jsonl       every passage that is in a pair, once, without its title (the title is often the query)
-    queries.jsonl      every query once, with its kind; its id is the hash of its text
+    corpus.jsonl       every passage of a pair, once, without its title (the title is often the query)
+    queries.jsonl      every query, once, with its kind; its id is the hash of its text
     qrels/train.tsv    the pairs
-    manifest.json      name, language; counts of pairs and of what is none, by kind and reason; written last
+    manifest.json      name and language; counts of kept and refused pairs, by kind and reason; written last
 
-So any training of airgen takes them, and so does any other tool that reads BEIR.
+So every training of airgen can use them, and every other tool that reads BEIR.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from airgen.dataset.files import encode_row
 from airgen.errors import DatasetError
 from airgen.keys import text_key
 from airgen.records import flat_text
-from airgen.training.mining.pairs import Pair
+from airgen.training.mining.pairs import MinedPair
 
-__all__ = ["PAIRS", "LabelledPair", "PairFiles", "write_pairs"]
+__all__ = ["PAIRS", "PairFiles", "StoredPair", "write_pairs"]
 
 PAIRS = "manifest.json"
 
@@ -32,11 +32,11 @@ _HEAD = "query-id\tcorpus-id\tscore\n"
 
 
 def write_pairs(
-    pairs: Iterable[Pair], out: Path, about: Mapping[str, Any], counts: Mapping[tuple[str, str], int]
-) -> int:
-    """Write a directory, which appears when it is whole; returns the number of pairs.
+    pairs: Iterable[MinedPair], out: Path, about: Mapping[str, Any], counts: Mapping[tuple[str, str], int]
+) -> dict[str, Any]:
+    """Write a directory, which appears when it is complete; returns what its manifest.json holds.
 
-    `counts` is read after the last pair. Raises DatasetError where there is none, or OUT holds something else.
+    `counts` is read after the last pair. Raises DatasetError if there is no pair, or if `out` holds something else.
     """
     queries: set[int] = set()
     passages: set[int] = set()
@@ -46,13 +46,13 @@ def write_pairs(
         names = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
         files = [(folder / name).open("w", encoding="utf-8", newline="\n") for name in names]
         try:
-            corpus, asked, qrels = files
+            corpus, asking, qrels = files
             qrels.write(_HEAD)
             for pair in pairs:
                 key = text_key(pair.query)[:16]
                 if _new(int(key, 16), queries):
                     row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
-                    asked.write(encode_row(row, f"query {key}"))
+                    asking.write(encode_row(row, f"query {key}"))
                 if _new(int(text_key(pair.passage_id)[:16], 16), passages):
                     row = {"_id": pair.passage_id, "title": "", "text": pair.passage}
                     corpus.write(encode_row(row, f"passage {pair.passage_id}"))
@@ -68,12 +68,12 @@ def write_pairs(
             kinds.setdefault(kind, {})[reason] = count
         summary = {**about, "pairs": written, "queries": len(queries), "passages": len(passages), "kinds": kinds}
         (folder / PAIRS).write_text(json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
-    return written
+    return summary
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledPair:
-    """A line of qrels with its texts."""
+class StoredPair:
+    """A line of a qrels file with its texts."""
 
     query_id: str
     passage_id: str
@@ -84,16 +84,17 @@ class LabelledPair:
 
 
 class PairFiles:
-    """One split of a dataset as a stream of pairs: ids and offsets in memory, texts on disk. A context manager.
+    """One split of a dataset as a stream of pairs; a context manager.
 
-    Raises DatasetError for a split that is missing and for texts in gzip, which cannot be sought in.
+    Ids and offsets are in memory, texts stay on disk. Raises DatasetError for a missing split and for gzipped files,
+    whose rows cannot be read in any order.
     """
 
     def __init__(self, path: Path, split: str = "train") -> None:
         self.dataset = BeirDataset.open(path)
         self.qrels = self.dataset.qrels_file(split)
         if self.qrels.suffix != ".tsv":
-            raise DatasetError(f"{self.qrels}: wants a .tsv file")
+            raise DatasetError(f"{self.qrels}: is not a .tsv file: convert it to query-id, corpus-id, score")
         self._corpus, self._queries = (_Lines(self.dataset.file(name)) for name in ("corpus", "queries"))
 
     def __enter__(self) -> PairFiles:
@@ -108,20 +109,20 @@ class PairFiles:
 
     @property
     def passages(self) -> int:
-        """How many passages the corpus has."""
+        """Number of passages in the corpus."""
         return len(self._corpus.offsets)
 
     def passage(self, number: int) -> tuple[str, str]:
-        """(id, title and text) of the passage on that place of the corpus."""
+        """(id, title and text) of a passage by its place in the corpus, from 0."""
         row = self._corpus.at(self._corpus.order[number])
         return str(row["_id"]), _full(row)
 
-    def pairs(self) -> Iterator[LabelledPair]:
-        """The pairs in the order of the qrels file. Raises DatasetError for an id that is not there."""
+    def pairs(self) -> Iterator[StoredPair]:
+        """The pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
         for query, passage, label in self._labels():
-            asked, found = self._queries.of(query), self._corpus.of(passage)
-            kind = str((asked.get("metadata") or {}).get("kind", ""))
-            yield LabelledPair(query, passage, str(asked["text"]), _full(found), label, kind)
+            query_row, passage_row = self._queries.row(query), self._corpus.row(passage)
+            kind = str((query_row.get("metadata") or {}).get("kind", ""))
+            yield StoredPair(query, passage, str(query_row["text"]), _full(passage_row), label, kind)
 
     def _labels(self) -> Iterator[tuple[str, str, float]]:
         for number, line in numbered_lines(self.qrels):
@@ -131,15 +132,17 @@ class PairFiles:
             try:
                 yield cells[0], cells[1], float(cells[2])
             except (IndexError, ValueError) as error:
-                raise DatasetError(f"{self.qrels}:{number}: wants query-id, corpus-id, score by tabs") from error
+                raise DatasetError(
+                    f"{self.qrels}:{number}: is not query-id, corpus-id and score, separated by tabs"
+                ) from error
 
 
 class _Lines:
-    """The rows of a JSONL file by id, read when they are asked for."""
+    """The rows of a JSONL file by id, read from the disk one by one."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix == ".gz":
-            raise DatasetError(f"{path}: is packed; unpack it first (gunzip), its rows are read in any order")
+            raise DatasetError(f"{path}: is gzipped, but its rows are read in any order: unpack it with gunzip")
         self.path = path
         self._file: IO[bytes] = path.open("rb")
         self.offsets: dict[str, int] = {}
@@ -147,7 +150,7 @@ class _Lines:
         at = 0
         for number, line in enumerate(self._file, 1):
             if line.strip():
-                row = self._row(line, f"{path}:{number}")
+                row = self._parse(line, f"{path}:{number}")
                 self.offsets[str(row.get("_id"))] = at
                 self.order.append(at)
             at += len(line)
@@ -157,21 +160,21 @@ class _Lines:
 
     def at(self, offset: int) -> dict[str, Any]:
         self._file.seek(offset)
-        return self._row(self._file.readline(), f"{self.path} at byte {offset}")
+        return self._parse(self._file.readline(), f"{self.path} at byte {offset}")
 
-    def of(self, key: str) -> dict[str, Any]:
+    def row(self, key: str) -> dict[str, Any]:
         if key not in self.offsets:
-            raise DatasetError(f"{self.path}: has no {key!r}, which the qrels name")
+            raise DatasetError(f"{self.path}: has no row {key!r}, which the qrels refer to")
         return self.at(self.offsets[key])
 
     @staticmethod
-    def _row(line: bytes, where: str) -> dict[str, Any]:
+    def _parse(line: bytes, where: str) -> dict[str, Any]:
         try:
             row = json.loads(line.decode("utf-8-sig"))
         except ValueError as error:
             raise DatasetError(f"{where}: not JSON ({error})") from error
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise DatasetError(f"{where}: wants an object with _id and text")
+            raise DatasetError(f"{where}: is not an object with _id and text")
         return row
 
 
@@ -180,7 +183,7 @@ def _full(row: Mapping[str, Any]) -> str:
 
 
 def _new(key: int, seen: set[int]) -> bool:
-    """Whether the key was not seen yet; now it is."""
+    """Add the key to `seen`; whether it is new there."""
     before = len(seen)
     seen.add(key)
     return len(seen) > before
@@ -188,7 +191,7 @@ def _new(key: int, seen: set[int]) -> bool:
 
 def _plain(key: str) -> str:
     if any(char in key for char in "\t\r\n"):
-        raise DatasetError(f"the passage id {key!r} holds a tab or a line end, which qrels cannot")
+        raise DatasetError(f"the passage id {key!r} holds a tab or a line end, which a qrels file cannot represent")
     return key
 
 

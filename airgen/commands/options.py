@@ -1,0 +1,79 @@
+"""Options that several commands share, each with its name and help text, and the app that a command module defines.
+
+    app = new_app()
+
+    @app.command()
+    def status(pipeline: PipelineFile, runs: Runs = RUNS, as_json: Json = False) -> None: ...
+
+The commands set the defaults.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from airgen.commands import COMMANDS
+
+__all__ = [
+    "RUNS",
+    "Budget",
+    "Dataset",
+    "Datasets",
+    "Device",
+    "IgnoreIdenticalIds",
+    "Json",
+    "Language",
+    "PassageLimit",
+    "PipelineFile",
+    "Runs",
+    "Seed",
+    "Split",
+    "Target",
+    "new_app",
+]
+
+
+def new_app(group: str | None = None) -> typer.Typer:
+    """The app of a command module. `group`: the name of a command that has subcommands."""
+    about = COMMANDS[group] if group else None
+    return typer.Typer(add_completion=False, help=about, no_args_is_help=group is not None)
+
+
+RUNS = Path("runs")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Runs = Annotated[Path, typer.Option(help="Folder that holds the work directories of jobs.")]
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline.")]
+Target = Annotated[
+    int | None, typer.Option(min=1, help="Number of accepted queries to generate; replaces the pipeline's `target`.")
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        help="Maximum cost in US dollars, earlier runs of this work included. "
+        "At the limit the command stops; run it again with a higher limit to go on."
+    ),
+]
+Dataset = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset directory in BEIR format.")]
+Datasets = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATASET...", help="Dataset directories in BEIR format (corpus.jsonl, queries.jsonl, qrels/)."
+    ),
+]
+Split = Annotated[str, typer.Option(help="The split whose relevance labels (qrels) are used.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random choices.")]
+Language = Annotated[
+    str | None, typer.Option(help="Language of the corpus, if the dataset has no manifest that names it.")
+]
+PassageLimit = Annotated[int | None, typer.Option(min=1, help="Maximum number of passages to read.")]
+Device = Annotated[
+    str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps, ... By default a GPU if there is one.")
+]
+IgnoreIdenticalIds = Annotated[
+    bool,
+    typer.Option("--ignore-identical-ids", help="Leave out hits whose id is the query's own id (ArguAna, Quora)."),
+]

@@ -1,0 +1,232 @@
+"""The parts that all trainings of transformers share: batches, sampled passages, teachers, dev search, saving.
+
+`TransformerTask` serves any model; `SentenceTransformersTask` those whose model and losses are sentence-transformers'.
+The loop is always ours (`loop.py`), so checkpoints, resuming, dev figures and cards are the same for every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airgen.keys import rng
+from airgen.registry import load_extra
+from airgen.retrievers.base import Corpus, Retriever
+from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.training.base_models import quiet
+from airgen.training.data import Example, TrainingSet, draw, epoch_batches
+from airgen.training.recipe import Recipe
+from airgen.training.task import TrainingTask
+from airgen.training.teachers import Teacher, TeacherSpec
+
+__all__ = [
+    "IN_TRAINING",
+    "Batch",
+    "SampledBatch",
+    "SentenceTransformersTask",
+    "TransformerRecipe",
+    "TransformerTask",
+    "first_three",
+    "load_model",
+    "save_with_tokenizer",
+    "separate",
+    "token_limit",
+]
+
+IN_TRAINING = "in training"
+"""The name of an encoder around the model as it is during training, which searches the dev queries."""
+
+
+class TransformerRecipe(Recipe):
+    """The settings of the kinds that train a transformer on (query, passage) pairs."""
+
+    max_length: int = Field(128, ge=8, description="tokens of a text; the rest is cut off")
+    dev_passages: int | None = Field(
+        5000,
+        ge=1,
+        description="dev queries search their positives and this many random passages; null: the whole corpus",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The examples of one step, as places in the training data; `step` counts from 0 through all epochs."""
+
+    epoch: int
+    step: int
+    examples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SampledBatch:
+    """Examples with a positive and negatives each: `places` is int64 (queries, 1 + negatives), positives first."""
+
+    examples: Sequence[Example]
+    places: NDArray[np.int64]
+
+    @property
+    def queries(self) -> list[str]:
+        """The texts of the queries."""
+        return [example.query for example in self.examples]
+
+
+def load_model(loader: Any, base: str, argument: str = "model_name_or_path", **settings: Any) -> Any:
+    """Load the base model with a library's class or function; `argument` is the name of its parameter for the place.
+
+    `base` is a catalogue name, a folder or a Hub name. Raises ModelError if it cannot be loaded.
+    """
+    with quiet():
+        return loaded("the base model", base, loader, **{argument: model_place(base)}, **settings)
+
+
+def token_limit(model: Any, max_length: int) -> int:
+    """`max_length`, or the number of positions that a model of transformers has if that is smaller."""
+    return min(max_length, getattr(model.config, "max_position_embeddings", None) or max_length)
+
+
+def save_with_tokenizer(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a folder of transformers."""
+    with quiet():
+        model.save_pretrained(str(folder))
+        tokenizer.save_pretrained(str(folder))
+
+
+class TransformerTask(TrainingTask):
+    """The part of a task that does not depend on the model. `teacher` is false without one."""
+
+    RECIPE: ClassVar[type[Recipe]] = TransformerRecipe
+    memory: tuple[str, ...] = ("batch_size", "max_length", "hard_negatives")
+
+    def __init__(self, recipe: TransformerRecipe, data: TrainingSet, device: str, teacher: TeacherSpec = None) -> None:
+        self.torch = load_extra("torch", "training a transformer")
+        self.recipe, self.data, self.device = recipe, data, device
+        self.dev_corpus = _dev_corpus(data, recipe)
+        self.teacher = Teacher(teacher, data.corpus)
+
+    def batches(self, epoch: int) -> list[Batch]:
+        """All training queries once, in a random order of the epoch; no batch has a positive twice, if possible.
+
+        With in-batch negatives, a positive that is there twice would be a negative of the other query.
+        """
+        size = self.recipe.batch_size
+        parts = separate(self.data.examples, epoch_batches(len(self.data.examples), size, self.recipe.seed, epoch))
+        return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
+
+    def describe_batch(self, batch: Any) -> str:
+        """The ids of the first queries of a batch."""
+        return f"queries {first_three([self.data.examples[number].id for number in batch.examples])}"
+
+    def sample(self, batch: Batch, negatives: int) -> SampledBatch:
+        """A positive and `negatives` other passages for each query; random ones where it has too few hard ones.
+
+        E5 does so for the one negative of an NLI pair (section 5.1).
+        """
+        examples = [self.data.examples[number] for number in batch.examples]
+        places = np.zeros((len(examples), 1 + negatives), np.int64)
+        for row, example in enumerate(examples):
+            positive, hard = draw(example, negatives, self.recipe.seed, batch.epoch)
+            filled = [positive, *hard]
+            if len(filled) <= negatives:
+                filled += self._random(example, negatives + 1 - len(filled), batch.epoch)
+            places[row] = filled
+        return SampledBatch(examples, places)
+
+    def _random(self, example: Example, count: int, epoch: int) -> list[int]:
+        random = rng("fill", self.recipe.seed, epoch, example.id)
+        relevant = set(example.positives)
+        size = len(self.data.corpus)
+        others = size - len(relevant)
+        # In a corpus without any other passage the positive takes the place, and the loss masks it.
+        return [
+            next(place for place in iter(lambda: random.randrange(size), -1) if place not in relevant)
+            if others > 0
+            else example.positives[0]
+            for _ in range(count)
+        ]
+
+    def teacher_scores(self, sample: SampledBatch) -> Any:
+        """The teacher's scores of a sample as a tensor, (queries, 1 + negatives); None without a teacher."""
+        if not self.teacher:
+            return None
+        return self.tensor(self.teacher.scores(sample.queries, sample.places))
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """An array as a tensor on the device."""
+        return self.torch.from_numpy(array).to(self.device)
+
+    def passages(self, places: NDArray[np.int64]) -> list[str]:
+        """The texts of passages."""
+        return [self.data.corpus.full_text(place) for place in places.tolist()]
+
+    def search_dev(self, retriever: Retriever) -> dict[str, float]:
+        """Figures of the dev queries, searched by `retriever` in the dev corpus; {} without dev queries."""
+        if not len(self.data.dev):
+            return {}
+        retriever.index(self.dev_corpus)
+        return self.data.dev.search(retriever, self.dev_corpus)
+
+
+class SentenceTransformersTask(TransformerTask):
+    """A task whose model and losses are sentence-transformers'."""
+
+    def columns(self, sample: SampledBatch) -> list[list[str]]:
+        """Texts as the library's losses take them: queries, positives, first negatives, second negatives, ..."""
+        return [sample.queries, *(self.passages(column) for column in sample.places.T)]
+
+    def features(self, model: Any, columns: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        """Each column tokenised, on the device."""
+        return [
+            {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
+            for features in (model.preprocess(list(column)) for column in columns)
+        ]
+
+    def save(self, folder: Path) -> None:
+        """Write a folder of sentence-transformers; the card beside it is ours."""
+        with quiet():
+            self.library_model.save_pretrained(str(folder), create_model_card=False)
+
+    @property
+    def library_model(self) -> Any:
+        """The model of the library."""
+        return self.model
+
+
+def first_three(ids: Sequence[str]) -> str:
+    """The first three ids, for an error message."""
+    return f"{', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''}"
+
+
+def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list[int]]:
+    """As many batches of the same sizes, in which each positive appears once if possible."""
+    separated: list[list[int]] = [[] for _ in batches]
+    taken: list[set[int]] = [set() for _ in batches]
+    unfilled = list(range(len(batches)))
+    for number in (number for batch in batches for number in batch):
+        positives = set(examples[number].positives)
+        place = next((place for place in unfilled if not positives & taken[place]), unfilled[0])
+        separated[place].append(number)
+        taken[place] |= positives
+        if len(separated[place]) == len(batches[place]):
+            unfilled.remove(place)
+    return separated
+
+
+def _dev_corpus(data: TrainingSet, recipe: TransformerRecipe) -> Corpus:
+    """The positives of the dev queries and random passages, in the order of the corpus."""
+    corpus = data.corpus
+    if not len(data.dev) or recipe.dev_passages is None or len(corpus) <= recipe.dev_passages:
+        return corpus
+    positives = {passage for row in data.dev.labels.values() for passage, label in row.items() if label > 0}
+    chosen = {place for place, key in enumerate(corpus.ids) if key in positives}
+    order = np.random.default_rng(rng("dev passages", recipe.seed).getrandbits(64)).permutation(len(corpus))
+    chosen.update(order[: recipe.dev_passages].tolist())
+    places = sorted(chosen)
+    titles = [corpus.titles[place] for place in places] if corpus.titles else ()
+    texts = [corpus.texts[place] for place in places]
+    return Corpus([corpus.ids[place] for place in places], texts, titles, corpus.language)

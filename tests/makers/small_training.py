@@ -1,0 +1,24 @@
+"""Requests of trainings that take seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airgen.training import train
+from airgen.training.recipe import TrainingRequest
+
+_TRANSFORMER = ("batch_size=8", "max_length=24", "dev_passages=20")
+QUICK = {
+    "augment": ("batch_size=8", "epochs=2", "max_query_tokens=16"),
+    "encoder": ("batch_size=8", "chunk=3", "epochs=2", "max_length=16", "learning_rate=1e-3", "hard_negatives=2"),
+    "deepct": (*_TRANSFORMER, "learning_rate=5e-3", "epochs=3"),
+    "sparta": (*_TRANSFORMER, "learning_rate=5e-3", "epochs=3"),
+}
+
+
+def train_quickly(kind: str, dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Any:
+    """Train a kind on a small dataset; `changes` come after the quick settings of the kind."""
+    quick = QUICK.get(kind, (*_TRANSFORMER, "learning_rate=2e-3", "epochs=2"))
+    request = TrainingRequest(dataset, str(base), out, changes=(*quick, *changes), quiet=True, device="cpu", **settings)
+    return train(kind, request)
