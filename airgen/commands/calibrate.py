@@ -56,7 +56,7 @@ def calibrate(
     from airgen.errors import UsageError
     from airgen.pipeline.progress import Display
     from airgen.prompts import PromptSet
-    from airgen.quality.judge.calibrate import FITTED, Trial, default_pipeline
+    from airgen.quality.judge.calibrate import FITTED, JudgeTrial, default_pipeline
     from airgen.quality.judge.calibrate import calibrate as run
     from airgen.quality.judge.evidence import Selection
     from airgen.settings import load_pipeline
@@ -74,7 +74,7 @@ def calibrate(
     own = load_pipeline(pipeline) if pipeline else default_pipeline()
     beside = pipeline.parent if pipeline else Path()
     prompts = PromptSet.beside(beside) if pipeline else PromptSet()
-    trial = Trial(own, prompts, out, words, budget, beside)
+    trial = JudgeTrial(own, prompts, out, words, budget, beside)
     result = run(judge, chosen, trial, Display(out / "status.json"))
     if save is not None and result.combination is not None:
         write_text(save, json.dumps(result.combination.as_dict(), ensure_ascii=False, indent=1) + "\n")

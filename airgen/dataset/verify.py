@@ -1,4 +1,4 @@
-"""Verify that a dataset directory is whole, consistent, and can be published; each fault is a `Problem`.
+"""Verify that a dataset directory is whole, consistent, and can be published; each fault is a `DatasetProblem`.
 
 With an `error` the dataset must not be used; a `warning` should be looked at.
 """
@@ -18,7 +18,7 @@ from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 
-__all__ = ["Problem", "secrets_in", "verify"]
+__all__ = ["DatasetProblem", "secrets_in", "verify"]
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
 _MOST = 20  # problems of one kind that are listed; the others are counted
@@ -34,7 +34,7 @@ _SECRETS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DatasetProblem:
     """What is wrong: its kind, the file, a message; `severity` is error or warning."""
 
     kind: str
@@ -48,23 +48,23 @@ class Problem:
 
 @dataclass
 class _Found:
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DatasetProblem] = field(default_factory=list)
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, kind: str, file: str, message: str, severity: str = "error") -> None:
         self.seen[kind, file] += 1
         if self.seen[kind, file] <= _MOST:
-            self.problems.append(Problem(kind, file, message, severity))
+            self.problems.append(DatasetProblem(kind, file, message, severity))
 
-    def finish(self) -> list[Problem]:
+    def finish(self) -> list[DatasetProblem]:
         for (kind, file), count in sorted(self.seen.items()):
             if count > _MOST:
                 severity = next(p.severity for p in self.problems if (p.kind, p.file) == (kind, file))
-                self.problems.append(Problem(kind, file, f"and {count - _MOST} more", severity))
+                self.problems.append(DatasetProblem(kind, file, f"and {count - _MOST} more", severity))
         return self.problems
 
 
-def verify(directory: Path) -> list[Problem]:
+def verify(directory: Path) -> list[DatasetProblem]:
     """All problems of a dataset directory; an empty list means that it is whole. The corpus is streamed.
 
     Checked are: the manifest, size and SHA-256 of each file, files that the manifest does not list, ids (unknown,
@@ -75,7 +75,7 @@ def verify(directory: Path) -> list[Problem]:
     try:
         manifest = load_manifest(directory)
     except DatasetError as error:
-        return [Problem("manifest", MANIFEST, str(error))]
+        return [DatasetProblem("manifest", MANIFEST, str(error))]
     try:
         _check(directory, manifest, found)
     except OSError as error:

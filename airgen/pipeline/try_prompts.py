@@ -23,7 +23,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
 from airgen.text.overlap import borrowed
 
-__all__ = ["Trial", "Tried", "stand_ins", "trial_inputs", "try_on_documents"]
+__all__ = ["PromptAnswer", "PromptTrial", "stand_ins", "trial_inputs", "try_on_documents"]
 
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
@@ -45,7 +45,7 @@ def stand_ins(job: Job, passage: Passage) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Tried:
+class PromptAnswer:
     """One prompt's answer for one document; `problem` is what is wrong with it, or nothing.
 
     `borrowed` is the share of a query's stems that its document holds, None for other answers.
@@ -59,8 +59,8 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """`rows`: {document, title, tried: {prompt: Tried}} in the corpus's order."""
+class PromptTrial:
+    """`rows`: {document, title, tried: {prompt: PromptAnswer}} in the corpus's order."""
 
     rows: list[dict[str, Any]]
 
@@ -68,7 +68,7 @@ class Trial:
         """By prompt: documents, usable answers, tokens a document, mean share of borrowed words."""
         found: dict[str, dict[str, float | None]] = {}
         for name in self.rows[0]["tried"] if self.rows else ():
-            every: list[Tried] = [row["tried"][name] for row in self.rows]
+            every: list[PromptAnswer] = [row["tried"][name] for row in self.rows]
             shares = [one.borrowed for one in every if one.borrowed is not None]
             found[name] = {
                 "documents": len(every),
@@ -80,7 +80,7 @@ class Trial:
         return found
 
 
-def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = Path("runs")) -> Trial:
+def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = Path("runs")) -> PromptTrial:
     """Send each prompt for the first `count` documents; answers are kept in `runs/NAME/trials.duckdb`.
 
     A name is a prompt's, or the path of a `.j2` file, so that an edited version stands beside the one it came from.
@@ -90,7 +90,7 @@ def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = 
     prompts = {name: _prompt(job, name) for name in names}
     passages = list(islice(_passages(job), count))
 
-    async def one(engine: Llm, item: tuple[Passage, str]) -> Tried:
+    async def one(engine: Llm, item: tuple[Passage, str]) -> PromptAnswer:
         return await _try(engine, job, prompts[item[1]], item[0])
 
     items = [(passage, name) for passage in passages for name in names]
@@ -99,7 +99,7 @@ def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = 
     rows = [
         {"document": one.id, "title": one.title, "tried": {name: next(answers) for name in names}} for one in passages
     ]
-    return Trial(rows)
+    return PromptTrial(rows)
 
 
 def _prompt(job: Job, name: str) -> Prompt:
@@ -109,7 +109,7 @@ def _prompt(job: Job, name: str) -> Prompt:
     return PromptSet([path.parent, *job.prompts.folders]).get(path.stem)
 
 
-async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Tried:
+async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> PromptAnswer:
     llm, language = job.pipeline.llm, job.pipeline.language
     values = stand_ins(job, passage)
     stage = _stage(job, prompt.name)
@@ -129,7 +129,7 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Tried
                 share, _ = borrowed(value["query"], values["document"], language)
         except ValueError as error:
             problem = str(error)
-    return Tried(text, problem, answer.prompt_tokens, answer.completion_tokens, share)
+    return PromptAnswer(text, problem, answer.prompt_tokens, answer.completion_tokens, share)
 
 
 def _stage(job: Job, name: str) -> str:

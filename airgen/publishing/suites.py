@@ -22,7 +22,7 @@ from airgen.dataset.files import write_text
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.split import long_doc_splits
 from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
-from airgen.dataset.verify import Problem, verify
+from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError
 from airgen.publishing import dataset_key
 from airgen.settings.base import Settings
@@ -251,7 +251,7 @@ def _earlier(root: Path, suite: Suite) -> Mapping[str, Manifest]:
     return datasets_of(root / suite.name / known[-1]) if known else {}
 
 
-def verify_directory(home: Path) -> dict[str, list[Problem]]:
+def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:
     """The problems of a dataset, or of each dataset of a finished version, by directory.
 
     If a version itself is damaged, its problem is under the name of `home`.
@@ -261,7 +261,7 @@ def verify_directory(home: Path) -> dict[str, list[Problem]]:
     try:
         named = datasets_of(home)
     except DatasetError as error:
-        return {str(home): [Problem("suite", SUITE, str(error))]}
+        return {str(home): [DatasetProblem("suite", SUITE, str(error))]}
     return {str(home / key): verify(home / key) for key in sorted(named)}
 
 

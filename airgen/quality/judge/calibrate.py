@@ -33,7 +33,7 @@ from airgen.quality.judge.labelled_pairs import CalibrationPair
 from airgen.settings import JudgeSettings, Pipeline
 from airgen.store import Store
 
-__all__ = ["FITTED", "Calibration", "Trial", "calibrate", "default_pipeline"]
+__all__ = ["FITTED", "Calibration", "JudgeTrial", "calibrate", "default_pipeline"]
 
 FITTED = ("combined", "rerankers")
 
@@ -43,7 +43,7 @@ Verdicts = Mapping[tuple[str, str, str], Verdict | Refusal]  # by collection, qu
 
 
 @dataclass(frozen=True)
-class Trial:
+class JudgeTrial:
     """How a judge is tried: the pipeline with its models, its prompts, and the folder that keeps all answers.
 
     words: an LLM reads at most so many words of a document. beside: the folder where a combination's file is.
@@ -99,7 +99,9 @@ def default_pipeline() -> Pipeline:
     return Pipeline.model_validate({**values, "control": control})
 
 
-def calibrate(judge: str, collections: Sequence[tuple[Path, Selection]], trial: Trial, display: Display) -> Calibration:
+def calibrate(
+    judge: str, collections: Sequence[tuple[Path, Selection]], trial: JudgeTrial, display: Display
+) -> Calibration:
     """Try one judge on some collections, and write the report to the trial's folder.
 
     judge: a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
@@ -153,7 +155,7 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     return JudgeSettings.model_validate({"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold})
 
 
-def _ask(store: Store, trial: Trial, found: Sequence[Evidence], display: Display) -> Verdicts:
+def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Display) -> Verdicts:
     """Every pair's verdict. Pairs of one document stand together, so that a prefix cache serves them."""
     pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
 
