@@ -1,14 +1,16 @@
 """Names to classes, without importing them: `resolve("reader", "jsonl")`.
 
-Adding a reader, a backend or a retriever family is one module and one line here; a kind from outside the package
-is named `module:Class` and needs no line. An unknown name gets the closest match; a missing package gets the extra
-to install.
+A new reader, backend or retriever is one module and one line here. A kind from outside the package is named
+`module:Class` and needs no line. The error for an unknown name gives the closest known name; the error for a missing
+package gives the extra to install.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from airgen.errors import MissingExtra, UsageError
@@ -43,6 +45,17 @@ REGISTRY: dict[str, dict[str, str]] = {
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
         "sentence-transformers": "airgen.retrievers.dense.embedders:SentenceTransformersEmbedder",
     },
+    "token-embedder": {
+        "flag": "airgen.retrievers.dense.embedders:FlagEmbedder",
+        "multi-vector": "airgen.retrievers.late.maxsim:MultiVectorEncoder",
+        "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
+    },
+    "sparse-embedder": {
+        "sparse-encoder": "airgen.retrievers.sparse.splade:SparseEncoder",
+        "splade": "airgen.retrievers.sparse.splade:NumpySplade",
+    },
+    "sparta-encoder": {"sparta": "airgen.retrievers.sparse.sparta:SpartaEncoder"},
+    "term-weigher": {"deepct": "airgen.retrievers.lexical.deepct:TermWeigher"},
     "reranker": {
         "bm25": "airgen.retrievers.lexical.bm25:BM25Reranker",
         "cross-encoder": "airgen.retrievers.rerank.cross_encoder:CrossEncoder",
@@ -114,19 +127,25 @@ def names(kind: str) -> list[str]:
     return sorted(REGISTRY[kind])
 
 
-def resolve(kind: str, name: str) -> Any:
-    """The class registered as `name`, or that stands at `module:Class` in any installed package.
+def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
+    """The class registered as `name`, or the class at `module:Class`.
 
-    Raises UsageError for an unknown name, MissingExtra for a missing package.
+    The module is looked for in `folder` (of the YAML file that names it), in the working directory, and among the
+    installed packages. Raises UsageError for an unknown name, MissingExtra for a missing package.
     """
     table = REGISTRY[kind]
     if name not in table and ":" not in name:
         raise UsageError(f"unknown {kind} {name!r}{closest(name, list(table))}")
     module, _, attribute = table.get(name, name).partition(":")
+    outside = [] if name in table else [str(place.resolve()) for place in (folder, Path()) if place is not None]
+    sys.path[:0] = outside
     try:
         return getattr(load_extra(module, f"{kind} {name!r}"), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
+    except (ImportError, AttributeError) as error:
         raise UsageError(f"{kind} {name!r} cannot be imported: {error}") from error
+    finally:
+        for place in outside:
+            sys.path.remove(place)
 
 
 def load_extra(module: str, what: str) -> Any:

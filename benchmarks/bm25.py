@@ -175,7 +175,7 @@ def main() -> None:
             report(f"search, k = {k}, {threads} thread(s)", times, "s", len(asked))
 
     del theirs, index
-    arrays = ours.bytes / 1e6
+    arrays = ours.index_bytes / 1e6
     del ours
     peaks = {"bm25s": peak_mb(partial(bm25s_index, texts)), "airgen": peak_mb(partial(airgen_index, texts))}
     print(

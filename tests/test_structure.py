@@ -17,7 +17,7 @@ PACKAGE = Path(airgen.__file__).parent
 
 # The floors of the house, from the ground up: a part imports only parts that stand before it.
 FLOORS = (
-    "errors", "keys", "records", "batches", "languages", "paths", "jit", "registry", "settings", "store", "models",
+    "errors", "keys", "records", "batches", "languages", "paths", "jit", "registry", "models", "settings", "store",
     "text", "dataset", "llms", "prompts", "corpus", "retrievers", "evaluation", "publishing", "training", "pipeline",
     "quality", "commands", "cli", "__main__",
 )  # fmt: skip

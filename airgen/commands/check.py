@@ -9,6 +9,7 @@ import typer
 from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Target, new_app
 
 if TYPE_CHECKING:
+    from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
 
 __all__ = ["app", "print_check"]
@@ -25,7 +26,7 @@ def check(
 ) -> None:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
-    Example: airgen check pipelines/full.yaml
+    The systems file of the pipeline is checked as well. Example: airgen check pipelines/full.yaml
     """
     from airgen.pipeline.job import Job
 
@@ -33,7 +34,7 @@ def check(
 
 
 def print_check(job: Job, *, as_json: bool) -> None:
-    """What a job will cost and what it lacks; exit code 1 where it lacks something."""
+    """Print what a job will cost and what it lacks; exit code 1 where it lacks something."""
     import json
     from dataclasses import asdict
 
@@ -42,30 +43,34 @@ def print_check(job: Job, *, as_json: bool) -> None:
     from airgen.pipeline.preflight import preflight
 
     problems = preflight(job)
+    found = None
     try:
         found = estimate(job)
-    except AirgenError:  # without what is missing the corpus cannot be read
-        if not problems:
-            raise
-        typer.echo(json.dumps({"problems": problems}, indent=1) if as_json else "\n".join(problems))
-        raise typer.Exit(1) from None
+    except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
+        problems += str(error).splitlines()
     if as_json:
-        typer.echo(json.dumps({"problems": problems, "usd": found.usd, **asdict(found)}, indent=1))
+        figures = {"usd": found.usd, **asdict(found)} if found else {"usd": None}
+        typer.echo(json.dumps({"problems": problems, **figures}, indent=1))
     else:
-        typer.echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
-        typer.echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
-        for stage in found.stages:
-            usd = "unknown" if stage.usd is None else f"{stage.usd:.4f}"
-            tokens = f"{stage.prompt_tokens:>13,}{stage.completion_tokens:>13,}"
-            typer.echo(f"  {stage.stage:<14}{stage.calls:>9,}{tokens}{usd:>10}")
-        calls = sum(stage.calls for stage in found.stages)
-        total = "unknown" if found.usd is None else f"{found.usd:.4f}"
-        read = sum(stage.prompt_tokens for stage in found.stages)
-        wrote = sum(stage.completion_tokens for stage in found.stages)
-        typer.echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")
-        for line in [*found.warnings, *problems]:
+        if found:
+            _print_estimate(job, found)
+        for line in [*(found.warnings if found else []), *problems]:
             typer.echo(f"  ! {line}")
         if not problems:
             typer.echo("  everything that it needs is there")
     if problems:
         raise typer.Exit(1)
+
+
+def _print_estimate(job: Job, found: Estimate) -> None:
+    typer.echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
+    typer.echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
+    for stage in found.stages:
+        usd = "unknown" if stage.usd is None else f"{stage.usd:.4f}"
+        tokens = f"{stage.prompt_tokens:>13,}{stage.completion_tokens:>13,}"
+        typer.echo(f"  {stage.stage:<14}{stage.calls:>9,}{tokens}{usd:>10}")
+    calls = sum(stage.calls for stage in found.stages)
+    total = "unknown" if found.usd is None else f"{found.usd:.4f}"
+    read = sum(stage.prompt_tokens for stage in found.stages)
+    wrote = sum(stage.completion_tokens for stage in found.stages)
+    typer.echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")

@@ -35,7 +35,7 @@ def evaluate(
     import json
     from dataclasses import asdict
 
-    from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, load_systems, write_overview
+    from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
@@ -46,25 +46,22 @@ def evaluate(
         typer.echo(line, err=True)
 
     chosen = _chosen(load_systems(systems), only)
+    options = EvaluationOptions(
+        split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh
+    )
     results = []
     for dataset in datasets:
-        of_dataset = run(
+        found = run(
             dataset,
             chosen,
             out,
-            split,
-            wanted,
-            top=top,
-            ignore_identical_ids=ignore_identical_ids,
-            language=language,
-            folder=systems.resolve().parent,
-            fresh=fresh,
+            options,
             progress=None if as_json else say,
             started=None if as_json else say,
         )
-        results += of_dataset
+        results += found
         if not as_json:
-            typer.echo(ranking_text(of_dataset, compare_results(of_dataset)))
+            typer.echo(ranking_text(found, compare_results(found)))
     write_overview(out, results)
     if as_json:
         typer.echo(json.dumps([asdict(result) for result in results], ensure_ascii=False, indent=1, default=str))
@@ -75,7 +72,7 @@ def evaluate(
 
 
 def _chosen(systems: list, only: list[str] | None) -> list:  # type: ignore[type-arg]
-    """The systems asked for with those they build on, in order."""
+    """The chosen systems and those that they build on, in order."""
     from airgen.errors import UsageError
     from airgen.registry import closest
 

@@ -6,7 +6,7 @@ results = evaluate("scifact", load_systems("pipelines/systems-quickstart.yaml"),
 
 from __future__ import annotations
 
-from airgen.evaluation.experiment import DEFAULT_MEASURES, evaluate
+from airgen.evaluation.experiment import DEFAULT_MEASURES, EvaluationOptions, evaluate
 from airgen.evaluation.measures import AIR_BENCH, Measure, Scores, parse_measure, parse_measures, score
 from airgen.evaluation.report import write_overview
 from airgen.evaluation.result import Result
@@ -16,6 +16,7 @@ from airgen.evaluation.systems import SystemSettings, load_systems
 __all__ = [
     "AIR_BENCH",
     "DEFAULT_MEASURES",
+    "EvaluationOptions",
     "Measure",
     "Result",
     "Run",

@@ -3,20 +3,23 @@
     results = evaluate("scifact", load_systems("systems.yaml"), "results")
 
 In `out/<dataset>/<split>/` each system has a TREC run, its result as JSON, its per-query scores as Parquet and MTEB's
-form; beside them lie the comparison and the plots. A run's key is made of the dataset's content, the system's
-settings and what it builds on: the same key again costs nothing, other measures alone cost no search.
+form; beside them are the comparison and the plots. A run's key is made of the dataset's content, of everything in the
+system's settings that can change its results, and of the keys of the systems that it builds on. A run with the same key
+is kept; where only the measures changed, it is scored again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError, SettingsError
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
+from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
 from airgen.evaluation.report import DatasetReport
 from airgen.evaluation.result import (
@@ -29,14 +32,14 @@ from airgen.evaluation.result import (
     write_scores,
 )
 from airgen.evaluation.run import read_run, write_run
-from airgen.evaluation.run_system import Context, Made, produce
+from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.significance import bootstrap_interval
-from airgen.evaluation.systems import SystemSettings, in_order
-from airgen.evaluation.task import Task
+from airgen.evaluation.systems import SystemSettings, in_order, missing_needs
 from airgen.keys import content_key
 from airgen.retrievers.base import Retriever
+from airgen.settings.parts import files_of, identity_of, located
 
-__all__ = ["DEFAULT_MEASURES", "evaluate"]
+__all__ = ["DEFAULT_MEASURES", "EvaluationOptions", "evaluate"]
 
 DEFAULT_MEASURES = (
     "nDCG@10",
@@ -50,85 +53,122 @@ DEFAULT_MEASURES = (
     "Judged@10",
 )
 
-Progress = Callable[[str], None]
+Say = Callable[[str], None]
 
-_PATHS = ("path", "model", "embedder", "reranker", "folder")  # settings that may name files; a cache is none
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How systems are evaluated.
+
+    top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
+    own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
+    the systems start; else the working directory. fresh: run again what is kept.
+    """
+
+    split: str = "test"
+    measures: Sequence[str] | str = DEFAULT_MEASURES
+    top: int = 1000
+    ignore_identical_ids: bool = False
+    language: str | None = None
+    folder: str | Path | None = None
+    fresh: bool = False
+
+    @property
+    def base(self) -> Path:
+        """The folder of relative paths."""
+        return Path(self.folder) if self.folder is not None else Path.cwd()
 
 
 def evaluate(
     dataset: str | Path,
     systems: Sequence[SystemSettings],
     out: str | Path,
-    split: str = "test",
-    measures: Sequence[str] | str = DEFAULT_MEASURES,
+    options: EvaluationOptions = EvaluationOptions(),
     *,
-    top: int = 1000,
-    ignore_identical_ids: bool = False,
-    language: str | None = None,
-    folder: str | Path | None = None,
-    fresh: bool = False,
-    progress: Progress | None = None,
-    started: Progress | None = None,
+    progress: Say | None = None,
+    started: Say | None = None,
     indexes: MutableMapping[str, Retriever] | None = None,
 ) -> list[Result]:
-    """Evaluate every system on one split; one Result a system, in the order given.
+    """Evaluate every system on one split; one Result for each system, in the order given.
 
-    dataset: a directory in BEIR's layout. out: where results are kept. top: how deep systems search.
-    ignore_identical_ids: leave out hits whose id is the query's own (ArguAna, Quora). language: of the corpus, else
-    the manifest's, else English. folder: where relative paths of systems start. fresh: run again what is kept.
-    progress: is told one line for each finished system; started: one for each that has to be run. indexes: keeps
-    what was indexed, for another call on the same corpus; such a run has no index time.
+    dataset: a directory in BEIR's layout. out: where results are kept. progress: gets one line for each finished
+    system; started: one for each system that has to be run. indexes: keeps what was indexed, for another call on the
+    same corpus; a run on such an index has no index time.
 
-    Raises DatasetError, SettingsError, UsageError, MissingExtra, ModelError; finished systems stay kept.
+    Raises SettingsError before the first system runs, with everything that any of them lacks; DatasetError, UsageError,
+    MissingExtra and ModelError where a system fails: those before it are reported, and kept for the next call.
     """
     opened = BeirDataset.open(dataset)
-    task = Task(opened, split, language or str(opened.info.get("language") or "en"))
-    wanted = _with_headline(parse_measures(measures), task.headline)
-    target = Path(out) / _folder_name(opened.name) / split
+    task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
+    target = Path(out) / _folder_name(opened.name) / options.split
+    ordered = in_order(systems)
+    if missing := missing_needs(ordered, options.base):
+        raise SettingsError(missing)
     target.mkdir(parents=True, exist_ok=True)
-    say = progress or (lambda line: None)
-    rules = _rules(ignore_identical_ids)
-    results: dict[str, Result] = {}
-    made: dict[str, Made] = {}
-    for system in in_order(systems):
-        paths = Paths.of(target, system.name)
-        base = Path(folder) if folder is not None else Path.cwd()
-        key = _key(task, system, top, base, [results[name].key for name in system.uses])
-        scores_key = content_key([key, [str(measure) for measure in wanted], rules])
-        kept = None if fresh else load_result(paths)
+    experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes)
+    try:
+        for system in ordered:
+            experiment.add(system)
+    except AirgenError:
+        if experiment.results:
+            DatasetReport.of(list(experiment.results.values())).write(target)
+        raise
+    found = [experiment.results[system.name] for system in systems]
+    DatasetReport.of(found).write(target)
+    return found
+
+
+class _Experiment:
+    """The systems of one split that are finished so far."""
+
+    def __init__(
+        self,
+        task: DatasetSplit,
+        options: EvaluationOptions,
+        target: Path,
+        progress: Say,
+        started: Say | None,
+        indexes: MutableMapping[str, Retriever] | None,
+    ) -> None:
+        self.task, self.options, self.target = task, options, target
+        self.progress, self.started, self.indexes = progress, started, indexes
+        self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
+        self.rules = _rules(options.ignore_identical_ids)
+        self.results: dict[str, Result] = {}
+        self.runs: dict[str, FinishedRun] = {}
+
+    def add(self, system: SystemSettings) -> None:
+        """Run and score one system, as far as that is not kept."""
+        task, options, paths = self.task, self.options, Paths.of(self.target, system.name)
+        key = _key(task, system, options, [self.results[name].key for name in system.uses])
+        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules])
+        kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
-            results[system.name] = kept
-            say(_line(kept, "kept"))
-            continue
+            self.results[system.name] = kept
+            self.progress(_line(kept, "kept"))
+            return
         if kept is not None and kept.key == key and paths.run.is_file():
-            how = "scored again"
-            current = Made(read_run(paths.run), kept.description, kept.costs, kept.notes)
+            how, current = "scored again", _read_again(kept)
         else:
-            how = "ran"
-            if started is not None:
-                started(f"{opened.name}: {system.name}: running")
-            finished = {name: made.get(name) or _again(results[name]) for name in system.uses}
-            context = Context(
-                task.corpus,
-                {key: query.text for key, query in task.queries.items()},
-                top,
-                opened.name,
-                split,
-                base,
-                finished,
-                indexes,
-            )
-            current = produce(system, context)
+            how, current = "ran", self._run(system)
             write_run(paths.run, current.run, system.name)
-        made[system.name] = current
-        result = _score(task, system, current, wanted, rules, top, paths)
+        self.runs[system.name] = current
+        result = _score(task, system, current, self.measures, self.rules, options.top, paths)
         result = replace(result, key=key, scores_key=scores_key)
         write_result(result)
-        results[system.name] = result
-        say(_line(result, how))
-    ordered = [results[system.name] for system in systems]
-    DatasetReport.of(ordered).write(target)
-    return ordered
+        self.results[system.name] = result
+        self.progress(_line(result, how))
+
+    def _run(self, system: SystemSettings) -> FinishedRun:
+        task, options = self.task, self.options
+        if self.started is not None:
+            self.started(f"{task.dataset.name}: {system.name}: running")
+        texts = {key: query.text for key, query in task.queries.items()}
+        finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
+        context = RunContext(
+            task.corpus, texts, options.top, task.dataset.name, task.split, options.base, finished, self.indexes
+        )
+        return run_system(system, context)
 
 
 def _line(result: Result, how: str) -> str:
@@ -136,16 +176,16 @@ def _line(result: Result, how: str) -> str:
 
 
 def _score(
-    task: Task,
+    task: DatasetSplit,
     system: SystemSettings,
-    made: Made,
+    done: FinishedRun,
     measures: tuple[Measure, ...],
     rules: Mapping[str, Any],
     top: int,
     paths: Paths,
 ) -> Result:
     labels = task.qrels.labels
-    run = made.run.without_identical_ids() if rules["identical_ids"] == "left out" else made.run
+    run = done.run.without_identical_ids() if rules["identical_ids"] == "left out" else done.run
     scores = score(run, labels, measures)
     write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
     intervals = bootstrap_interval(scores.values)
@@ -173,10 +213,10 @@ def _score(
         missing=scores.missing,
         unjudged=scores.unjudged,
         without_relevant=scores.without_relevant,
-        costs=made.costs,
+        costs=done.costs,
         paths=paths,
         settings=without_secrets(system.settings),
-        description=without_secrets(made.description),
+        description=without_secrets(done.description),
         about=about,
         rules=rules,
         versions=library_versions(),
@@ -184,13 +224,18 @@ def _score(
         negatives_above=negatives_above(judged_hits(run, labels)),
         biases=biases(run, labels, task.queries, task.corpus, split=task.words),
         worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
-        notes=made.notes,
+        notes=done.notes,
     )
 
 
-def _key(task: Task, system: SystemSettings, top: int, folder: Path, uses: Sequence[str]) -> str:
-    """The identity of a run. Times, output folder and measures are no part of it."""
-    settings = system.settings
+def _key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptions, uses: Sequence[str]) -> str:
+    """The identity of a run. Times, output folder, measures and settings about speed are not part of it."""
+    files = []
+    for place, _, part in system.parts(options.base):
+        for name, value, _ in files_of(part):
+            path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), options.base)
+            if path.exists():  # its content can change under the same name
+                files.append([place, name, _stamp(path)])
     return content_key(
         {
             "airgen": __version__,
@@ -198,26 +243,12 @@ def _key(task: Task, system: SystemSettings, top: int, folder: Path, uses: Seque
             "split": task.split,
             "language": task.language,
             "kind": system.kind,
-            "settings": settings,
-            "files": {name: _stamp(path) for name, path in sorted(_local_files(settings, task, folder).items())},
+            "settings": identity_of(system.options(options.base), options.base),
+            "files": files,
             "uses": list(uses),
-            "top": top,
+            "top": options.top,
         }
     )
-
-
-def _local_files(settings: Mapping[str, Any], task: Task, folder: Path) -> dict[str, Path]:
-    """Settings that name a file or folder of this machine: what they hold can change under the same name."""
-    found: dict[str, Path] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            inner = _local_files(value, task, folder)
-            found.update({f"{name}.{part}": path for part, path in inner.items()})
-        elif name in _PATHS and isinstance(value, str) and value.strip(" ./") and "\0" not in value:
-            path = folder / value.replace("{dataset}", task.dataset.name).replace("{split}", task.split)
-            if path.exists():
-                found[name] = path
-    return found
 
 
 def _stamp(path: Path) -> list[list[object]]:
@@ -226,17 +257,13 @@ def _stamp(path: Path) -> list[list[object]]:
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
 
 
-def _again(result: Result) -> Made:
-    """A kept run, for a system that builds on it."""
-    return Made(read_run(result.paths.run), result.description, result.costs, result.notes)
+def _read_again(result: Result) -> FinishedRun:
+    """A kept run, for new measures or for a system that builds on it."""
+    return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes)
 
 
 def _there(paths: Paths) -> bool:
     return paths.run.is_file() and paths.scores.is_file()
-
-
-def _with_headline(measures: tuple[Measure, ...], headline: str) -> tuple[Measure, ...]:
-    return tuple(dict.fromkeys((*parse_measures(headline), *measures)))
 
 
 def _rules(ignore_identical_ids: bool) -> dict[str, str]:

@@ -3,10 +3,10 @@
     scores = score(run, qrels, parse_measures("nDCG@10 R_cap@100 Hole@10"))
     scores.means()["nDCG@10"]
 
-Numbers are trec_eval's: linear gains, ties by passage id descending, scores as float32, a negative label gains
-nothing. R_cap and Hole are BEIR's (section 3 and 6). One rule differs from trec_eval on purpose: the denominator is
-the number of queries in the qrels, so a query without results counts as zero, and how many there were is said.
-Labels may be soft (floats): nDCG takes them as gains.
+The figures are those of trec_eval: linear gains, ties by passage id descending, scores as float32, a gain of 0 for a
+negative label. R_cap and Hole are BEIR's (sections 3 and 6). One rule differs from trec_eval on purpose: the
+denominator is the number of queries in the qrels, so a query without results counts as zero; such queries are counted.
+Labels may be floats: nDCG takes them as gains.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALIASES = {name.lower(): name for name in _NAMES} | {
     "recall_cap": "R_cap",
     "rcap": "R_cap",
 }
-_OPEN = {"nDCG", "AP", "RR"}  # those that mean something without a cutoff
+_OPEN = {"nDCG", "AP", "RR"}  # measures that need no cutoff
 _GRAMMAR = re.compile(r"([a-z_]+)(?:\(rel=(\d+(?:\.\d+)?)\))?(?:@(\d+))?", re.IGNORECASE)
 
 
@@ -59,11 +59,11 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judged hits of a run and what they are measured against. Rows are places in `query_ids`.
+    """The judged hits of a run, and the judged pairs. Rows are indices into `query_ids`.
 
-    query_ids: the qrels' queries. row, rank (from 1), label: one entry a judged hit.
-    pair_row, pair_label: one entry a judged pair, found or not.
-    hole_row, hole_rank: the hits that no query of the qrels has a label for, down to the depth asked for.
+    query_ids: the qrels' queries. row, rank (from 1), label: one entry for each judged hit.
+    pair_row, pair_label: one entry for each judged pair, found or not.
+    hole_row, hole_rank: hits without a label for any query of the qrels, down to the requested depth.
     """
 
     query_ids: list[str]
@@ -82,8 +82,8 @@ class Judged:
 class Scores:
     """Per-query scores, float64 (measures, queries), over the qrels' queries.
 
-    missing: queries of the qrels without a result (scored zero). unjudged: queries of the run that the qrels do not
-    know (left out). without_relevant: queries of the qrels without a relevant passage (scored zero, as trec_eval).
+    missing: queries of the qrels without a result (scored zero). unjudged: queries of the run that are not in the
+    qrels (left out). without_relevant: queries of the qrels without a relevant passage (scored zero, as trec_eval).
     """
 
     query_ids: list[str]
@@ -98,10 +98,10 @@ class Scores:
         return {str(measure): float(row.mean()) for measure, row in zip(self.measures, self.values, strict=True)}
 
     def of(self, measure: str | Measure) -> NDArray[np.float64]:
-        """One measure's scores, float64 (queries,). Raises UsageError where it was not asked for."""
+        """One measure's scores, float64 (queries,). Raises UsageError for a measure that was not computed."""
         wanted = parse_measure(measure) if isinstance(measure, str) else measure
         if wanted not in self.measures:
-            raise UsageError(f"{wanted} was not measured{closest(str(wanted), [str(m) for m in self.measures])}")
+            raise UsageError(f"{wanted} was not computed{closest(str(wanted), [str(m) for m in self.measures])}")
         row: NDArray[np.float64] = self.values[self.measures.index(wanted)]
         return row
 
@@ -115,7 +115,7 @@ def parse_measure(text: str) -> Measure:
         raise UsageError(f"unknown measure {text!r}{closest(word, list(_NAMES))}")
     cutoff = int(match[3]) if match[3] else None
     if cutoff == 0 or (cutoff is None and name not in _OPEN):
-        raise UsageError(f"measure {text!r} wants a cutoff of 1 or more, as in {name}@10")
+        raise UsageError(f"measure {text!r} needs a cutoff of 1 or more, as in {name}@10")
     if match[2] and name in {"nDCG", "Hole", "Judged"}:
         raise UsageError(f"measure {text!r}: {name} takes no rel=")
     return Measure(name, cutoff, float(match[2]) if match[2] else None)
@@ -125,7 +125,7 @@ def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
     """Several measures, separated by spaces or commas, each once and in the order given."""
     words = re.split(r"[\s,]+", text.strip()) if isinstance(text, str) else list(text)
     if not [word for word in words if word]:
-        raise UsageError("no measure was named; nDCG@10 is one")
+        raise UsageError("no measure was named: name one, such as nDCG@10")
     return tuple(dict.fromkeys(parse_measure(word) for word in words if word))
 
 
@@ -134,7 +134,7 @@ AIR_BENCH = tuple(
     for name in ("nDCG", "AP", "Recall", "P", "RR")
     for cutoff in (1, 3, 5, 10, 50, 100, 1000)
 )
-"""AIR-Bench's protocol: every one of its measures at every one of its cutoffs."""
+"""AIR-Bench's protocol: all of its measures at all of its cutoffs."""
 
 
 def score(
@@ -147,7 +147,7 @@ def score(
     """Score a run against {query id: {passage id: label}}. Raises UsageError where the qrels are empty."""
     wanted = parse_measures(measures) if isinstance(measures, str) else tuple(measures)
     if not qrels:
-        raise UsageError("no qrels: there is nothing to score against")
+        raise UsageError("the qrels are empty: there is nothing to score against")
     depth = max((measure.cutoff or 0 for measure in wanted if measure.name == "Hole"), default=0)
     hits = judged_hits(run.without_identical_ids() if ignore_identical_ids else run, qrels, hole_depth=depth)
     relevant = np.bincount(hits.pair_row[hits.pair_label > 0], minlength=len(hits.query_ids))
@@ -174,8 +174,8 @@ def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_dept
     pair_passage = np.array([places.get(key, -1) for labels in qrels.values() for key in labels], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
 
-    # For a few queries at a time a dense table (query, passage) -> pair + 1: building it touches the judged pairs
-    # only, and looking all hits up is one gather. Zeroed the same way, it is allocated once.
+    # A dense table (query, passage) -> pair + 1 for a few queries at a time. Filling and clearing it touches only the
+    # judged pairs, looking up all hits is one gather, and it is allocated once.
     width = max(1, len(run.passage_ids))
     height = max(1, min(len(run) or 1, (1 << 22) // width))
     table = np.zeros(height * width, dtype=np.int32)
@@ -220,9 +220,9 @@ def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_dept
 def _holes(
     run: Run, row_of_query: NDArray[np.int64], pair_passage: NDArray[np.int64], depth: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(row, rank) of the hits in the top `depth` that nobody judged for any query (BEIR's scope)."""
+    """(row, rank) of the hits in the top `depth` without a label for any query (as in BEIR)."""
     judged = np.zeros(len(run.passage_ids) + 1, dtype=bool)
-    judged[pair_passage] = True  # -1, an id that no system returned, falls on the spare last place
+    judged[pair_passage] = True  # -1, a passage that is not in the run, is the spare last element
     taken = np.where(row_of_query >= 0, np.minimum(run.lengths, depth), 0)
     rank = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
     hole = ~judged[run.passages[np.repeat(run.offsets[:-1], taken) + rank]]

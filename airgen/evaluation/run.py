@@ -4,8 +4,8 @@
     run = run_from_hits(query_ids, corpus_ids, retriever.search(queries, 1000))
     run.ranked()            # trec_eval's order: score descending as float32, then passage id descending
 
-Passage ids stand in a sorted vocabulary, so that the order of two integers is the order of their ids: a hit packs
-into one 64-bit key (score above, id below) and ranking, ties included, is one sort of plain integers.
+Passage ids are numbered in sorted order, so the order of two integers is the order of their ids. A hit fits into one
+64-bit key (the score in the upper half, the id in the lower), and ranking with ties is one sort of integers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SIGN = np.uint32(0x80000000)
 
 @dataclass(frozen=True)
 class Run:
-    """Hits of n queries, compressed by row: query i's stand at offsets[i]:offsets[i + 1].
+    """Hits of n queries, compressed by row: those of query i are at offsets[i]:offsets[i + 1].
 
-    query_ids: n strings. passage_ids: the vocabulary, sorted, each once.
-    offsets:   int64 (n + 1,). passages: int32 (hits,), places in passage_ids. scores: float32 (hits,), finite.
-    notes:     what reading counted (see `read_run`).
+    query_ids: n strings. passage_ids: the vocabulary, sorted, without repetition.
+    offsets:   int64 (n + 1,). passages: int32 (hits,), indices into passage_ids. scores: float32 (hits,), finite.
+    notes:     oddities that `read_run` counted.
     """
 
     query_ids: Sequence[str]
@@ -58,11 +58,11 @@ class Run:
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
     def ranked(self) -> Run:
-        """The same hits in trec_eval's order; self where they already stand so."""
+        """The same hits in trec_eval's order; the run itself where they already are in it."""
         keys = self._keys()
         later = keys[1:] < keys[:-1]
         starts = self.offsets[:-1][self.lengths > 0]
-        later[starts[1:] - 1] = False  # a query's first hit has none of its own before it
+        later[starts[1:] - 1] = False  # a query's first hit has no hit of the same query before it
         if not later.any():
             return self
         lengths = self.lengths
@@ -110,7 +110,7 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
     """A retriever's hits as a run.
 
     Raises DatasetError for a hit outside the corpus, a passage that comes twice for a query, or a score that is
-    not finite: such a retriever is broken, and its figures would be too.
+    not finite: the retriever is broken.
     """
     order = np.array(sorted(range(len(corpus_ids)), key=corpus_ids.__getitem__), dtype=np.int64)
     place = np.empty(len(order), dtype=np.int32)
@@ -131,7 +131,7 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
 
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
-    """A run of pytrec_eval's and BEIR's form, {query id: {passage id: score}}. Raises DatasetError for NaN."""
+    """A run from the form of pytrec_eval and BEIR, {query id: {passage id: score}}. Raises DatasetError for NaN."""
     vocabulary = sorted({passage for hits in results.values() for passage in hits})
     places = {key: place for place, key in enumerate(vocabulary)}
     passages = np.array([places[passage] for hits in results.values() for passage in hits], dtype=np.int32)
@@ -146,9 +146,9 @@ def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
 def read_run(path: str | Path) -> Run:
     """Read a TREC run file (`query Q0 passage rank score tag`, gzipped or not).
 
-    Columns are separated by white space, or by tabs where ids hold spaces. The rank column is not believed: ranks
-    follow from the scores, and `notes["unsorted_queries"]` counts the queries whose lines stand otherwise.
-    Raises DatasetError, with file and line, for a wrong number of columns, a score that is no finite number, a
+    Columns are separated by white space, or by tabs where ids hold spaces. The rank column is ignored: ranks
+    follow from the scores, and `notes["unsorted_queries"]` counts the queries whose lines are in another order.
+    Raises DatasetError, with file and line, for a wrong number of columns, a score that is not a finite number, a
     passage that comes twice for one query, or an empty file.
     """
     path = Path(path)
@@ -159,7 +159,7 @@ def read_run(path: str | Path) -> Run:
         where = f"{path}:{number}"
         cells = line.split("\t") if line.count("\t") == 5 else line.split()
         if len(cells) != 6:
-            raise DatasetError(f"{where}: {len(cells)} columns, a run line has 6: query Q0 passage rank score tag")
+            raise DatasetError(f"{where}: {len(cells)} columns, a line of a run has 6: query Q0 passage rank score tag")
         query, passage = cells[0], cells[2]
         try:
             score = float(cells[4])
@@ -191,12 +191,12 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     ranked = run.ranked()
     ids = [*run.query_ids, *run.passage_ids]
     if bad := next((key for key in ids if any(character in key for character in "\t\r\n") or not key), None):
-        raise DatasetError(f"the id {bad!r} cannot stand in a run file")
+        raise DatasetError(f"the id {bad!r} cannot be written to a run file: it is empty or has a tab or a line break")
     gap = "\t" if any(len(key.split()) != 1 for key in ids) else " "
     tag = "".join(tag.split()) or "airgen"
     path = Path(path)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # a run that is there is whole
-    # mtime=0: the same run must give the same bytes.
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # a run file is complete or does not exist
+    # mtime is 0, so that the same run gives the same bytes.
     with fresh.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream:
         for query, hits in ranked.items():
             lines = (
@@ -222,7 +222,7 @@ def _check(run: Run) -> None:
         place = int(bad[0])
         raise DatasetError(
             f"query {run.query_ids[rows[place]]!r}: passage {run.passage_ids[run.passages[place]]!r} has the score "
-            f"{run.scores[place]}, wants a finite float32"
+            f"{run.scores[place]}, a finite float32 is needed"
         )
     pairs = rows * np.int64(max(1, len(run.passage_ids))) + run.passages
     pairs.sort()

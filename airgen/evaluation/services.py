@@ -1,55 +1,50 @@
 """Systems from outside: a search service over HTTP, and air-benchmark's Retriever and Reranker classes.
 
-What they answer is untrusted: ids that the corpus does not hold and repeated hits are left out and counted; a page
-of HTML, a time-out, or a score that is no number ends in an error that says which query and what came.
+Their answers are untrusted. Ids that the corpus does not hold and repeated hits are left out and counted. An answer
+that cannot be understood, a time-out, or a score that is not a number ends in an error that names the query.
 """
 
 from __future__ import annotations
 
-import http.client
-import importlib
-import json
 import math
-import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import without_secrets
-from airgen.evaluation.systems import HttpSystem
+from airgen.registry import resolve
 from airgen.retrievers.base import Corpus
+from airgen.retrievers.http_client import HttpFailure, request_json
 from airgen.settings import secret
 
-__all__ = ["load_class", "search_http", "search_python"]
+if TYPE_CHECKING:
+    from airgen.evaluation.systems import HttpSystem
+
+__all__ = ["checked_results", "find_class", "load_class", "search_http", "search_python"]
 
 Results = dict[str, dict[str, float]]
-_LARGEST = 64 << 20  # bytes of one answer
 
 
 def search_http(
     options: HttpSystem, queries: Mapping[str, str], known: set[str], k: int
 ) -> tuple[Results, Counter[str]]:
-    """Ask the service every query. Returns {query id: {passage id: score}} and counted oddities.
+    """Send every query to the service. Returns {query id: {passage id: score}} and counted oddities.
 
     An empty query is not sent and has no hits. Raises DatasetError for an answer that cannot be understood, a
-    time-out, or a status other than 2xx; UsageError where the key's variable is not set.
+    time-out, or a status other than 2xx.
     """
-    if options.api_key_env and not secret(options.api_key_env):
-        raise UsageError(f"{without_secrets(options.url)}: the environment variable {options.api_key_env} is not set")
     odd: Counter[str] = Counter()
 
-    def one(item: tuple[str, str]) -> tuple[str, list[tuple[str, float]]]:
+    def hits_of(item: tuple[str, str]) -> tuple[str, list[tuple[str, float]]]:
         query_id, text = item
         return query_id, (_ask(options, query_id, text, k) if text.strip() else [])
 
     with ThreadPoolExecutor(options.concurrency) as pool:
-        answers = list(pool.map(one, queries.items()))
+        answers = list(pool.map(hits_of, queries.items()))
     results = {}
     for query_id, hits in answers:
         kept: dict[str, float] = {}
@@ -70,33 +65,14 @@ def _ask(options: HttpSystem, query_id: str, text: str, k: int) -> list[tuple[st
     fields = {**options.body, options.query_field: text}
     if options.size_field:
         fields[options.size_field] = k
-    url, data = options.url, None
+    url = options.url
     if options.method == "GET":
         url += ("&" if "?" in url else "?") + urllib.parse.urlencode(fields)
-    else:
-        data = json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    request = urllib.request.Request(url, data, {"Accept": "application/json", "Content-Type": "application/json"})
-    if key := secret(options.api_key_env):
-        request.add_unredirected_header("Authorization", f"Bearer {key}")
+    body = fields if options.method == "POST" else None
     try:
-        with urllib.request.urlopen(request, timeout=options.timeout_seconds) as answer:
-            body = answer.read(_LARGEST + 1)
-    except urllib.error.HTTPError as error:
-        raise DatasetError(f"{where}: HTTP {error.code}: {_beginning(error.read(400))}") from None
-    except TimeoutError:
-        raise DatasetError(f"{where}: no answer within {options.timeout_seconds:g} s (timeout_seconds)") from None
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, TimeoutError):
-            raise DatasetError(f"{where}: no answer within {options.timeout_seconds:g} s (timeout_seconds)") from None
-        said = str(reason).strip() or type(reason).__name__
-        raise DatasetError(f"{where}: {said}; is the service running?") from None
-    if len(body) > _LARGEST:
-        raise DatasetError(f"{where}: an answer of more than {_LARGEST >> 20} MB")
-    try:
-        value = json.loads(body)
-    except ValueError:
-        raise DatasetError(f"{where}: the answer is not JSON: {_beginning(body)}") from None
+        value = request_json(url, body, api_key=secret(options.api_key_env), timeout=options.timeout_seconds)
+    except HttpFailure as failure:
+        raise DatasetError(f"{where}: the service {failure}") from None
     hits = _follow(value, options.hits_path, where, "hits_path")
     if not isinstance(hits, list):
         raise DatasetError(f"{where}: hits_path {options.hits_path!r} leads to {type(hits).__name__}, not to a list")
@@ -128,11 +104,6 @@ def _number(score: object, where: str) -> float:
     return float(score)
 
 
-def _beginning(body: bytes) -> str:
-    text = " ".join(body[:400].decode("utf-8", "replace").split())
-    return repr(text[:120]) if text else "(empty)"
-
-
 def search_python(
     retriever: Any, queries: Mapping[str, str], corpus: Corpus, k: int, where: str
 ) -> tuple[Results, Counter[str]]:
@@ -149,9 +120,10 @@ def search_python(
 def checked_results(
     answer: object, queries: Mapping[str, str], documents: Mapping[str, object], k: int, where: str
 ) -> tuple[Results, Counter[str]]:
-    """What a foreign class answered, kept where it is sound and counted where it is not."""
+    """The usable part of a foreign class's answer, and a count of what is left out."""
     if not isinstance(answer, Mapping):
-        raise DatasetError(f"{where}: answered {type(answer).__name__}, wants {{query id: {{passage id: score}}}}")
+        kind = type(answer).__name__
+        raise DatasetError(f"{where}: the answer is a {kind}, but {{query id: {{passage id: score}}}} is needed")
     odd: Counter[str] = Counter()
     results: Results = {}
     for query_id, hits in answer.items():
@@ -159,9 +131,8 @@ def checked_results(
             odd["unknown_queries"] += 1
             continue
         if not isinstance(hits, Mapping):
-            raise DatasetError(
-                f"{where}: query {query_id!r}: {type(hits).__name__} where {{passage id: score}} belongs"
-            )
+            kind = type(hits).__name__
+            raise DatasetError(f"{where}: query {query_id!r}: {{passage id: score}} is needed, not a {kind}")
         sound = {str(key): _number(score, f"{where}: query {query_id!r}") for key, score in hits.items()}
         odd["unknown_passages"] += sum(key not in documents for key in sound)
         best = sorted((key for key in sound if key in documents), key=lambda key: (-sound[key], key))[:k]
@@ -169,20 +140,14 @@ def checked_results(
     return results, +odd
 
 
+def find_class(target: str, folder: Path | None = None) -> Any:
+    """The class at `module:Class` or `module.Class`. Raises UsageError where it cannot be imported."""
+    return resolve("retriever", ":".join(target.replace(":", ".").rsplit(".", 1)), folder)
+
+
 def load_class(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Any:
-    """An object of `module:Class`, looked for in `folder` too. Raises UsageError where it cannot be made."""
-    module, _, name = target.replace(":", ".").rpartition(".")
-    paths = [str(path) for path in (folder, Path.cwd()) if path is not None and str(path) not in sys.path]
-    sys.path[:0] = paths
+    """An object of `module:Class`, made with these settings. Raises UsageError where it cannot be made."""
     try:
-        made = getattr(importlib.import_module(module), name)
-        return made(**settings)
-    except ImportError as error:
-        raise UsageError(f"{target}: {error}") from error
-    except AttributeError as error:
-        raise UsageError(f"{target}: the module {module} has no {name!r}, or it failed: {error}") from error
+        return find_class(target, folder)(**settings)
     except TypeError as error:
         raise UsageError(f"{target}: {error}") from error
-    finally:
-        for path in paths:
-            sys.path.remove(path)

@@ -1,10 +1,10 @@
-"""Is a difference more than chance? Intervals, paired tests, groups of systems, and how many queries it would take.
+"""Whether a difference is more than chance: intervals, paired tests, groups of systems, queries needed.
 
-    scores: float64 (systems, queries), each column one query, so that all comparisons are paired
+    scores: float64 (systems, queries); a column is one query, so all comparisons are paired
     compare(["bm25", "dense"], scores).groups      # [["dense"], ["bm25"]]: told apart
 
 Resampling is seeded: equal scores give equal intervals and p-values on any machine. P-values of all pairs are
-corrected after Holm (1979), because testing every pair of twenty systems finds nine "differences" at .05 by luck.
+corrected after Holm (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _CELLS = 4_000_000  # resampled cells held at once: 32 MB
 
 @dataclass(frozen=True, slots=True)
 class SystemPair:
-    """System `first` against `second`: difference of means, p-values as they are and after Holm, effect size.
+    """System `first` against `second`: difference of means, p-values before and after Holm's correction, effect size.
 
     `effect` is Cohen's d of the paired differences. `queries_needed` is how many queries a t-test would need to
-    see this difference with a power of .8 (None: the scores do not differ at all).
+    find this difference with a power of .8 (None: the scores do not differ at all).
     """
 
     first: str
@@ -98,12 +98,12 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
 def fisher_test(differences: Matrix, *, samples: int = 10_000, seed: int = 0) -> Matrix:
     """Two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
-    Under the null hypothesis each query's difference could as well have the other sign. All sign patterns are
-    tried where there are no more than `samples` of them, else `samples` random ones, and p = (1 + hits) / (1 + n).
+    Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried where there are
+    at most `samples` of them. Otherwise `samples` random ones are tried, and p = (1 + hits) / (1 + n).
     """
     differences = _matrix(differences)
     total = differences.shape[1]
-    observed = np.abs(differences.sum(axis=1)) - 1e-9  # rounding must not make the observed pattern a miss
+    observed = np.abs(differences.sum(axis=1)) - 1e-9  # so that rounding does not leave out the observed pattern itself
     hits = np.zeros(len(differences))
     exact = total <= 20 and 2**total <= samples
     count = 2**total if exact else samples
@@ -137,7 +137,7 @@ def t_test(differences: Matrix) -> Matrix:
 
 
 def holm(p: Sequence[float] | Matrix) -> Matrix:
-    """P-values corrected for being many, after Holm: never smaller than they were, never above 1."""
+    """P-values after Holm's correction for many tests: never smaller than before, never above 1."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
@@ -147,9 +147,9 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
 
 
 def letter_groups(names: Sequence[str], different: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """Maximal groups of which no two members differ (Piepho's insert and absorb, 2004).
+    """The largest groups in which no two members differ (insert and absorb, Piepho 2004).
 
-    `names` are in order of merit, and so are the groups and their members.
+    `names` are sorted from best to worst, and so are the groups and their members.
     """
     groups: list[frozenset[str]] = [frozenset(names)] if names else []
     for one, other in different:
@@ -166,9 +166,9 @@ def letter_groups(names: Sequence[str], different: Sequence[tuple[str, str]]) ->
 
 
 def queries_needed(difference: float, deviation: float, *, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """How many queries a two-sided paired t-test needs to see `difference` when differences spread by `deviation`.
+    """How many queries a two-sided paired t-test needs to find `difference`; `deviation` is that of the differences.
 
-    Normal approximation with Guenther's correction for t (+ z^2 / 2). None where there is no difference to see.
+    Normal approximation with Guenther's correction for t (+ z^2 / 2). None where the difference is 0.
     """
     if difference == 0:
         return None
@@ -182,7 +182,7 @@ def compare(
 ) -> Comparison:
     """Compare every pair of systems; groups go by Fisher's test after Holm.
 
-    names: one a row of scores, float64 (systems, queries). Raises UsageError where they do not fit.
+    names: one for each row of scores, float64 (systems, queries). Raises UsageError for another number of names.
     """
     scores = _matrix(scores)
     if len(names) != len(scores):
@@ -220,7 +220,7 @@ def compare(
 def _matrix(scores: Matrix) -> Matrix:
     scores = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if scores.ndim != 2 or scores.shape[1] == 0:
-        raise UsageError(f"scores of shape {scores.shape}, wants (systems, queries) with at least one query")
+        raise UsageError(f"scores of shape {scores.shape}: (systems, queries) with at least one query is needed")
     return scores
 
 

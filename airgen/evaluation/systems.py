@@ -7,26 +7,34 @@
       - {name: hybrid, kind: fuse, systems: [bm25, minilm]}
       - {name: theirs, kind: run, path: "runs/{dataset}.run"}
       - {name: service, kind: http, url: "http://localhost:9200/search", query_field: q, hits_path: hits.hits}
-      - {name: mine, kind: python, class: "my_package.retrieval:MyRetriever", settings: {batch_size: 8}}
+      - {name: mine, kind: "my_module:MyRetriever", depth: 3}
+      - {name: air-bench, kind: python, class: "my_package.retrieval:MyRetriever", settings: {batch_size: 8}}
 
-`bm25`, `dense`, ... are the registry's retrievers: their settings are their constructor's keywords. `rerank` and
-`fuse` name other systems of the file, whose results are made once and used again.
+`bm25`, `dense`, ... are the registry's retrievers, `module:Class` is a retriever from outside the package; each has a
+settings model. `rerank` and `fuse` name other systems of the file, whose results are made once and used again.
+Relative paths start at the folder of the file.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
 
-from airgen.errors import MissingExtra, SettingsError
-from airgen.registry import closest, names, resolve
+from airgen.errors import SettingsError, UsageError
+from airgen.evaluation.services import find_class
+from airgen.registry import closest, names
+from airgen.retrievers.combine.fuse import FusionSettings
+from airgen.retrievers.combine.reranked import RerankingSettings
+from airgen.settings.base import FILE, KEY, SPEED, Part, Settings
+from airgen.settings.parts import component_settings, needs, walk
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
+    "ForeignReranker",
     "FuseSystem",
     "HttpSystem",
     "PythonSystem",
@@ -36,54 +44,49 @@ __all__ = [
     "SystemsFile",
     "in_order",
     "load_systems",
+    "missing_needs",
 ]
 
 
-class _Options(BaseModel):
-    """Settings of the kinds that this package runs itself."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())
-
-
-class RunSystem(_Options):
+class RunSystem(Settings):
     """A TREC run file that exists already; `{dataset}` and `{split}` in the path are filled in."""
 
-    path: str
+    path: Annotated[str, FILE]
 
 
-class RerankSystem(_Options):
-    """Re-rank another system's `top` hits; below them its own order stays.
+@dataclass(frozen=True)
+class ForeignReranker:
+    """An air-benchmark Reranker, `module:Class`."""
 
-    `reranker` is a name or a mapping that `airgen.retrievers.load_reranker` takes, or `python:module:Class` for an
-    air-benchmark Reranker.
+    target: str
+
+
+def _foreign_or_checked(value: Any, check: Callable[[Any], Any]) -> Any:
+    if isinstance(value, str) and value.startswith("python:"):
+        return ForeignReranker(value.removeprefix("python:"))
+    return check(value)
+
+
+class RerankSystem(RerankingSettings):
+    """Re-rank another system's `top` hits; the hits below them keep their order.
+
+    `reranker` is a name, a mapping, or `python:module:Class` for an air-benchmark Reranker.
     """
 
     first: str
-    reranker: str | dict[str, Any]
-    top: int = Field(default=100, ge=1)
+    reranker: Annotated[Any, Part("reranker"), WrapValidator(_foreign_or_checked)]
 
 
-class FuseSystem(_Options):
+class FuseSystem(FusionSettings):
     """Join other systems' rankings: reciprocal rank fusion (with its constant), or a weighted sum of scores."""
 
     systems: list[str] = Field(min_length=2)
-    method: Literal["rrf", "sum"] = "rrf"
-    weights: list[float] = []
-    constant: float = Field(default=60.0, ge=0)
-    normalisation: Literal["min-max", "z-score", "none"] = "min-max"
-    depth: int = Field(default=1000, ge=1)
-
-    @model_validator(mode="after")
-    def _one_weight_each(self) -> FuseSystem:
-        if self.weights and len(self.weights) != len(self.systems):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.systems)} systems")
-        return self
 
 
-class HttpSystem(_Options):
+class HttpSystem(Settings):
     """A search service. Paths are keys joined by dots; `hits_path` leads to the list, the others start at a hit.
 
-    Without `score_path` the order of the hits is taken. The key is read from the environment variable named.
+    Without `score_path` the order of the hits is taken. `api_key_env` names the environment variable of the key.
     """
 
     url: str = Field(pattern=r"^https?://")
@@ -93,20 +96,20 @@ class HttpSystem(_Options):
     score_path: str | None = "score"
     size_field: str | None = "k"
     method: Literal["GET", "POST"] = "POST"
-    body: dict[str, Any] = {}
-    api_key_env: str | None = None
-    timeout_seconds: float = Field(default=30.0, gt=0)
-    concurrency: int = Field(default=4, ge=1, le=256)
+    body: dict[str, Any] = Field(default={})
+    api_key_env: Annotated[str | None, SPEED, KEY] = None
+    timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
+    concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
 
-class PythonSystem(_Options):
+class PythonSystem(Settings):
     """An air-benchmark Retriever by dotted name (`module:Class`), made with `settings`."""
 
     target: str = Field(alias="class", pattern=r"^[\w.]+[:.]\w+$")
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default={})
 
 
-_OWN: dict[str, type[_Options]] = {
+_OWN: dict[str, type[Settings]] = {
     "run": RunSystem,
     "rerank": RerankSystem,
     "fuse": FuseSystem,
@@ -115,13 +118,13 @@ _OWN: dict[str, type[_Options]] = {
 }
 
 
-class SystemSettings(BaseModel):
+class SystemSettings(Settings):
     """One system: a name, a kind, and the kind's own settings beside them.
 
     `family` groups systems in reports (the kind, if not given); `weakened` marks one that is bad on purpose.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="allow")
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")
     kind: str
@@ -133,35 +136,39 @@ class SystemSettings(BaseModel):
         """The kind's own settings, as given."""
         return dict(self.model_extra or {})
 
-    @property
-    def options(self) -> _Options:
-        """The checked settings of a kind that this package runs itself. Raises KeyError for a registry kind."""
-        return _OWN[self.kind].model_validate(self.settings)
+    def options(self, folder: Path | None = None) -> Settings:
+        """The kind's own settings, checked."""
+        model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
+        return model.model_validate(self.settings, context={"folder": folder})
 
     @property
     def uses(self) -> list[str]:
         """The names of the systems that this one builds on."""
-        options = self.options if self.kind in ("rerank", "fuse") else None
+        options = self.options() if self.kind in ("rerank", "fuse") else None
         if isinstance(options, RerankSystem):
             return [options.first]
         return list(options.systems) if isinstance(options, FuseSystem) else []
 
+    def parts(self, folder: Path | None = None) -> Iterator[tuple[str, str, Settings]]:
+        """(place, kind, settings) of the system itself and of every part in it."""
+        options = self.options(folder)
+        yield "", self.kind, options
+        yield from walk(options, folder)
+
     @model_validator(mode="after")
-    def _known(self) -> SystemSettings:
+    def _known(self, info: ValidationInfo) -> SystemSettings:
         kinds = sorted({*_OWN, *names("retriever")})
-        if self.kind not in kinds:
+        if self.kind not in kinds and ":" not in self.kind:
             raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, kinds)}")
-        if self.kind in _OWN:
-            _check_own(self.kind, self.settings)
-        else:
-            _check_registered(self.kind, self.settings)
+        try:
+            self.options((info.context or {}).get("folder"))
+        except UsageError as error:
+            raise ValueError(str(error)) from error
         return self
 
 
-class SystemsFile(BaseModel):
+class SystemsFile(Settings):
     """A systems YAML."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     systems: list[SystemSettings] = Field(min_length=1)
 
@@ -176,10 +183,26 @@ def load_systems(path: str | Path) -> list[SystemSettings]:
     return in_order(load_yaml(Path(path), SystemsFile).systems)
 
 
+def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
+    """One line for each file, model, package and key that a system needs and that is missing."""
+    found = []
+    for system in systems:
+        for place, _, settings in system.parts(folder):
+            lines = needs(settings, folder)
+            foreign = settings if isinstance(settings, PythonSystem) else getattr(settings, "reranker", None)
+            if isinstance(foreign, PythonSystem | ForeignReranker):
+                try:
+                    find_class(foreign.target, folder)
+                except UsageError as error:
+                    lines.append(str(error))
+            found += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in lines]
+    return found
+
+
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     """The same systems, each after those it builds on, else in the order given.
 
-    Raises SettingsError for a name that comes twice, is not there, or builds on itself.
+    Raises SettingsError for a name that comes twice, is not in the file, or builds on itself.
     """
     by_name = {system.name: system for system in systems}
     problems = []
@@ -189,7 +212,8 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     for system in systems:
         for name in system.uses:
             if name not in by_name:
-                problems.append(f"{system.name} builds on {name!r}, which is no system{closest(name, list(by_name))}")
+                hint = closest(name, list(by_name))
+                problems.append(f"{system.name} builds on {name!r}, which is not a system of the file{hint}")
     if problems:
         raise SettingsError(problems)
     done: dict[str, SystemSettings] = {}
@@ -204,35 +228,3 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     for system in systems:
         visit(system, ())
     return list(done.values())
-
-
-def _check_own(kind: str, settings: Mapping[str, Any]) -> None:
-    model = _OWN[kind]
-    try:
-        model.model_validate(settings)
-    except ValidationError as error:
-        raise ValueError("; ".join(_own_problem(model, dict(item)) for item in error.errors())) from None
-
-
-def _own_problem(model: type[_Options], error: dict[str, Any]) -> str:
-    path = ".".join(str(part) for part in error["loc"]) or "settings"
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    if error["type"] == "extra_forbidden":
-        return f"unknown setting {path!r}{closest(path, known)}"
-    if error["type"] == "missing":
-        return f"setting {path!r} is missing"
-    return f"setting {path!r}: {str(error['msg']).removeprefix('Value error, ')}"
-
-
-def _check_registered(kind: str, settings: Mapping[str, Any]) -> None:
-    """Setting names against the constructor's. A family whose package is missing is reported when it is run."""
-    try:
-        parameters = inspect.signature(resolve("retriever", kind)).parameters
-    except MissingExtra:
-        return
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    known = [name for name in parameters if name not in ("name", "progress")]
-    unknown = [name for name in settings if name not in known]
-    if unknown:
-        raise ValueError("; ".join(f"unknown setting {name!r}{closest(name, known)}" for name in unknown))

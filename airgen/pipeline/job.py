@@ -37,7 +37,7 @@ from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import Flow
-from airgen.prompts import PromptSet
+from airgen.prompts import PromptSet, data_dir
 from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import answer_settings
@@ -111,6 +111,20 @@ class Job:
         if self.combination is not None:
             found["calibration"] = self.combination.fingerprint
         return found
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of the pipeline's YAML start."""
+        return self.path.resolve().parent
+
+    @property
+    def systems_file(self) -> Path | None:
+        """The systems YAML of the evaluation: beside the pipeline, shipped, or in the working directory."""
+        name = self.pipeline.evaluate.systems
+        if name is None:
+            return None
+        places = (self.path.parent / name, data_dir("pipelines") / name)
+        return next((place for place in places if place.is_file()), Path(name))
 
     @property
     def dataset(self) -> Path:
@@ -193,7 +207,7 @@ class Job:
         workers = workers_of(*self.pipeline.llms.values())
         async with engine:
             with _interruptible(engine) as stopping:
-                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, self._meaning())
+                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder)
                 accepted = await generate(store, tools, self.flow, display, workers, self.frame)
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
@@ -212,7 +226,7 @@ class Job:
             return None
         from airgen.retrievers import load_embedder
 
-        return load_embedder(self.pipeline.generation.meaning.model)
+        return load_embedder(self.pipeline.generation.meaning.model, self.folder)
 
     def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
         """Write the dataset of the rows that are in the work database."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -56,13 +57,14 @@ class Meaning(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. `meaning` may be absent."""
+    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`."""
 
     pipeline: Pipeline
     prompts: PromptSet
     plan: Plan
     llm: Llm
     meaning: Meaning | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from airgen.errors import UsageError
 from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.progress import Display
-from airgen.prompts import data_dir
 
 __all__ = ["print_result", "run_pipeline"]
 
@@ -49,24 +48,17 @@ def run_pipeline(
 
 def evaluate_systems(job: Job, display: Display) -> list[dict[str, Any]]:
     """Scores of the pipeline's systems on its finished dataset. A run that exists already is not made again."""
-    from airgen.evaluation import evaluate, load_systems
+    from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 
     settings = job.pipeline.evaluate
-    assert settings.systems is not None
-    path = next(
-        (
-            place
-            for place in (job.path.parent / settings.systems, data_dir("pipelines") / settings.systems)
-            if place.is_file()
-        ),
-        Path(settings.systems),
-    )
+    path = job.systems_file
+    assert path is not None
     systems = load_systems(path)
     measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP"]
     with display.stage("evaluation", len(systems)) as bar:
         results = evaluate(
-            job.dataset, systems, job.directory / "evaluation", split=settings.split, measures=measures,
-            folder=path.parent,
+            job.dataset, systems, job.directory / "evaluation",
+            EvaluationOptions(settings.split, measures, folder=path.parent),
             progress=lambda name: bar.advance(note=str(name)),
         )  # fmt: skip
     return [{"system": one.name, **one.means} for one in results]

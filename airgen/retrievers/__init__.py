@@ -1,11 +1,12 @@
-"""Retrievers, embedders and re-rankers by name; each family is a module of its own, imported when it is asked for."""
+"""Retrievers, embedders and re-rankers. Each family is a module of its own, which is imported at its first use."""
 
 from __future__ import annotations
 
-from airgen.retrievers.base import Corpus, Embedder, Hits, Reranker, Retriever, TextKind
+from airgen.retrievers.base import Component, Corpus, Embedder, Hits, Reranker, Retriever, TextKind, show_corpus
 from airgen.retrievers.load import load_embedder, load_reranker, load_retriever
 
 __all__ = [
+    "Component",
     "Corpus",
     "Embedder",
     "Hits",
@@ -15,4 +16,5 @@ __all__ = [
     "load_embedder",
     "load_reranker",
     "load_retriever",
+    "show_corpus",
 ]

@@ -1,26 +1,53 @@
-"""The protocols of retrieval, shared by quality control and evaluation.
+"""The protocols of retrieval, shared by quality control and evaluation, and the base of the components.
 
 retriever.index(corpus)                 once
 retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
-reranker.score(pairs) -> float32 (n,)   one score a (query, passage) pair, higher is better
+reranker.score(pairs) -> float32 (n,)   one score for each (query, passage) pair; higher is better
 embedder.encode(texts, kind) -> float32 (n, dim), unit length
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
+from airgen import models
 from airgen.dataset.beir import BeirPassage
+from airgen.errors import UsageError
 from airgen.records import flat_text
+from airgen.registry import resolve
+from airgen.settings.base import Settings as BaseSettings
+from airgen.settings.base import moved, parts
+from airgen.settings.parts import as_mapping, is_spec, located, problems, read_part
 
-__all__ = ["Corpus", "Embedder", "Hits", "Reranker", "Retriever", "TextKind"]
+__all__ = [
+    "Component",
+    "Corpus",
+    "CorpusReranker",
+    "Embedder",
+    "Hits",
+    "IndexProgress",
+    "ModelFacts",
+    "Reranker",
+    "Retriever",
+    "SettingsWithModel",
+    "TextKind",
+    "build",
+    "model_place",
+    "show_corpus",
+]
 
 TextKind = Literal["query", "passage"]
+IndexProgress = Callable[[int, int], None]
+"""Takes the number of passages done and of all passages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +81,46 @@ class Hits:
 
     positions: int32 (n, k), places in the corpus, best first, -1 after the last hit.
     scores:    float32 (n, k), -inf after the last hit.
-    Ties stand in the order of position, so equal inputs give equal hits.
+    Ties are in the order of position, so equal inputs give equal hits.
     """
 
     positions: NDArray[np.int32]
     scores: NDArray[np.float32]
 
+    @classmethod
+    def none(cls, queries: int, k: int) -> Hits:
+        """Room for k hits of each query, all empty."""
+        return cls(np.full((queries, k), -1, np.int32), np.full((queries, k), -np.inf, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a component says of the models that it runs; None where it cannot be known."""
+
+    parameters: int | None = None
+    device: str | None = "cpu"
+    threads: int | None = None
+
+    def __add__(self, other: ModelFacts) -> ModelFacts:
+        """The facts of two components that work together."""
+        devices = [device for device in (self.device, other.device) if device is not None]
+        return ModelFacts(
+            sum(filter(None, (self.parameters, other.parameters))) or None,
+            " + ".join(dict.fromkeys(devices)) or None,
+            max((count for count in (self.threads, other.threads) if count is not None), default=None),
+        )
+
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Texts to unit vectors. `name` identifies model and settings for the cache."""
+    """Texts to unit vectors."""
 
     name: str
-    dim: int
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        ...
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Shape (len(texts), dim), rows of length 1."""
@@ -93,6 +147,15 @@ class Reranker(Protocol):
 
 
 @runtime_checkable
+class CorpusReranker(Reranker, Protocol):
+    """A re-ranker that weighs words by their frequency in the corpus, so it must see the corpus first."""
+
+    def fit(self, corpus: Corpus) -> object:
+        """Take statistics from the corpus; must be called before `score` and `describe`."""
+        ...
+
+
+@runtime_checkable
 class Retriever(Protocol):
     """A first-stage or combined system."""
 
@@ -109,3 +172,120 @@ class Retriever(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result, for the record of a run."""
         ...
+
+
+def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
+    """Let a re-ranker see the corpus if it must; whether it must."""
+    if isinstance(reranker, CorpusReranker):
+        reranker.fit(corpus)
+        return True
+    return False
+
+
+def build(part: str, spec: Any, folder: Path | None = None) -> Any:
+    """A component from a name or `{kind: ..., settings}`; one that was made already is returned as it is.
+
+    `part` is the kind of component ("retriever", "reranker", "embedder", ...). Relative paths in the settings start at
+    `folder`. Raises UsageError with every problem of the settings, MissingExtra for a missing package.
+    """
+    if not is_spec(spec):
+        return spec
+    try:
+        read = read_part(part, spec, folder)
+    except ValueError as error:
+        named = spec if isinstance(spec, str) else spec.get("kind")
+        raise UsageError("\n".join(f"{part} {named!r}: {line}" for line in problems(error))) from None
+    given = {name: getattr(read.settings, name) for name in read.settings.model_fields_set}
+    return resolve(part, read.kind, folder)(folder=folder, **given)
+
+
+def model_place(model: str, folder: Path | None = None) -> str:
+    """Where a model is: the folder of one of the catalogue, a folder of the user's, else the Hub's name as it is.
+
+    A relative path starts at `folder`. Raises ModelError for a model of the catalogue that was not fetched.
+    """
+    if model in models.catalogue():
+        return str(models.path(model))
+    place = located(model, folder)
+    return str(place) if place.exists() else model
+
+
+class Component:
+    """The base of retrievers, re-rankers, embedders and encoders.
+
+    A subclass declares its settings once, in a nested class `Settings`, and prepares itself in `set_up`. A field that
+    is marked as a part becomes an attribute of the same name: the component that the settings describe. The
+    constructor takes the same settings as keywords; without keywords the `positional` and the required ones come first:
+
+        BM25(k1=1.2)
+        build("retriever", {"kind": "bm25", "k1": 1.2})
+    """
+
+    class Settings(BaseSettings):
+        """No settings."""
+
+    settings: Settings
+    positional: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:
+        fields = self.Settings.model_fields
+        order = dict.fromkeys([*self.positional, *(name for name in fields if fields[name].is_required()), *fields])
+        given = dict(zip(list(order)[: len(values)], values, strict=True)) | settings
+        try:
+            self.settings = self.Settings.model_validate(given, context={"folder": folder})
+        except ValidationError as error:
+            lines = (f"{type(self).__name__}: {line}" for line in problems(error))
+            raise UsageError("\n".join(lines)) from None
+        self.folder = folder
+        for name, part in parts(type(self.settings)):
+            value = getattr(self.settings, name)
+            many = value if isinstance(value, list | tuple) else [value]
+            built = [build(part.kind, one, folder) for one in many]
+            setattr(self, name, built if many is value else built[0])
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Prepare for work; heavy models are loaded at their first use."""
+
+    def components(self) -> list[Any]:
+        """The components that it is made of."""
+        held = [getattr(self, name) for name, _ in parts(type(self.settings))]
+        return [part for one in held for part in (one if isinstance(one, list) else [one])]
+
+    def place(self, model: str) -> str:
+        """See `model_place`."""
+        return model_place(model, self.folder)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Parameters, device and threads of the models that it runs; by default those of its parts together."""
+        known = [part.facts for part in self.components() if isinstance(part, Component)]
+        return reduce(add, known) if known else ModelFacts()
+
+    @property
+    def index_bytes(self) -> int | None:
+        """Bytes of the index, None where there is none; by default those of its parts together."""
+        return sum(part.index_bytes or 0 for part in self.components() if isinstance(part, Component)) or None
+
+
+class SettingsWithModel(Component.Settings):
+    """Settings whose `model` is a part: the model's own settings may also stand beside it.
+
+    {kind: late, model: NAME, batch_size: 8} means {kind: late, model: {kind: ..., model: NAME, batch_size: 8}}.
+    """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _settings_of_the_model(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, Mapping):
+            return handler(value)
+        beside = {name: setting for name, setting in value.items() if name not in cls.model_fields}
+        model: Any = value.get("model", cls.model_fields["model"].get_default())
+        if not beside or not is_spec(model):
+            return handler(value)
+        own = {name: setting for name, setting in value.items() if name not in beside}
+        spec = as_mapping(dict(parts(cls))["model"].kind, model)
+        try:
+            return handler({**own, "model": {**spec, **beside}})
+        except ValidationError as error:
+            raise moved(error, lambda place: place[1:] if place[1:2] and place[1] in beside else place) from None

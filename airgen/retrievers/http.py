@@ -1,150 +1,103 @@
-"""Embedding and re-ranking endpoints over HTTP: OpenAI's `/v1/embeddings`, `/v1/rerank` of Jina, Cohere and vLLM.
+"""Embedding and re-ranking endpoints: OpenAI's `/v1/embeddings`, and `/v1/rerank` of Jina, Cohere and vLLM.
 
-Requests are retried where that can help (429, 5xx, a dropped connection, a time-out), and end in a ModelError
-where it cannot. Answers are checked: number, ids, dimension, finite numbers. The key is sent and kept nowhere else.
+Every answer is checked: the number of items, their ids, the dimension, finite numbers. What cannot be used ends in a
+ModelError. The `openai` package is not used here: its client would replace one call of `request_json`, and re-ranking
+and its checks would still need all the rest.
 """
 
 from __future__ import annotations
 
-import json
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from http.client import HTTPException
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import ModelError
-from airgen.retrievers.base import TextKind
+from airgen.retrievers.base import Component, ModelFacts, TextKind
+from airgen.retrievers.http_client import HttpFailure, request_json
 from airgen.retrievers.output_checks import checked_scores, finite, unit_rows
 from airgen.settings import secret
+from airgen.settings.base import KEY, SERVED, SPEED
 
-__all__ = ["HttpEmbedder", "HttpReranker", "post"]
-
-_LONGEST_WAIT = 60.0  # seconds between two tries, whatever the server asks for
-_LARGEST_ANSWER = 1 << 28  # bytes
+__all__ = ["HttpEmbedder", "HttpReranker"]
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to an address that the user never named, so it is an error."""
+class _Endpoint(Component):
+    """What both kinds of endpoint share."""
 
-    def redirect_request(self, *_: Any) -> None:
-        """Never follow."""
+    class Settings(Component.Settings):
+        """`max_chars` cuts texts before they are sent: many endpoints refuse what is longer than the model."""
 
+        api_key_env: Annotated[str | None, SPEED, KEY] = None
+        max_chars: int = Field(default=24_000, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=64, ge=1)
+        timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
+        retries: Annotated[int, SPEED] = Field(default=5, ge=0)
 
-_OPENER = urllib.request.build_opener(_NoRedirect)
+    settings: Settings
 
-
-def post(
-    url: str,
-    body: Mapping[str, Any],
-    *,
-    api_key: str | None,
-    timeout: float,
-    retries: int,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Any:
-    """The JSON answer to a JSON body. Raises ModelError with the server's words, never with the key."""
-    if not url.startswith(("http://", "https://")):
-        raise ModelError(f"{url!r} is not an http address")
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
-    data = json.dumps(body).encode()
-    reason = ""
-    for attempt in range(retries + 1):
-        request = urllib.request.Request(url, data, headers)
-        wait = min(2.0**attempt, _LONGEST_WAIT)
+    def _post(self, url: str, body: Mapping[str, Any]) -> Any:
+        if not url.startswith(("http://", "https://")):
+            raise ModelError(f"{url!r} is not an http address")
+        chosen = self.settings
         try:
-            with _OPENER.open(request, timeout=timeout) as answer:
-                return _parsed(url, answer.read(_LARGEST_ANSWER))
-        except urllib.error.HTTPError as error:
-            said = error.read(2000).decode("utf-8", "replace").strip().replace("\n", " ")[:300]
-            reason = f"{url} answered {error.code}: {said}"
-            if error.code != 429 and error.code < 500:
-                raise ModelError(_without(reason, api_key)) from None
-            wait = min(max(wait, _seconds(error.headers.get("Retry-After"))), _LONGEST_WAIT)
-        except (OSError, HTTPException) as error:
-            reason = f"{url} cannot be reached: {getattr(error, 'reason', None) or error or type(error).__name__}"
-        if attempt < retries:
-            sleep(wait)
-    raise ModelError(_without(f"{reason} (tried {retries + 1} times)", api_key))
+            return request_json(
+                url, body, api_key=secret(chosen.api_key_env), timeout=chosen.timeout, retries=chosen.retries
+            )
+        except HttpFailure as failure:
+            raise ModelError(f"{url} {failure}") from None
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model runs elsewhere."""
+        return ModelFacts(device=None)
 
 
-def _without(text: str, api_key: str | None) -> str:
-    return text.replace(api_key, "***") if api_key else text
+class HttpEmbedder(_Endpoint):
+    """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp)."""
 
+    class Settings(_Endpoint.Settings):
+        """`base_url` is the part before `/embeddings`. `dimensions` asks for shorter vectors."""
 
-def _seconds(header: str | None) -> float:
-    try:
-        return max(0.0, float(header or 0))
-    except ValueError:
-        return 0.0
+        model: Annotated[str, SERVED]
+        base_url: Annotated[str, SPEED] = "https://api.openai.com/v1"
+        query_prefix: str = ""
+        passage_prefix: str = ""
+        dimensions: int | None = Field(default=None, ge=1)
 
+    settings: Settings
 
-def _parsed(url: str, raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except ValueError as error:
-        start = raw[:80].decode("utf-8", "replace").strip().replace("\n", " ")
-        raise ModelError(f"{url} answered with something that is not JSON: {start!r}") from error
-
-
-class HttpEmbedder:
-    """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp).
-
-    `base_url` is the part before `/embeddings`. `api_key_env` names the environment variable that holds the key.
-    `dimensions` asks for shorter vectors where the endpoint can. `max_chars` cuts texts before they are sent,
-    because many endpoints refuse what is longer than the model.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str = "https://api.openai.com/v1",
-        api_key_env: str | None = None,
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        dimensions: int | None = None,
-        max_chars: int = 24_000,
-        batch_size: int = 64,
-        timeout: float = 60.0,
-        retries: int = 5,
-    ) -> None:
-        self.name = model
-        self._url = base_url.rstrip("/") + "/embeddings"
-        self._key_env = api_key_env
-        self._prefix = {"query": query_prefix, "passage": passage_prefix}
-        self._dimensions, self._max_chars, self._batch = dimensions, max_chars, batch_size
-        self._timeout, self._retries = timeout, retries
-        self._dim = dimensions
+    def set_up(self) -> None:
+        self.name = self.settings.model
+        self._url = self.settings.base_url.rstrip("/") + "/embeddings"
+        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
+        self._dim = self.settings.dimensions
 
     @property
     def dim(self) -> int:
-        """Length of a vector; the endpoint is asked once where it is not known."""
+        """Length of a vector; one request finds it out where it is not known."""
         if self._dim is None:
             self.encode(["a"], "query")
         assert self._dim is not None
         return self._dim
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim). Raises ModelError where the dimension is not that of the vectors before."""
+        """Unit vectors, (n, dim). Raises ModelError where the dimension differs from that of earlier vectors."""
+        size = self.settings.batch_size
         # Endpoints refuse an empty text; a space is the nearest that they take.
-        whole = [(self._prefix[kind] + text)[: self._max_chars] or " " for text in texts]
-        parts = [self._some(whole[first : first + self._batch]) for first in range(0, len(whole), self._batch)]
-        if not parts:
+        whole = [(self._prefix[kind] + text)[: self.settings.max_chars] or " " for text in texts]
+        batches = [self._encoded(whole[first : first + size]) for first in range(0, len(whole), size)]
+        if not batches:
             return np.zeros((0, self.dim), np.float32)
-        return unit_rows(finite(np.concatenate(parts), self.name))
+        return unit_rows(finite(np.concatenate(batches), self.name))
 
-    def _some(self, texts: list[str]) -> NDArray[np.float32]:
+    def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
         body: dict[str, Any] = {"model": self.name, "input": texts, "encoding_format": "float"}
-        if self._dimensions is not None:
-            body["dimensions"] = self._dimensions
-        answer = post(self._url, body, api_key=secret(self._key_env), timeout=self._timeout, retries=self._retries)
+        if self.settings.dimensions is not None:
+            body["dimensions"] = self.settings.dimensions
+        answer = self._post(self._url, body)
         try:
             items = sorted(answer["data"], key=lambda item: item["index"])
             places = [item["index"] for item in items]
@@ -170,63 +123,60 @@ class HttpEmbedder:
             "model": self.name,
             "query_prefix": self._prefix["query"],
             "passage_prefix": self._prefix["passage"],
-            "dimensions": self._dimensions,
-            "max_chars": self._max_chars,
+            "dimensions": self.settings.dimensions,
+            "max_chars": self.settings.max_chars,
         }
 
 
-class HttpReranker:
-    """A re-ranking endpoint: `url` is its whole address, e.g. `http://localhost:8000/v1/rerank`.
+class HttpReranker(_Endpoint):
+    """A re-ranking endpoint; one request for each query and `batch_size` documents.
 
-    Jina, Cohere and vLLM share the form: query and documents in, `results` of (index, relevance_score) out; TEI's
-    bare list of (index, score) is read as well. One request a query and `batch_size` documents.
+    Jina, Cohere and vLLM share the form: query and documents in, `results` of (index, relevance_score) out. TEI's bare
+    list of (index, score) is read as well.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str = "",
-        *,
-        api_key_env: str | None = None,
-        max_chars: int = 24_000,
-        batch_size: int = 64,
-        timeout: float = 60.0,
-        retries: int = 5,
-    ) -> None:
-        self.name = model or url
-        self._url, self._model, self._key_env = url, model, api_key_env
-        self._max_chars, self._batch = max_chars, batch_size
-        self._timeout, self._retries = timeout, retries
+    class Settings(_Endpoint.Settings):
+        """`url` is the whole address, e.g. `http://localhost:8000/v1/rerank`."""
+
+        url: Annotated[str, SPEED]
+        model: Annotated[str, SERVED] = ""
+
+    settings: Settings
+    positional = ("url", "model")
+
+    def set_up(self) -> None:
+        self.name = self.settings.model or self.settings.url
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One score a pair, shape (n,). Raises ModelError for too few scores, wrong ids, NaN."""
+        """One score for each pair, shape (n,). Raises ModelError for too few scores, wrong ids and NaN."""
         by_query: dict[str, list[int]] = {}
         for place, (query, _) in enumerate(pairs):
             by_query.setdefault(query, []).append(place)
         scores = np.full(len(pairs), np.nan, np.float32)
         for query, places in by_query.items():
-            for first in range(0, len(places), self._batch):
-                some = places[first : first + self._batch]
+            for first in range(0, len(places), self.settings.batch_size):
+                some = places[first : first + self.settings.batch_size]
                 scores[some] = self._ask(query, [pairs[place][1] for place in some])
         return checked_scores(scores, len(pairs), self.name)
 
     def _ask(self, query: str, passages: list[str]) -> NDArray[np.float32]:
-        documents = [passage[: self._max_chars] or " " for passage in passages]
+        documents = [passage[: self.settings.max_chars] or " " for passage in passages]
         body: dict[str, Any] = {"query": query, "documents": documents, "top_n": len(documents)}
-        if self._model:
-            body["model"] = self._model
-        answer = post(self._url, body, api_key=secret(self._key_env), timeout=self._timeout, retries=self._retries)
+        url = self.settings.url
+        if self.settings.model:
+            body["model"] = self.settings.model
+        answer = self._post(url, body)
         items: Any = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
         try:
             found = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ModelError(f"{self._url} did not answer in the form of a re-ranker") from error
+            raise ModelError(f"{url} did not answer in the form of a re-ranker") from error
         if len(found) != len(items) or not set(found) <= set(range(len(passages))):
-            raise ModelError(f"{self._url} gave scores for documents that were not sent, or two for one")
+            raise ModelError(f"{url} gave scores for documents that were not sent, or two for one")
         if len(found) != len(passages):
-            raise ModelError(f"{self._url} gave {len(found)} scores for {len(passages)} documents")
+            raise ModelError(f"{url} gave {len(found)} scores for {len(passages)} documents")
         return checked_scores([found[place] for place in range(len(passages))], len(passages), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """Model and cut; not the address, which does not change the scores."""
-        return {"family": "http", "model": self.name, "max_chars": self._max_chars}
+        return {"family": "http", "model": self.name, "max_chars": self.settings.max_chars}

@@ -1,4 +1,4 @@
-"""What every answer of a model must satisfy before it is used: shape, length, finite numbers."""
+"""Checks of a model's output before it is used: shape, length, finite numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["checked_scores", "finite", "non_empty", "unit_rows"]
 
 
 def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
-    """The vectors themselves. Raises ModelError where one holds NaN or infinity, with its place in the batch."""
+    """The vectors themselves. Raises ModelError where one holds NaN or infinity, with its position in the batch."""
     good = np.isfinite(vectors).all(axis=-1)
     if not good.all():
         raise ModelError(f"{model} gave NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
@@ -34,14 +34,14 @@ def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
         raise ModelError(f"{model} gave {len(array)} scores for {count} pairs")
     if not np.isfinite(array).all():
         bad = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise ModelError(f"{model} gave {array[bad]} as the score of pair {bad}: a re-ranker must give numbers")
+        raise ModelError(f"{model} gave {array[bad]} as the score of pair {bad}: a score must be a finite number")
     return array
 
 
 def non_empty(corpus: Corpus) -> Corpus:
     """The corpus itself. Raises CorpusError for one without passages or with sequences of unequal length."""
     if not len(corpus):
-        raise CorpusError("the corpus holds no passages: there is nothing to search")
+        raise CorpusError("the corpus has no passages")
     if len(corpus.texts) != len(corpus.ids) or len(corpus.titles) not in (0, len(corpus.ids)):
         raise CorpusError(
             f"the corpus has {len(corpus.ids)} ids, {len(corpus.texts)} texts and {len(corpus.titles)} titles"

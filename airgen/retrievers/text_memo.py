@@ -1,4 +1,4 @@
-"""Encoded texts kept in memory between calls: re-rankers meet the same passages query after query."""
+"""Encoded texts, kept in memory between calls: a re-ranker gets the same passages for many queries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ T = TypeVar("T")
 
 
 class Memo(Generic[T]):
-    """The encodings of the latest texts, up to about `limit` bytes; what is dropped is encoded again.
+    """The encodings of the latest texts, up to about `limit` bytes; a dropped text is encoded again.
 
-    It can be used because the embedders that sit behind it encode each text by itself, so that an encoding does not
-    depend on when it was made.
+    The embedder must encode each text by itself, so that an encoding does not depend on the texts beside it.
     """
 
     def __init__(self, encode: Callable[[Sequence[str], TextKind], Sequence[T]], size: Callable[[T], int], limit: int):
@@ -27,7 +26,7 @@ class Memo(Generic[T]):
         self._bytes = 0
 
     def __call__(self, texts: Sequence[str], kind: TextKind) -> list[T]:
-        """One encoding a text; each distinct text that is not kept is encoded once."""
+        """One encoding for each text; a text that comes twice is encoded once."""
         keys = [(kind, text_key(text)) for text in texts]
         found = {key: self._kept[key] for key in keys if key in self._kept}
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}

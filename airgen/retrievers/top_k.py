@@ -1,4 +1,4 @@
-"""The k best of many scores, ties by position, without sorting what cannot win.
+"""The k best of many scores, ties by position, without sorting scores that cannot be among them.
 
 A score and its position are packed into one uint64 whose order is (score descending, position ascending), so that
 selecting and sorting need one comparison and equal inputs give equal results:
@@ -27,7 +27,7 @@ _LANE = 16  # scores looked at together by the compiled loop: one AVX-512 regist
 
 
 def pack(scores: NDArray[np.float32], positions: NDArray[np.int64] | int) -> NDArray[np.uint64]:
-    """Keys of finite scores; `positions` is their places, or the place of the first of consecutive ones."""
+    """Keys of finite scores; `positions` are their positions, or that of the first of consecutive scores."""
     bits = (scores + np.float32(0)).view(np.uint32)  # + 0: -0.0 and 0.0 are one score
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
     places = positions + np.arange(len(scores)) if isinstance(positions, int) else positions
@@ -42,14 +42,14 @@ def unpack(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.floa
 
 
 class TopK:
-    """The running k best of each of n queries, fed in chunks of ascending position.
+    """The k best so far of each of n queries; scores come in chunks of ascending position.
 
-    Keeps up to `capacity` candidates a query above the score that its k-th best had at the last clearing, which is
-    why a chunk costs little more than one comparison a score.
+    It keeps up to `capacity` candidates of each query: those above its k-th best score at the last clean-up. So a chunk
+    costs little more than one comparison for each score.
     """
 
     def __init__(self, queries: int, k: int, compiled: bool = True, floor: NDArray[np.float32] | None = None) -> None:
-        """`floor`, (queries,), is a guess below which nothing is kept; a query with `fill` < k then has too little."""
+        """`floor`, (queries,), is a guess below which nothing is kept; with `fill` < k the guess was too high."""
         self.k = k
         self.keys = np.zeros((queries, self.capacity(k)), np.uint64)
         self.fill = np.zeros(queries, np.int64)
@@ -58,28 +58,27 @@ class TopK:
 
     @staticmethod
     def capacity(k: int) -> int:
-        """Candidates kept a query before all but the k best are dropped."""
+        """How many candidates of a query are kept before all but the k best are dropped."""
         return 2 * k + 1024
 
     def feed(self, scores: NDArray[np.float32], start: int, first: int = 0) -> None:
-        """Scores of shape (m, c): of the queries from `first` on, for the positions from `start` on."""
+        """Take scores of shape (m, c): of the queries from `first` on, for the positions from `start` on."""
         end = first + len(scores)
-        scores = np.ascontiguousarray(scores)  # one memory layout, one compiled form
+        scores = np.ascontiguousarray(scores)  # numba compiles one version for each memory layout
         self._collect(scores, start, self.keys[first:end], self.fill[first:end], self.floor[first:end], self.k)
 
     def hits(self) -> Hits:
         """The result so far, shape (n, k)."""
         n = len(self.keys)
-        positions = np.full((n, self.k), -1, np.int32)
-        scores = np.full((n, self.k), -np.inf, np.float32)
+        found = Hits.none(n, self.k)
         for query in range(n):
             best = np.sort(self.keys[query, : self.fill[query]])[::-1][: self.k]
-            positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
-        return Hits(positions, scores)
+            found.positions[query, : len(best)], found.scores[query, : len(best)] = unpack(best)
+        return found
 
 
 def top_k(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Positions and scores of the k best of one row of finite scores, fewer where it is shorter."""
+    """Positions and scores of the k best of one row of finite scores; fewer where the row is shorter."""
     keys = pack(scores, 0)
     if len(keys) > k > 0:
         keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
@@ -158,5 +157,5 @@ def _collect_in_one_pass(
 
 @cache
 def _compiled() -> Callable[..., None] | None:
-    """The compiled pass, or None without numba; made at first use, because numba is slow to load."""
+    """The compiled pass, or None without numba; compiled at its first use, because numba loads slowly."""
     return jit(_collect_in_one_pass) if numba_is_installed() else None

@@ -1,23 +1,42 @@
-"""What all settings share: one strict base, and marks that say once what a field is about.
+"""What all settings share: one strict base, and marks that say what a field is about.
 
     class Dense(Settings):
-        embedder: Annotated[Spec, Part("embedder")]    # a name, or {kind: ..., settings of that kind}
-        path: Annotated[str, FILE]                     # a file or folder, relative to the YAML file
-        batch_size: Annotated[int, SPEED] = 64         # changes how fast an answer comes, never the answer
+        embedder: Annotated[Any, Part("embedder")]     # a name, or {kind: ..., settings of that kind}
+        path: Annotated[str, FILE]                     # a file or folder; a relative path starts at the YAML's folder
+        batch_size: Annotated[int, SPEED] = 64         # changes how fast a result comes, never the result
 
-Whoever needs to know (fingerprints, `airgen check`, the cost table, the reuse of finished results) asks the marks:
-there is no second list of names anywhere.
+Fingerprints, `airgen check`, the reuse of finished results and the builder of parts all read the marks. There is no
+second list of names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
-__all__ = ["FILE", "MODEL", "SPEED", "Mark", "Part", "Settings", "Spec", "answer_settings", "marked"]
+from airgen.registry import closest
+
+__all__ = [
+    "FILE",
+    "KEY",
+    "LABEL",
+    "MODEL",
+    "SERVED",
+    "SPEED",
+    "Mark",
+    "Part",
+    "Settings",
+    "Spec",
+    "answer_settings",
+    "marked",
+    "message",
+    "moved",
+    "parts",
+]
 
 Spec = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
 
@@ -29,26 +48,91 @@ class Mark:
     name: str
 
 
-SPEED = Mark("speed")  # changes how fast or how dearly, never what comes out
-FILE = Mark("file")  # names a file or folder; a relative path starts at the folder of the YAML file
+SPEED = Mark("speed")  # changes how fast or how dearly a result comes, never the result
+FILE = Mark("file")  # names a file or folder that must exist; a relative path starts at the folder of the YAML file
 MODEL = Mark("model")  # names a model: of the catalogue, of the Hub, or a folder (relative as for FILE)
+SERVED = Mark("served")  # names a model that an endpoint runs: nothing is needed on this machine
+KEY = Mark("key")  # names the environment variable that holds a key
+LABEL = Mark("label")  # a name for display
 
 
 @dataclass(frozen=True)
 class Part(Mark):
-    """The field holds a component of a registered kind: `Part("embedder")`, `Part("reranker")`, `Part("retriever")`."""
+    """The field holds a component of a registered kind: `Part("embedder")`, `Part("reranker")`, `Part("retriever")`.
+
+    A value from YAML is checked with the settings model of its kind and kept as it was written. In Python the field
+    can also hold a component that was made already.
+    """
+
+    kind: str = ""
 
     def __init__(self, kind: str) -> None:
         object.__setattr__(self, "name", "part")
         object.__setattr__(self, "kind", kind)
 
-    kind: str = ""
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.with_info_plain_validator_function(self._checked)
+
+    def _checked(self, value: Any, info: core_schema.ValidationInfo) -> Any:
+        from airgen.settings.parts import is_spec, read_part
+
+        if value is None or isinstance(value, int | float | list | tuple):
+            raise ValueError(f"wants the name of a {self.kind}, or a mapping with its kind and settings")
+        if is_spec(value):
+            read_part(self.kind, value, (info.context or {}).get("folder"))
+        return value
 
 
 class Settings(BaseModel):
-    """Base of every settings model: unknown keys are errors, values are frozen."""
+    """Base of every settings model: unknown keys are errors, values are frozen.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())
+    `packages` are the imports without which a component with these settings cannot run.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=(), arbitrary_types_allowed=True
+    )
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def required_packages(self) -> tuple[str, ...]:
+        """The imports that these values need; a subclass may have some that only certain values need."""
+        return self.packages
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_closest_names(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """An unknown key is reported with the closest known one."""
+        try:
+            return handler(value)
+        except ValidationError as error:
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            raise moved(error, lambda place: place, known) from None
+
+
+def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> ValidationError:
+    """The same problems at other places: `to` maps each place to its new one.
+
+    With `known`, a key that the model lacks gets the closest of these names.
+    """
+    lines = []
+    for item in error.errors():
+        kind, words = item["type"], item["msg"]
+        if known is not None and kind == "extra_forbidden" and len(item["loc"]) == 1:
+            kind, words = "unknown_key", f"unknown key{closest(str(item['loc'][0]), known)}"
+        custom = PydanticCustomError(kind, "{message}", {"message": words})
+        lines.append(InitErrorDetails(type=custom, loc=to(item["loc"]), input=item["input"]))
+    return ValidationError.from_exception_data(error.title, lines)
+
+
+def message(error: Mapping[str, Any]) -> str:
+    """One problem of a ValidationError in words, without its place."""
+    if error["type"] in ("missing", "unknown_key"):
+        return "is missing" if error["type"] == "missing" else str(error["msg"])
+    words = str(error["msg"]).removeprefix("Value error, ")
+    given = error.get("input")
+    if isinstance(given, str | int | float | bool) and repr(given) not in words:
+        words += f", not {given!r}"
+    return words[:1].lower() + words[1:]
 
 
 def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
@@ -57,6 +141,22 @@ def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
         for item in field.metadata:
             if isinstance(item, Mark) and item.name == mark:
                 yield name, item
+
+
+def parts(model: type[BaseModel]) -> Iterator[tuple[str, Part]]:
+    """The names of a model's fields that hold a part, or a list of parts."""
+    for name, field in model.model_fields.items():
+        found = next((item for item in field.metadata if isinstance(item, Part)), None) or _part(field.annotation)
+        if found is not None:
+            yield name, found
+
+
+def _part(annotation: Any) -> Part | None:
+    for argument in get_args(annotation):
+        found = argument if isinstance(argument, Part) else _part(argument)
+        if found is not None:
+            return found
+    return None
 
 
 def answer_settings(settings: BaseModel) -> dict[str, Any]:

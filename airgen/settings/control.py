@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import Settings, Spec
+from airgen.settings.base import Part, Settings, Spec
 from airgen.settings.llm import LlmSettings
 
 __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
@@ -20,7 +20,7 @@ RERANKERS = "rerankers"  # the kind of judge that asks no LLM
 class RecallSettings(Settings):
     """Recall with an embedding model (paper 2.4, step 1)."""
 
-    model: Spec = "BAAI/bge-m3"
+    model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"
     top_k: int = Field(default=1000, ge=1)
     pools_only: bool = False  # leave the model out and recall with `control.pools` alone: to test the model itself
 
@@ -101,8 +101,9 @@ class ControlSettings(Settings):
     """Quality control (paper 2.4)."""
 
     recall: RecallSettings = RecallSettings()
-    pools: list[Spec] = []  # retrievers whose top `recall.top_k` join the recall's: bm25, rm3, lsa, ...
-    rerankers: list[Spec] = [
+    # Retrievers whose top `recall.top_k` join those of the recall model: bm25, rm3, lsa, ...
+    pools: list[Annotated[Spec, Part("retriever")]] = []
+    rerankers: list[Annotated[Spec, Part("reranker")]] = [
         "BAAI/bge-reranker-large",
         "maidalun1020/bce-reranker-base_v1",
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",

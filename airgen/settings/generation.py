@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from airgen.settings.base import Settings, Spec
+from airgen.settings.base import Part, Settings, Spec
 
 __all__ = ["INFORMATION", "LENGTHS", "STYLES", "TYPES", "GenerationSettings", "MeaningSettings"]
 
@@ -32,7 +32,7 @@ def _ratios(known: tuple[str, ...], value: dict[str, float]) -> dict[str, float]
 class MeaningSettings(Settings):
     """The embedding model that checks that a rewrite keeps the meaning of the original query."""
 
-    model: Spec
+    model: Annotated[Spec, Part("embedder")]
     min_cosine: float = Field(default=0.6, ge=-1, le=1)
 
 

@@ -69,31 +69,13 @@ class LlmSettings(Settings):
                 raise _problem(cls, name, f"{name} is no backend: derive it from airgen.llms.base.Backend")
             if kind is not LlmSettings:
                 return kind.model_validate(value)  # type: ignore[return-value]  # a subclass
-        try:
-            return handler(value)
-        except ValidationError as error:
-            raise _with_known_keys(cls, error) from None
-
-
-def _custom(kind: str, message: str, **details: object) -> PydanticCustomError:
-    return PydanticCustomError(kind, "{message}", {"message": message, **details})
+        return handler(value)
 
 
 def _problem(cls: type[BaseModel], name: str, message: str) -> ValidationError:
-    details = InitErrorDetails(type=_custom("backend", message), loc=("backend",), input=name)
+    custom = PydanticCustomError("backend", "{message}", {"message": message})
+    details = InitErrorDetails(type=custom, loc=("backend",), input=name)
     return ValidationError.from_exception_data(cls.__name__, [details])
-
-
-def _with_known_keys(cls: type[BaseModel], error: ValidationError) -> ValidationError:
-    """The same errors, which also say which keys `cls` has, for the hint at the closest one."""
-    known = sorted(cls.model_fields)
-    return ValidationError.from_exception_data(
-        cls.__name__,
-        [
-            InitErrorDetails(type=_custom(item["type"], item["msg"], known=known), loc=item["loc"], input=item["input"])
-            for item in error.errors()
-        ],
-    )
 
 
 # Parts of every fingerprint since the first work databases, but never of an answer's key.

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from airgen.errors import SettingsError
 from airgen.registry import closest
+from airgen.settings.base import message
 
 __all__ = ["load_yaml", "parse_yaml", "validate"]
 
@@ -28,11 +29,11 @@ def load_yaml(path: Path, model: type[M]) -> M:
         raise SettingsError([f"{path}: is a directory, a YAML file is needed"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{path}: cannot be read: {error}"]) from error
-    return parse_yaml(text, model, str(path))
+    return parse_yaml(text, model, str(path), path.resolve().parent)
 
 
-def parse_yaml(text: str, model: type[M], name: str = "<text>") -> M:
-    """The same, of a text; `name` stands for the file in messages."""
+def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
+    """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         value = yaml.safe_load(text)
@@ -44,13 +45,15 @@ def parse_yaml(text: str, model: type[M], name: str = "<text>") -> M:
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
         raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])
-    return validate(value, model, name, node)
+    return validate(value, model, name, node, folder)
 
 
-def validate(value: dict[str, Any], model: type[M], name: str, node: yaml.Node | None = None) -> M:
+def validate(
+    value: dict[str, Any], model: type[M], name: str, node: yaml.Node | None = None, folder: Path | None = None
+) -> M:
     """A mapping as `model`; `node` gives line numbers where the mapping came from YAML."""
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, context={"folder": folder})
     except ValidationError as error:
         raise SettingsError([_problem(name, node, model, dict(item)) for item in error.errors()]) from None
 
@@ -61,15 +64,9 @@ def _problem(name: str, node: yaml.Node | None, model: type[BaseModel], error: d
     where = f"{name}:{line}" if line else name
     path = ".".join(str(part) for part in location) or "the file"
     if error["type"] == "extra_forbidden":
-        known = error.get("ctx", {}).get("known") or sorted(_fields_at(model, location[:-1]))
+        known = sorted(_fields_at(model, location[:-1]))
         return f"{where}: {path}: unknown key{closest(str(location[-1]), known)}"
-    if error["type"] == "missing":
-        return f"{where}: {path}: is missing"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    given = error.get("input")
-    if isinstance(given, (str, int, float, bool)) and repr(given) not in message:
-        message += f", not {given!r}"
-    return f"{where}: {path}: {message[0].lower() + message[1:]}"
+    return f"{where}: {path}: {message(error)}"
 
 
 def _is_union_tag(part: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.base import Corpus, Reranker
+from airgen.retrievers.base import Corpus, Reranker, show_corpus
 from airgen.retrievers.load import load_reranker
 
 __all__ = ["Teacher", "TeacherSpec"]
@@ -31,8 +31,7 @@ class Teacher:
         specs = spec if isinstance(spec, list) else [spec] if spec is not None else []
         self._teachers: list[Reranker] = [load_reranker(one) for one in specs]
         for teacher in self._teachers:
-            if hasattr(teacher, "fit"):  # BM25 takes its statistics from the corpus
-                teacher.fit(corpus)
+            show_corpus(teacher, corpus)
         self._known: dict[str, dict[int, float]] = {}
 
     def __bool__(self) -> bool:

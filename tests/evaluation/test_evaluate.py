@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import math
 import shutil
+import sys
 import xml.dom.minidom
 
 import duckdb
 import numpy as np
 import pytest
 
-from airgen.errors import DatasetError, MissingExtra, ModelError, SettingsError, UsageError
+from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, write_overview, write_run
 from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, read_scores
@@ -34,7 +37,7 @@ def their_run(tmp_path):
 
 
 def test_a_run_file_by_hand(dataset, their_run, tmp_path):
-    (result,) = evaluate(dataset, systems(RUN), tmp_path / "out", folder=tmp_path)
+    (result,) = evaluate(dataset, systems(RUN), tmp_path / "out", Options(folder=tmp_path))
     at_two = 1 / math.log2(3)
     assert result.means["nDCG@10"] == pytest.approx((at_two + 1 + 0) / 3)
     assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
@@ -53,7 +56,7 @@ def test_a_run_file_by_hand(dataset, their_run, tmp_path):
 
 
 def test_what_is_written_says_what_was_measured(dataset, tmp_path):
-    (result,) = evaluate(dataset, systems(BM25), tmp_path / "out", measures="nDCG@10 AP Recall@5")
+    (result,) = evaluate(dataset, systems(BM25), tmp_path / "out", Options(measures="nDCG@10 AP Recall@5"))
     assert result.means["nDCG@10"] > 0.8  # each query's words stand in its passage
     kept = json.loads(result.paths.json.read_text())
     assert kept["means"] == dict(result.means)
@@ -81,13 +84,13 @@ def test_the_second_time_costs_nothing(dataset, tmp_path):
     assert lines == [f"little: bm25: nDCG@10 {first.score:.4f} (kept)"]
     assert {path: path.read_bytes() for path in first.paths.json.parent.iterdir()} == bytes_before
     assert again.means == first.means
-    assert evaluate(dataset, systems(BM25), tmp_path / "out", fresh=True)[0].cached is False
+    assert evaluate(dataset, systems(BM25), tmp_path / "out", Options(fresh=True))[0].cached is False
 
 
 def test_other_measures_search_nothing_and_other_settings_do(dataset, tmp_path):
     def said(system, **options):
         lines = []
-        evaluate(dataset, systems(system), tmp_path / "out", progress=lines.append, **options)
+        evaluate(dataset, systems(system), tmp_path / "out", Options(**options), progress=lines.append)
         return lines[0].rpartition(" (")[2].rstrip(")")
 
     assert said(BM25) == "ran"
@@ -101,9 +104,9 @@ def test_other_measures_search_nothing_and_other_settings_do(dataset, tmp_path):
 
 
 def test_a_changed_run_file_is_read_again(dataset, their_run, tmp_path):
-    first = evaluate(dataset, systems(RUN), tmp_path / "out", folder=tmp_path)[0]
+    first = evaluate(dataset, systems(RUN), tmp_path / "out", Options(folder=tmp_path))[0]
     write_run(their_run, run_from_dict({"q1": {"p1": 3.0}, "q2": {"p4": 1.0}, "q3": {"p5": 1.0}}), "t")
-    again = evaluate(dataset, systems(RUN), tmp_path / "out", folder=tmp_path)[0]
+    again = evaluate(dataset, systems(RUN), tmp_path / "out", Options(folder=tmp_path))[0]
     assert not again.cached
     assert (first.means["nDCG@10"] < 0.9, again.means["nDCG@10"]) == (True, 1.0)
 
@@ -111,9 +114,9 @@ def test_a_changed_run_file_is_read_again(dataset, their_run, tmp_path):
 def test_only_settings_that_name_files_are_looked_up(dataset, tmp_path):
     (tmp_path / "kept").mkdir()
     model = {"name": "m", "kind": "rerank", "first": "bm25", "reranker": {"kind": "bm25", "name": "kept"}}
-    evaluate(dataset, systems(BM25, model), tmp_path / "out", folder=tmp_path)
+    evaluate(dataset, systems(BM25, model), tmp_path / "out", Options(folder=tmp_path))
     (tmp_path / "kept" / "file").write_text("new")
-    again = evaluate(dataset, systems(BM25, model), tmp_path / "out", folder=tmp_path)
+    again = evaluate(dataset, systems(BM25, model), tmp_path / "out", Options(folder=tmp_path))
     assert [result.cached for result in again] == [True, True]
 
 
@@ -162,7 +165,7 @@ def test_reranking_and_fusion_use_the_first_stage_once(dataset, tmp_path):
 
 def test_long_doc_is_headed_by_recall(dataset, tmp_path):
     (dataset / "manifest.json").write_text('{"info": {"name": "../sly", "task": "long-doc"}}')
-    (result,) = evaluate(dataset, systems(BM25), tmp_path / "out", measures="AP")
+    (result,) = evaluate(dataset, systems(BM25), tmp_path / "out", Options(measures="AP"))
     assert (result.headline, list(result.means)) == ("Recall@10", ["Recall@10", "AP"])
     assert (tmp_path / "out" / "_sly" / "test").is_dir()  # a name cannot lead out of the folder
 
@@ -170,7 +173,7 @@ def test_long_doc_is_headed_by_recall(dataset, tmp_path):
 def test_tables_and_plots(dataset, their_run, tmp_path):
     out = tmp_path / "out"
     evil = {"name": "theirs", "kind": "run", "path": "their.run"}
-    results = evaluate(dataset, systems(BM25, evil), out, folder=tmp_path)
+    results = evaluate(dataset, systems(BM25, evil), out, Options(folder=tmp_path))
     write_overview(out, results)
     with (out / "results.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -200,7 +203,7 @@ def test_an_empty_query_and_a_huge_passage(dataset, tmp_path):
 def test_a_run_of_another_dataset_is_refused(dataset, tmp_path):
     write_run(tmp_path / "their.run", run_from_dict({"q1": {"elsewhere": 3.0}}), "t")
     with pytest.raises(DatasetError, match="none of its passages"):
-        evaluate(dataset, systems(RUN), tmp_path / "out", folder=tmp_path)
+        evaluate(dataset, systems(RUN), tmp_path / "out", Options(folder=tmp_path))
 
 
 def test_qrels_without_any_query_text_are_refused(dataset, tmp_path):
@@ -209,11 +212,191 @@ def test_qrels_without_any_query_text_are_refused(dataset, tmp_path):
         evaluate(dataset, systems(BM25), tmp_path / "out")
 
 
-def test_what_finished_is_kept_when_a_later_system_fails(dataset, tmp_path):
+def test_what_finished_is_kept_and_reported_when_a_later_system_fails(dataset, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(DatasetError, match="no such file"):
-        evaluate(dataset, systems(BM25, RUN), out, folder=tmp_path)
+    (tmp_path / "their.run").write_text("not a run\n")
+    with pytest.raises(DatasetError, match=r"their\.run"):
+        evaluate(dataset, systems(BM25, RUN), out, Options(folder=tmp_path))
+    assert "bm25" in (out / "little" / "test" / "report.md").read_text()
     assert evaluate(dataset, systems(BM25), out)[0].cached
+
+
+def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    wanted = systems(
+        BM25,
+        RUN,
+        {"name": "dense", "kind": "dense", "embedder": "all-minilm-l6-v2-int8"},
+        {"name": "cross", "kind": "rerank", "first": "bm25", "reranker": "some/cross-encoder"},
+        {"name": "expanded", "kind": "expanded", "expansions": "queries.jsonl"},
+        {"name": "service", "kind": "http", "url": "http://127.0.0.1:9", "api_key_env": "NOBODY_SET_THIS"},
+        {"name": "foreign", "kind": "python", "class": "nowhere_at_all:Retriever"},
+    )
+    started = []
+    with pytest.raises(SettingsError) as caught:
+        evaluate(dataset, wanted, tmp_path / "out", Options(folder=tmp_path), started=started.append)
+    assert started == [] and not (tmp_path / "out").exists()
+    text = "\n".join(caught.value.problems)
+    for words in (
+        "system theirs: path: ",
+        "system dense: embedder: the model all-minilm-l6-v2-int8 is not here: airgen models fetch",
+        "system cross: reranker: the model some/cross-encoder needs the package sentence-transformers: pip install",
+        "system expanded: expansions: ",
+        "system service: api_key_env: the environment variable NOBODY_SET_THIS is not set",
+        "system foreign: retriever 'nowhere_at_all:Retriever' cannot be imported",
+    ):
+        assert words in text, words
+    assert "bm25" not in text
+
+
+def test_a_system_whose_files_changed_is_run_again(dataset, tmp_path):
+    """Also where the file belongs to a part of a part. Relative paths start at the folder of the systems file."""
+    queries = tmp_path / "sub" / "queries.jsonl"
+    queries.parent.mkdir()
+    queries.write_text('{"_id": "p2", "queries": ["market crash"]}\n')
+    expanded = {"kind": "expanded", "expansions": "sub/queries.jsonl"}
+    nested = {"kind": "fuse", "systems": ["alone", "again"]}
+    wanted = systems({"name": "alone", **expanded}, {"name": "again", **expanded, "k1": 1.2}, {"name": "all", **nested})
+    scores = []
+    for text in ("p2", "p5"):
+        queries.write_text(f'{{"_id": "{text}", "queries": ["market crash"]}}\n')
+        found = evaluate(dataset, wanted, tmp_path / "out", Options(folder=tmp_path))
+        assert not any(result.cached for result in found)
+        scores.append([result.means["nDCG@10"] for result in found])
+    assert scores[0] != scores[1]
+    again = evaluate(dataset, wanted, tmp_path / "out", Options(folder=tmp_path))
+    assert all(result.cached for result in again)
+
+
+def test_speed_is_not_part_of_a_runs_identity(dataset, tmp_path):
+    evaluate(dataset, systems(BM25), tmp_path / "out")
+    assert evaluate(dataset, systems(BM25 | {"threads": 1}), tmp_path / "out")[0].cached
+
+
+OUTSIDE = '''
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from airgen.retrievers import Component, Hits
+from airgen.settings.base import FILE, SPEED, Part
+
+
+class Letters(Component):
+    """An embedder: which letters a text holds."""
+
+    class Settings(Component.Settings):
+        letters: str = "abcdefghijklmnopqrstuvwxyz"
+
+    name = "letters"
+
+    @property
+    def dim(self):
+        return len(self.settings.letters)
+
+    def encode(self, texts, kind):
+        rows = np.array([[text.count(letter) for letter in self.settings.letters] for text in texts], np.float32)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+
+    def describe(self):
+        return {"letters": self.settings.letters}
+
+
+class Nearest(Component):
+    """A retriever by inner product of an embedder's vectors."""
+
+    class Settings(Component.Settings):
+        embedder: Annotated[Any, Part("embedder")] = "mine:Letters"
+        batch_size: Annotated[int, SPEED] = 8
+
+    name = "nearest"
+
+    def index(self, corpus):
+        self.rows = self.embedder.encode(corpus.texts, "passage")
+
+    def search(self, queries, k):
+        scores = self.embedder.encode(queries, "query") @ self.rows.T
+        hits = Hits.none(len(queries), k)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        hits.positions[:, : order.shape[1]] = order
+        hits.scores[:, : order.shape[1]] = np.take_along_axis(scores, order, axis=1)
+        return hits
+
+    def describe(self):
+        return {"embedder": self.embedder.describe()}
+
+
+class Wanted(Component):
+    """A re-ranker: texts with a word of a file come first."""
+
+    class Settings(Component.Settings):
+        path: Annotated[Path, FILE]
+
+    name = "wanted"
+
+    def set_up(self):
+        self.words = (self.folder / self.settings.path).read_text().split()
+
+    def score(self, pairs):
+        return np.array([any(word in text for word in self.words) for _, text in pairs], np.float32)
+
+    def describe(self):
+        return {"words": self.words}
+'''
+
+
+def test_components_from_outside_the_package(dataset, tmp_path):
+    """0 files inside airgen: `module:Class` beside the systems file, as a system and as a part of one."""
+    (tmp_path / "mine.py").write_text(OUTSIDE)
+    (tmp_path / "words.txt").write_text("market")
+    text = (
+        "systems:\n- {name: near, kind: 'mine:Nearest', batch_size: 2}\n"
+        "- {name: dense, kind: dense, embedder: {kind: 'mine:Letters', letters: 'aeiou'}}\n"
+        "- {name: best, kind: rerank, first: near, reranker: {kind: 'mine:Wanted', path: words.txt}}\n"
+    )
+    path = tmp_path / "systems.yaml"
+    path.write_text(text)
+    near, dense, best = evaluate(dataset, load_systems(path), tmp_path / "out", Options(folder=tmp_path))
+    assert near.description == {"embedder": {"letters": "abcdefghijklmnopqrstuvwxyz"}}
+    assert dense.description["embedder"] == {"letters": "aeiou"}
+    assert dict(read_run(best.paths.run).items())["q3"][0][0] == "p5"
+    (tmp_path / "words.txt").write_text("cats")
+    again = evaluate(dataset, load_systems(path), tmp_path / "out", Options(folder=tmp_path))
+    assert [result.cached for result in again] == [True, True, False]
+    path.write_text(text.replace("batch_size", "batch_sizes").replace("letters:", "leters:").replace("path:", "pat:"))
+    with pytest.raises(SettingsError) as caught:
+        load_systems(path)
+    assert "systems.yaml:2: systems.0.batch_sizes: unknown key (did you mean 'batch_size'?)" in str(caught.value)
+    assert "systems.yaml:3: systems.1.embedder.leters: unknown key (did you mean 'letters'?)" in str(caught.value)
+    assert "systems.yaml:4: systems.2.reranker.path: is missing" in str(caught.value)
+
+
+def test_costs_are_what_the_model_says(dataset, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        OUTSIDE.replace(
+            "class Nearest",
+            """
+from airgen.retrievers.base import ModelFacts
+
+
+class Known(Letters):
+    facts = ModelFacts(parameters=26, device="abacus", threads=3)
+
+
+class Nearest""",
+        )
+    )
+    dense = {"name": "dense", "kind": "dense", "embedder": {"kind": "mine:Known"}}
+    sys.modules.pop("mine", None)
+    wanted = [SystemSettings.model_validate(dense, context={"folder": tmp_path}), *systems(BM25 | {"threads": 2})]
+    wanted += systems({"name": "all", "kind": "fuse", "systems": ["dense", "bm25"]})
+    costs = [result.costs for result in evaluate(dataset, wanted, tmp_path / "out", Options(folder=tmp_path))]
+    assert [cost.parameters for cost in costs] == [26, None, 26]
+    assert [cost.device for cost in costs] == ["abacus", "cpu", "abacus + cpu"]
+    assert [cost.threads for cost in costs] == [3, 2, 3]
+    assert costs[0].index_bytes == 5 * 26 * 2 and costs[2].index_bytes == costs[0].index_bytes + costs[1].index_bytes
 
 
 @pytest.mark.parametrize(
@@ -221,11 +404,14 @@ def test_what_finished_is_kept_when_a_later_system_fails(dataset, tmp_path):
     [
         ("systems: []", "systems"),
         ("systems: [{name: a, kind: bm52}]", r"unknown kind 'bm52' \(did you mean 'bm25'\?\)"),
-        ("systems: [{name: a, kind: bm25, field: multi}]", r"unknown setting 'field' \(did you mean 'fields'\?\)"),
+        (
+            "systems: [{name: a, kind: bm25, field: multi}]",
+            r"yaml:1: systems.0.field: unknown key \(did you mean 'fields'\?\)",
+        ),
         ("systems: [{name: a, kind: rerank, first: b, reranker: x, topp: 3}]", r"did you mean 'top'"),
-        ("systems: [{name: a, kind: rerank, first: b, reranker: x}]", "builds on 'b', which is no system"),
+        ("systems: [{name: a, kind: rerank, first: b, reranker: x}]", "builds on 'b', which is not a system"),
         ("systems: [{name: a, kind: rerank, first: a, reranker: x}]", "cannot build on itself"),
-        ("systems: [{name: a, kind: run}]", "'path' is missing"),
+        ("systems: [{name: a, kind: run}]", "systems.0.path: is missing"),
         ("systems: [{name: a, kind: bm25}, {name: a, kind: bm25}]", "'a' comes twice"),
         ("systems: [{name: ../a, kind: bm25}]", "name"),
         ("systems: [{name: a, kind: http, url: 'ftp://x'}]", "url"),
@@ -275,7 +461,7 @@ class Broken:
     )
     first = {"name": "first", "kind": "python", "class": "my_systems:First", "settings": {"boost": 2.0}}
     second = {"name": "second", "kind": "rerank", "first": "first", "reranker": "python:my_systems:Second", "top": 3}
-    found = evaluate(dataset, systems(first, second), tmp_path / "out", folder=tmp_path)
+    found = evaluate(dataset, systems(first, second), tmp_path / "out", Options(folder=tmp_path))
     assert found[0].means["Recall@10"] == 1.0
     assert found[0].notes == {"unknown_passages": 3, "unknown_queries": 1}
     assert found[0].description["calls_itself"] == "first"
@@ -288,10 +474,12 @@ class Broken:
         ("my_system:First", "my_system"),
         ("my_systems:Broken", "list"),
     ):
-        with pytest.raises((UsageError, DatasetError), match=message):
-            evaluate(dataset, systems(first | {"class": wrong, "settings": {}}), tmp_path / "o", folder=tmp_path)
+        with pytest.raises((SettingsError, DatasetError), match=message):
+            evaluate(
+                dataset, systems(first | {"class": wrong, "settings": {}}), tmp_path / "o", Options(folder=tmp_path)
+            )
     with pytest.raises(UsageError, match="boots"):
-        evaluate(dataset, systems(first | {"settings": {"boots": 2}}), tmp_path / "o", folder=tmp_path)
+        evaluate(dataset, systems(first | {"settings": {"boots": 2}}), tmp_path / "o", Options(folder=tmp_path))
 
 
 def test_paths_of_a_system(tmp_path):
@@ -301,7 +489,7 @@ def test_paths_of_a_system(tmp_path):
 def test_a_model_that_is_not_there_says_what_to_fetch(dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
     dense = {"name": "dense", "kind": "dense", "embedder": "all-minilm-l6-v2-int8"}
-    with pytest.raises((ModelError, MissingExtra), match=r"models fetch all-minilm-l6-v2-int8|pip install"):
+    with pytest.raises(SettingsError, match=r"models fetch all-minilm-l6-v2-int8|pip install"):
         evaluate(dataset, systems(dense), tmp_path / "out")
 
 

@@ -239,7 +239,7 @@ def test_several_measures_each_once():
 
 
 def test_no_qrels_is_an_error():
-    with pytest.raises(UsageError, match="no qrels"):
+    with pytest.raises(UsageError, match="the qrels are empty"):
         score(run_from_dict({"q": {"a": 1.0}}), {}, "AP")
 
 

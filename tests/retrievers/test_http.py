@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers import http
+from airgen.retrievers import http_client
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
@@ -48,7 +48,7 @@ class Service:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http_client, "_LONGEST_WAIT", 0.0)
     made = Service()
     yield made
     made.server.shutdown()

@@ -83,7 +83,7 @@ def test_bad_input() -> None:
         late.search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):
         late.index(Corpus([], []))
-    with pytest.raises(ModelError, match="re-rank another retriever's hits"):
+    with pytest.raises(ModelError, match="re-rank the hits of another retriever"):
         late.index(Corpus(["a"], ["abcdef"]))
     assert MaxSim(OneHot()).score([]).shape == (0,)
 

@@ -68,7 +68,7 @@ def test_bad_input() -> None:
         Sparse(Words()).search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):
         Sparse(Words()).index(Corpus([], []))
-    with pytest.raises(ModelError, match="max_length is 1"):
+    with pytest.raises(UsageError, match=r"max_length: .*greater than or equal to 3, not 1"):
         NumpySplade(max_length=1)
 
 

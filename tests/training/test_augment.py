@@ -20,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 
 from airgen.dataset.beir import BeirDataset  # noqa: E402
 from airgen.errors import ModelError, UsageError  # noqa: E402
+from airgen.evaluation import EvaluationOptions as Options  # noqa: E402
 from airgen.evaluation import evaluate, load_systems  # noqa: E402
 from airgen.retrievers import Corpus, load_retriever  # noqa: E402
 from airgen.retrievers.lexical.augment import Augmented, Augmenter  # noqa: E402
@@ -229,7 +230,7 @@ def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert
         "systems:\n  - {name: bm25, kind: bm25}\n  - {name: learned, kind: augment, path: m}\n"
     )
     systems = load_systems(tmp_path / "systems.yaml")
-    words, learned = evaluate(path, systems, tmp_path / "results", "test", folder=tmp_path)
+    words, learned = evaluate(path, systems, tmp_path / "results", Options(folder=tmp_path))
     assert words.score < 0.05
     assert learned.score > 0.5
     assert learned.description["family"] == "augment"
@@ -334,7 +335,7 @@ def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str, terms
 
 
 def test_folders_that_are_none(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is no model of `airgen train augment`"):
+    with pytest.raises(ModelError, match="is not a model of `airgen train augment`"):
         load_retriever({"kind": "augment", "path": str(tmp_path)})
     with pytest.raises(UsageError, match="max_added"):
         Augmented(tmp_path, max_added=-1)

@@ -195,7 +195,7 @@ def test_sparta_searches_what_it_was_trained_to_score(dataset: Path, bert: Path,
     assert not isinstance(system, DeepCT) and isinstance(system, Sparta)
     rows = SpartaEncoder(str(tmp_path / "sparta"), top_terms=3).encode(corpus.texts[:2], "passage")
     assert all(len(terms) <= 3 for terms, _ in rows)
-    with pytest.raises(ModelError, match="is no SPARTA"):
+    with pytest.raises(ModelError, match="is not a SPARTA model"):
         SpartaEncoder(str(bert)).encode(["a"], "passage")
 
 

@@ -14,7 +14,7 @@ from airgen.keys import fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker
-from airgen.retrievers.base import Reranker
+from airgen.retrievers.base import CorpusReranker, Reranker, show_corpus
 
 __all__ = ["prelabel_rows", "prelabel_stages", "prelabels_of", "text_mark"]
 
@@ -83,10 +83,8 @@ def prelabels_of(work: SetWork) -> dict[str, list[Prelabel]]:
 
 def _stage(place: int, spec: Any) -> SetStage:
     def model(work: SetWork) -> Any:
-        reranker: Any = load_reranker(spec)
-        # A re-ranker that weighs words needs the corpus before it can say what its settings are.
-        if hasattr(reranker, "fit"):
-            reranker.fit(work.corpus)
+        reranker = load_reranker(spec, work.folder)
+        show_corpus(reranker, work.corpus)
         return reranker
 
     def fingerprint_of(work: SetWork, reranker: Any) -> str:
@@ -94,7 +92,7 @@ def _stage(place: int, spec: Any) -> SetStage:
 
     def score(work: SetWork, reranker: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
         # Weights of words belong to the whole corpus; any other score belongs to its pair.
-        digest = work.digest if hasattr(reranker, "fit") else ""
+        digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scope = {"scope": work.scope} if work.scope else {}
         scorer = fingerprint(model=dict(reranker.describe()), corpus=digest, **scope)
         recalls = work.rows("recall", Recall)

@@ -34,7 +34,7 @@ def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: s
 
 def _model(work: SetWork) -> Any:
     settings = work.settings.recall
-    return None if settings.pools_only else load_embedder(settings.model)
+    return None if settings.pools_only else load_embedder(settings.model, work.folder)
 
 
 def _fingerprint(work: SetWork, model: Any) -> str:
@@ -49,7 +49,7 @@ def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterato
     systems: list[tuple[str, Retriever]] = []
     if model is not None:
         systems.append((model.name, Dense(model, cache=work.embeddings)))
-    systems += [(one.name, one) for one in map(load_retriever, work.settings.pools)]
+    systems += [(one.name, one) for one in (load_retriever(spec, work.folder) for spec in work.settings.pools)]
     depth = min(work.settings.recall.top_k, len(work.corpus.ids))
     found = []
     for _, system in systems:

@@ -30,7 +30,8 @@ __all__ = ["Control", "SetStage", "SetWork", "add_rows", "pool_of"]
 class SetWork:
     """What set-wise stages work on: queries by key over one corpus. `plan` has the fingerprints of finished stages.
 
-    `digest` is the corpus's, `places` its positions by id. `scope` tells query keys of several corpora apart.
+    `digest` is the corpus's, `places` its positions by id. `scope` tells query keys of several corpora apart. Relative
+    paths of the settings start at `folder`.
     """
 
     store: Store
@@ -44,6 +45,7 @@ class SetWork:
     stopping: threading.Event = field(default_factory=threading.Event)
     plan: Plan = field(default_factory=dict)
     scope: str = ""
+    folder: Path | None = None
 
     def full_text(self, id_: str) -> str:
         """What a re-ranker reads."""
@@ -78,7 +80,7 @@ class Control(SetWork):
         queries = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
         return cls(
             store, tools.pipeline.control, corpus, digest, places, queries, display, embeddings,
-            plan=tools.plan, tools=tools, accepted=accepted, **rest,
+            plan=tools.plan, folder=tools.folder, tools=tools, accepted=accepted, **rest,
         )  # fmt: skip
 
 

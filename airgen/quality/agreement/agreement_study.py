@@ -79,8 +79,10 @@ class AgreementStudy:
         families = {system.name: system.family or system.kind for system in self.systems}
         gains = rank_gains(human, complete.side, families)
         control = job.pipeline.control
-        specs = [control.recall.model, *control.pools, *control.rerankers]
-        circular = circularity(gains, models_of(self.systems), specs)
+        used = {model_name("embedder", control.recall.model)}
+        used |= {model_name("retriever", spec) for spec in control.pools}
+        used |= {model_name("reranker", spec) for spec in control.rerankers}
+        circular = circularity(gains, models_of(self.systems), used)
         alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
         datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
         language = job.pipeline.language
@@ -141,9 +143,9 @@ class AgreementStudy:
 
 def control_without(control: ControlSettings, models: frozenset[str]) -> ControlSettings | None:
     """Quality control without the recall, pools and re-rankers that run these models; None if nothing can vote."""
-    pools = [spec for spec in control.pools if model_name(spec) not in models]
-    rerankers = [spec for spec in control.rerankers if model_name(spec) not in models]
-    recall_goes = model_name(control.recall.model) in models
+    pools = [spec for spec in control.pools if model_name("retriever", spec) not in models]
+    rerankers = [spec for spec in control.rerankers if model_name("reranker", spec) not in models]
+    recall_goes = model_name("embedder", control.recall.model) in models
     if not rerankers or (recall_goes and not pools):
         return None
     recall = control.recall.model_copy(update={"pools_only": recall_goes or control.recall.pools_only})

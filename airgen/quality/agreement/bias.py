@@ -6,15 +6,18 @@ gains = rank_gains(human, generated, family_of)      # positive: the generated s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import BaseModel
 
 from airgen.dataset.beir import BeirQuery
-from airgen.evaluation.systems import SystemSettings
+from airgen.evaluation.systems import FuseSystem, RerankSystem, SystemSettings
 from airgen.quality.agreement.rankings import Side, average_ranks
 from airgen.retrievers.base import Corpus
+from airgen.settings.base import Spec
+from airgen.settings.parts import is_spec, model_of, read_part, walk
 from airgen.text.overlap import borrowed
 
 __all__ = [
@@ -31,14 +34,6 @@ __all__ = [
 ]
 
 PERFECT = 1 - 1e-9
-# What a re-ranker or a system of this kind runs where its settings name no model.
-_DEFAULT_MODEL = {
-    "dense": "all-minilm-l6-v2-int8",
-    "late": "all-minilm-l6-v2-int8",
-    "maxsim": "all-minilm-l6-v2-int8",
-    "sparse": "splade-bert-tiny",
-    "splade": "splade-bert-tiny",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,41 +143,39 @@ def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
     """
     found: dict[str, frozenset[str]] = {}
     for system in systems:
-        own = model_name({"kind": system.kind, **system.settings})
-        parts = {own} if system.kind not in ("rerank", "fuse") else set()
-        if system.kind == "rerank":
-            parts.add(model_name(system.settings["reranker"]))
-        for name in system.uses:
-            parts |= found[name]
-        found[system.name] = frozenset(parts)
+        options = system.options()
+        own = {_model_or_kind(system.kind, options)}
+        if isinstance(options, RerankSystem | FuseSystem):
+            reranker = getattr(options, "reranker", None)
+            own = {model_name("reranker", reranker)} if is_spec(reranker) else set()
+        found[system.name] = frozenset(own.union(*(found[name] for name in system.uses)))
     return found
 
 
-def model_name(spec: object) -> str:
-    """The model behind a name or `{kind: ..., model: ...}`; for kinds without a model, the kind."""
-    if not isinstance(spec, Mapping):
-        return _DEFAULT_MODEL.get(str(spec), str(spec))
-    named = spec.get("model") or spec.get("embedder")
-    if named is not None:
-        return model_name(named)
-    kind = str(spec.get("kind"))
-    return _DEFAULT_MODEL.get(kind, kind)
+def model_name(part: str, spec: Spec) -> str:
+    """The model of a part ("embedder", "reranker", "retriever"); for a kind without a model, the kind."""
+    read = read_part(part, spec)
+    return _model_or_kind(read.kind, read.settings)
+
+
+def _model_or_kind(kind: str, settings: BaseModel) -> str:
+    inside = (settings for _, _, settings in walk(settings))
+    return next((name for one in (settings, *inside) if (name := model_of(one))), kind)
 
 
 def circularity(
     gains: Sequence[RankGain],
     models: Mapping[str, frozenset[str]],
-    control: Iterable[object],
+    used: Collection[str],
     *,
     samples: int = 10_000,
     seed: int = 0,
 ) -> Circularity:
-    """Do systems that share a model with recall, pools or votes (`control`, the pipeline's specs) rank higher?"""
-    used = {model_name(spec) for spec in control}
+    """Do systems that share a model with quality control rank higher? `used`: the models that recalled and voted."""
     involved = {
-        gain.system: tuple(sorted(models.get(gain.system, frozenset()) & used))
+        gain.system: tuple(sorted(models.get(gain.system, frozenset()).intersection(used)))
         for gain in gains
-        if models.get(gain.system, frozenset()) & used
+        if models.get(gain.system, frozenset()).intersection(used)
     }
     values = np.array([gain.gain for gain in gains])
     inside = np.array([gain.system in involved for gain in gains], dtype=bool)

@@ -20,7 +20,7 @@ from airgen.corpus.settings import CleanSettings, CorpusSettings
 from airgen.dataset.beir import BeirDataset, Qrels, read_qrels
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.experiment import evaluate
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
@@ -145,10 +145,10 @@ def run_systems(
             "name more systems"
         )
     with display.stage(f"systems on {out.name}", len(systems)) as bar:
+        options = EvaluationOptions(split, ["nDCG@10", "Recall@10", "Recall@100"], language=language, folder=folder)
         return evaluate(
-            dataset, systems, out, split, ["nDCG@10", "Recall@10", "Recall@100"],
-            folder=folder, language=language, indexes=indexes,
-            progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+            dataset, systems, out, options,
+            indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.evaluation.task import Task
+from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import SetWork, add_rows
@@ -65,7 +65,7 @@ def gather(
     meets anything else. Raises DatasetError where the pools of a collection hold no relevant passage, or nothing else.
     """
     dataset = BeirDataset.open(folder)
-    task = Task(dataset, selection.split, str(dataset.info.get("language") or "en"))
+    task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or "en"))
     corpus, depth = task.corpus, selection.depth
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     queries = {key: query.text for key, query in task.queries.items()}

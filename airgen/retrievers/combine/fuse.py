@@ -1,4 +1,4 @@
-"""Several retrievers' hits as one list: reciprocal rank fusion, or a weighted sum of normalised scores.
+"""The hits of several retrievers as one list: reciprocal rank fusion, or a weighted sum of normalised scores.
 
 hybrid = Fused([BM25(), {"kind": "dense", "embedder": "all-minilm-l6-v2-int8"}], method="rrf")
 hybrid.index(corpus)
@@ -8,15 +8,17 @@ hits = hybrid.search(queries, k=100)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.retrievers.base import Component, Corpus, Hits, Retriever
+from airgen.settings.base import LABEL, Part
 
-__all__ = ["Fused", "Normalisation", "reciprocal_rank_fusion", "weighted_sum"]
+__all__ = ["Fused", "FusionSettings", "Normalisation", "reciprocal_rank_fusion", "weighted_sum"]
 
 Normalisation = Literal["min-max", "z-score", "none"]
 
@@ -82,46 +84,50 @@ def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: in
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}")
     queries = len(parts[0][0])
-    positions = np.full((queries, k), -1, np.int32)
-    scores = np.full((queries, k), -np.inf, np.float32)
+    hits = Hits.none(queries, k)
     for query in range(queries):
         places = np.concatenate([part[0][query] for part in parts])
         values = np.concatenate([part[1][query] for part in parts])
         passages, which = np.unique(places[places >= 0], return_inverse=True)
         sums = np.bincount(which, values[places >= 0], len(passages)).astype(np.float32)
         best = np.argsort(-sums, kind="stable")[:k]  # passages ascend, so a stable sort settles ties
-        positions[query, : len(best)] = passages[best]
-        scores[query, : len(best)] = sums[best]
-    return Hits(positions, scores)
+        hits.positions[query, : len(best)] = passages[best]
+        hits.scores[query, : len(best)] = sums[best]
+    return hits
 
 
-class Fused:
-    """A hybrid of retrievers, given themselves or as settings (as `load_retriever` takes them).
+class FusionSettings(Component.Settings):
+    """How rankings are joined. `depth`: how many hits each system gives (k if that is more)."""
 
-    `method`: "rrf" or "sum"; `depth`: how many hits each system gives (k if that is more).
-    """
+    method: Literal["rrf", "sum"] = "rrf"
+    weights: list[float] = Field(default=[])
+    constant: float = Field(default=60.0, ge=0)
+    normalisation: Normalisation = "min-max"
+    depth: int = Field(default=1000, ge=1)
 
-    def __init__(
-        self,
-        systems: Sequence[Retriever | Mapping[str, Any]],
-        method: Literal["rrf", "sum"] = "rrf",
-        weights: Sequence[float] = (),
-        constant: float = 60.0,
-        normalisation: Normalisation = "min-max",
-        depth: int = 1000,
-        name: str = "",
-    ) -> None:
-        from airgen.retrievers.load import load_retriever
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> Self:
+        systems = getattr(self, "systems", [])
+        if self.weights and len(self.weights) != len(systems):
+            raise ValueError(f"{len(self.weights)} weights for {len(systems)} systems")
+        return self
 
-        if method not in ("rrf", "sum"):
-            raise UsageError(f"method must be rrf or sum, not {method!r}")
-        if weights and len(weights) != len(systems):
-            raise UsageError(f"{len(systems)} systems need as many weights, not {len(weights)}")
-        self.systems = [load_retriever(one) if isinstance(one, Mapping) else one for one in systems]
-        self.method, self.weights, self.constant = method, list(weights), constant
-        self.normalisation: Normalisation = normalisation
-        self.depth = depth
-        self.name = name or f"{method}({', '.join(system.name for system in self.systems)})"
+
+class Fused(Component):
+    """A hybrid of retrievers, given themselves or as settings."""
+
+    class Settings(FusionSettings):
+        """`systems`: the retrievers to join."""
+
+        systems: list[Annotated[Any, Part("retriever")]] = Field(min_length=1)
+        name: Annotated[str, LABEL] = ""
+
+    settings: Settings
+    systems: list[Retriever]
+
+    def set_up(self) -> None:
+        names = ", ".join(system.name for system in self.systems)
+        self.name = self.settings.name or f"{self.settings.method}({names})"
 
     def index(self, corpus: Corpus) -> None:
         """Index every system."""
@@ -130,13 +136,14 @@ class Fused:
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best of all systems' hits."""
-        found = [system.search(queries, max(k, self.depth)) for system in self.systems]
-        if self.method == "rrf":
-            return reciprocal_rank_fusion(found, k, self.constant, self.weights)
-        return weighted_sum(found, k, self.weights, self.normalisation)
+        found = [system.search(queries, max(k, self.settings.depth)) for system in self.systems]
+        if self.settings.method == "rrf":
+            return reciprocal_rank_fusion(found, k, self.settings.constant, self.settings.weights)
+        return weighted_sum(found, k, self.settings.weights, self.settings.normalisation)
 
     def describe(self) -> Mapping[str, object]:
         """The systems' settings and how they are joined."""
-        how: dict[str, object] = {"method": self.method, "weights": self.weights, "depth": self.depth}
-        how |= {"constant": self.constant} if self.method == "rrf" else {"normalisation": self.normalisation}
+        chosen = self.settings
+        how: dict[str, object] = {"method": chosen.method, "weights": chosen.weights, "depth": chosen.depth}
+        how |= {"constant": chosen.constant} if chosen.method == "rrf" else {"normalisation": chosen.normalisation}
         return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}

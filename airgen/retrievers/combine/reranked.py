@@ -1,53 +1,57 @@
-"""Two stages as one system: a first retriever's best hits in a re-ranker's order."""
+"""Two stages as one system: the best hits of a retriever in the order of a re-ranker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus, Hits, Reranker, Retriever
+from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, show_corpus
 from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.top_k import top_k
+from airgen.settings.base import Part
 
-__all__ = ["RerankedRetriever"]
+__all__ = ["RerankedRetriever", "RerankingSettings"]
 
 _QUERIES = 16  # queries whose pairs are scored in one call: bounds what a re-ranker holds at once
 
 
-class RerankedRetriever:
+class RerankingSettings(Component.Settings):
+    """`reranker`: what orders the first stage's best `top` hits."""
+
+    reranker: Annotated[Any, Part("reranker")]
+    top: int = Field(default=100, ge=1)
+
+
+class RerankedRetriever(Component):
     """A first stage whose best `top` hits are put in a re-ranker's order; what is below keeps its place.
 
-    `first` and `reranker` may be settings, as `load_retriever` and `load_reranker` take them. Scores below the
-    re-ranked part are made to descend from its last one, so that a run file keeps the order.
+    The scores below the re-ranked part descend from its last score, so that a run file keeps the order.
     """
 
-    def __init__(
-        self,
-        first: Retriever | str | Mapping[str, Any],
-        reranker: Reranker | str | Mapping[str, Any],
-        *,
-        top: int = 100,
-    ) -> None:
-        from airgen.retrievers.load import load_reranker, load_retriever
+    class Settings(RerankingSettings):
+        """`first`: the retriever whose hits are re-ranked."""
 
-        if top < 1:
-            raise UsageError(f"top is {top}: at least 1 is needed")
-        self.first = load_retriever(first) if isinstance(first, str | Mapping) else first
-        self.reranker = load_reranker(reranker) if isinstance(reranker, str | Mapping) else reranker
-        self.top = top
+        first: Annotated[Any, Part("retriever")]
+
+    settings: Settings
+    first: Retriever
+    reranker: Reranker
+    positional = ("first", "reranker")
+
+    def set_up(self) -> None:
+        self.top = self.settings.top
         self.name = f"{self.first.name} > {self.reranker.name}"
         self._corpus: Corpus | None = None
 
     def index(self, corpus: Corpus) -> None:
-        """Index the first stage; a re-ranker with corpus statistics (bm25) is fitted."""
+        """Index the first stage, and show the corpus to a re-ranker that needs it."""
         self.first.index(corpus)
-        fit = getattr(self.reranker, "fit", None)
-        if fit is not None:
-            fit(corpus)
+        show_corpus(self.reranker, corpus)
         self._corpus = corpus
 
     def search(self, queries: Sequence[str], k: int) -> Hits:

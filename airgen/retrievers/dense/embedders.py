@@ -6,26 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen import models
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import TextKind
+from airgen.retrievers.base import Component, ModelFacts, TextKind, model_place
 from airgen.retrievers.output_checks import finite, unit_rows
+from airgen.settings.base import MODEL, SPEED
+from airgen.settings.parts import located
 
-__all__ = ["FlagEmbedder", "SentenceTransformersEmbedder", "loaded", "model_place"]
-
-_POOLINGS = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
-
-
-def model_place(model: str) -> str:
-    """A catalogue name as its folder; a folder or Hub name as it is. Raises ModelError where it is not fetched."""
-    return str(models.path(model)) if model in models.catalogue() else model
+__all__ = ["FlagEmbedder", "SentenceTransformersEmbedder", "TorchModel", "loaded", "model_place", "torch_facts"]
 
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
@@ -40,57 +36,96 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
         ) from error
 
 
-class SentenceTransformersEmbedder:
-    """A model of sentence-transformers.
+class TorchModel(Component):
+    """A component that runs a model with torch; it is loaded at its first use."""
 
-    `query_prefix` and `passage_prefix` stand before every text (an instruction is a prefix); where they are not given,
-    those that a local folder names as its prompts. `pooling` replaces the model's own: mean, cls, max, lasttoken, ...
-    `max_length` counts tokens and is cut to what the model can take.
-    """
+    class Settings(Component.Settings):
+        """`model` is a Hub name, a folder, or a name of the catalogue."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        query_prefix: str | None = None,
-        passage_prefix: str | None = None,
-        pooling: str | None = None,
-        max_length: int = 512,
-        batch_size: int = 32,
-        device: str | None = None,
-        revision: str | None = None,
-    ) -> None:
-        if pooling is not None and pooling not in _POOLINGS:
-            raise UsageError(f"pooling {pooling!r}: {', '.join(_POOLINGS)} are known")
-        self.name = model
-        own = _prompts(model)
-        self._prefix = {
-            "query": own.get("query", "") if query_prefix is None else query_prefix,
-            "passage": own.get("document", own.get("passage", "")) if passage_prefix is None else passage_prefix,
-        }
-        self._pooling, self._max_length, self._batch = pooling, max_length, batch_size
-        self._device, self._revision = device, revision
+        model: Annotated[str, MODEL]
+        device: Annotated[str | None, SPEED] = None
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        self.name = self.settings.model
 
     @cached_property
     def model(self) -> Any:
         """The library's model, loaded at first use. A training sets its own, to search with it."""
+        raise NotImplementedError
+
+    @cached_property
+    def _hash(self) -> str:
+        return weights_hash(self.place(self.name))
+
+    @property
+    def facts(self) -> ModelFacts:
+        return torch_facts(self.model)
+
+
+def torch_facts(model: Any) -> ModelFacts:
+    """Parameters, device and threads of a model; a wrapper's are those of the module inside it."""
+    torch = load_extra("torch", "a neural model")
+    module = next((part for part in (model, getattr(model, "model", None)) if isinstance(part, torch.nn.Module)), None)
+    if module is None:
+        return ModelFacts(device=None)
+    sizes = [(weights.numel(), weights.device) for weights in module.parameters()]
+    device = str(sizes[0][1]) if sizes else "cpu"
+    return ModelFacts(
+        sum(size for size, _ in sizes) or None, device, torch.get_num_threads() if device == "cpu" else None
+    )
+
+
+class SentenceTransformersEmbedder(TorchModel):
+    """A model of sentence-transformers."""
+
+    class Settings(TorchModel.Settings):
+        """A prefix stands before every text; an instruction is a prefix.
+
+        Prefixes that are not given are those that a local folder names as its prompts. `pooling` replaces the model's
+        own. `max_length` counts tokens and is cut to what the model can take.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
+        query_prefix: str | None = None
+        passage_prefix: str | None = None
+        pooling: Literal["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"] | None = None
+        max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        revision: str | None = None
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        chosen, own = self.settings, _prompts(located(self.name, self.folder))
+        self._prefix = {
+            "query": own.get("query", "") if chosen.query_prefix is None else chosen.query_prefix,
+            "passage": own.get("document", own.get("passage", ""))
+            if chosen.passage_prefix is None
+            else chosen.passage_prefix,
+        }
+
+    @cached_property
+    def model(self) -> Any:
         library = load_extra("sentence_transformers", f"the model {self.name!r}")
         model = loaded(
             "the model",
             self.name,
             library.SentenceTransformer,
-            model_name_or_path=model_place(self.name),
-            device=self._device,
-            revision=self._revision,
+            model_name_or_path=self.place(self.name),
+            device=self.settings.device,
+            revision=self.settings.revision,
         )
         limit = getattr(getattr(model[0], "auto_model", None), "config", None)
-        positions = getattr(limit, "max_position_embeddings", None) or self._max_length
-        model.max_seq_length = min(self._max_length, positions)
-        if self._pooling is not None:
+        positions = getattr(limit, "max_position_embeddings", None) or self.settings.max_length
+        model.max_seq_length = min(self.settings.max_length, positions)
+        if self.settings.pooling is not None:
             for place, module in enumerate(model):
                 if type(module).__name__ == "Pooling":
                     width = module.get_config_dict().get("embedding_dimension") or model[0].get_embedding_dimension()
-                    model[place] = type(module)(width, pooling_mode=self._pooling)
+                    model[place] = type(module)(width, pooling_mode=self.settings.pooling)
         return model
 
     @cached_property
@@ -100,16 +135,12 @@ class SentenceTransformersEmbedder:
         size = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         return int(size())
 
-    @cached_property
-    def _hash(self) -> str:
-        return weights_hash(model_place(self.name))
-
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Unit vectors, (n, dim)."""
         prefix = self._prefix[kind]
         vectors = self.model.encode(
             [prefix + text for text in texts],
-            batch_size=self._batch,
+            batch_size=self.settings.batch_size,
             convert_to_numpy=True,
             normalize_embeddings=False,
             show_progress_bar=False,
@@ -122,54 +153,55 @@ class SentenceTransformersEmbedder:
         return {
             "family": "sentence-transformers",
             "model": self.name,
-            "revision": self._revision,
+            "revision": self.settings.revision,
             **(models.identity(self.name) or {"sha256": self._hash}),
             "query_prefix": self._prefix["query"],
             "passage_prefix": self._prefix["passage"],
-            "pooling": self._pooling,
-            "max_length": self._max_length,
+            "pooling": self.settings.pooling,
+            "max_length": self.settings.max_length,
         }
 
 
-def _prompts(model: str) -> dict[str, str]:
-    """The prompts of a model in a local folder, as sentence-transformers keeps them."""
+def _prompts(folder: Path) -> dict[str, str]:
+    """The prompts of a model in a folder, as sentence-transformers writes them."""
     try:
-        config = json.loads((Path(model) / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # another kind of model, or no folder: loading it will say what is wrong
+        config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not such a folder: loading the model will say what is wrong
         return {}
     prompts = config.get("prompts") if isinstance(config, dict) else None
     return {key: value for key, value in (prompts or {}).items() if isinstance(value, str)}
 
 
-class FlagEmbedder:
+class FlagEmbedder(TorchModel):
     """A model of FlagEmbedding; bge-m3, the paper's recall model, gives token vectors for MaxSim as well."""
 
-    def __init__(
-        self,
-        model: str = "BAAI/bge-m3",
-        *,
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        max_length: int = 512,
-        batch_size: int = 32,
-        device: str | None = None,
-        fp16: bool = False,
-    ) -> None:
-        self.name = model
-        self._prefix = {"query": query_prefix, "passage": passage_prefix}
-        self._max_length, self._batch = max_length, batch_size
-        self._device, self._fp16 = device, fp16
+    class Settings(TorchModel.Settings):
+        """`max_length` counts tokens; `fp16` changes the vectors a little."""
+
+        packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
+        model: Annotated[str, MODEL] = "BAAI/bge-m3"
+        query_prefix: str = ""
+        passage_prefix: str = ""
+        max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        fp16: bool = False
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
 
     @cached_property
-    def _model(self) -> Any:
+    def model(self) -> Any:
         library = load_extra("FlagEmbedding", f"the model {self.name!r}")
         return loaded(
             "the model",
             self.name,
             library.BGEM3FlagModel,
-            model_name_or_path=model_place(self.name),
-            use_fp16=self._fp16,
-            devices=self._device,
+            model_name_or_path=self.place(self.name),
+            use_fp16=self.settings.fp16,
+            devices=self.settings.device,
         )
 
     @cached_property
@@ -177,16 +209,12 @@ class FlagEmbedder:
         """Length of a vector."""
         return int(self.encode(["a"], "query").shape[1])
 
-    @cached_property
-    def _hash(self) -> str:
-        return weights_hash(model_place(self.name))
-
     def _outputs(self, texts: Sequence[str], kind: TextKind, dense: bool) -> Any:
         prefix = self._prefix[kind]
-        return self._model.encode(
+        return self.model.encode(
             [prefix + text for text in texts],
-            batch_size=self._batch,
-            max_length=self._max_length,
+            batch_size=self.settings.batch_size,
+            max_length=self.settings.max_length,
             return_dense=dense,
             return_sparse=False,
             return_colbert_vecs=not dense,
@@ -210,6 +238,6 @@ class FlagEmbedder:
             "sha256": self._hash,
             "query_prefix": self._prefix["query"],
             "passage_prefix": self._prefix["passage"],
-            "max_length": self._max_length,
-            "fp16": self._fp16,
+            "max_length": self.settings.max_length,
+            "fp16": self.settings.fp16,
         }

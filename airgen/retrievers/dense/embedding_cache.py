@@ -1,9 +1,9 @@
-"""Embeddings on disk, by content and model: computed once, added to as the corpus grows, never remade.
+"""Embeddings on disk, by text and model: each is computed once, and new ones are appended as the corpus grows.
 
-A folder holds `meta.json` (the embedder's own description), `rows.f16` (one fp16 row a text, memory-mapped) and
-`keys.bin` (one 20-byte record a row: the text's 128-bit key, then the CRC-32 of the row). Both only grow. A batch's
-rows reach the disk before its keys do, so a key without its row cannot be; what a crash left torn at the end is
-found by length and CRC when the folder is opened, and cut off.
+A folder holds `meta.json` (the embedder's description), `rows.f16` (one fp16 row for each text, memory-mapped) and
+`keys.bin` (one 20-byte record for each row: the text's 128-bit key, then the CRC-32 of the row). Both only grow. The
+rows of a batch are written before its keys, so every key has its row. An incomplete end, which a crash left, is found
+by length and CRC when the folder is opened, and cut off.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from airgen.retrievers.base import Embedder, TextKind
 __all__ = ["EmbeddingCache", "cache_folder"]
 
 _RECORD = np.dtype([("key", "V16"), ("crc", "<u4")])
-_TAIL = 4096  # rows whose CRC is checked at opening: more than one batch can have torn
-_BATCH = 256  # texts embedded between two writes: what a crash can cost
+_TAIL = 4096  # rows whose CRC is checked at opening: more than one batch, so more than a crash can damage
+_BATCH = 256  # texts embedded between two writes; a crash loses at most these
 
 
 def cache_folder(root: Path, embedder: Embedder, kind: TextKind) -> Path:
-    """Where the embeddings of one kind of text by one embedder, with its settings, belong."""
+    """The folder of the embeddings of one kind of text by one embedder with its settings."""
     return root / content_key(dict(embedder.describe()))[:16] / kind
 
 
@@ -67,7 +67,7 @@ class EmbeddingCache:
         self.close()
 
     def close(self) -> None:
-        """Let another writer in."""
+        """Release the folder for another writer."""
         self._lock.__exit__(None, None, None)
 
     def __len__(self) -> int:
@@ -113,14 +113,14 @@ class EmbeddingCache:
         return {key.tobytes(): row for row, key in enumerate(records["key"][:whole])}
 
     def rows(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> NDArray[np.int64]:
-        """The place of each text's row in `matrix`, embedding and storing those that are not there yet.
+        """The position of each text's row in `matrix`; texts without a row are embedded and stored.
 
-        `progress` is told (texts done, texts missing). Raises ModelError where the embedder gives NaN, another
+        `progress` gets (texts done, texts to do). Raises ModelError where the embedder gives NaN, another
         number of vectors or another dimension than before.
         """
         keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._places}
-        queue = list(new.items())  # in the order of the corpus, so that a search reads the file from end to end
+        queue = list(new.items())  # in the order of the corpus, so that a search reads the file from beginning to end
         with self._rows_path.open("ab") as rows_file, self._keys_path.open("ab") as keys_file:
             for first in range(0, len(queue), _BATCH):
                 batch = queue[first : first + _BATCH]
@@ -137,7 +137,7 @@ class EmbeddingCache:
                 f"({count}, {self._embedder.dim}) expected: did the model behind it change?"
             )
         if not np.isfinite(vectors).all():
-            raise ModelError(f"{self._embedder.name} gave NaN or infinity: nothing of this batch is kept")
+            raise ModelError(f"{self._embedder.name} gave NaN or infinity: this batch was not stored")
         return vectors
 
     def _append(self, rows_file: IO[bytes], keys_file: IO[bytes], keys: list[bytes], rows: NDArray[np.float16]) -> None:

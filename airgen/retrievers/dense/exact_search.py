@@ -1,8 +1,8 @@
 """Exact top-k inner-product search over rows that need not fit in memory.
 
-The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks, against all queries; each query keeps
-a running threshold, so that selecting costs little beside the matrix product. At the depth of 1,000 that the paper
-asks for (section 2.4, step 1) this is faster than graph indexes, and exact.
+The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks, and compared with all queries. Each query
+has a threshold that rises, so selecting costs little beside the matrix product. At the paper's depth of 1,000 (section
+2.4, step 1) this is faster than graph indexes, and exact.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it 
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
-# Both sides are padded to these multiples: below them BLAS changes to kernels that add in another order, and a
-# query would get other last bits alone than among others, or another corpus size other bits for old passages.
+# Both sides are padded to these multiples. Below them BLAS uses kernels that add in another order: the last bits of a
+# score would depend on the number of queries, or on the size of the corpus.
 _PAD_QUERIES = 16
 _PAD_ROWS = 128
 
@@ -42,9 +42,9 @@ def search(
     """The k rows with the greatest inner product for each query; ties in the order of position.
 
     `matrix` is (n, dim), float16 or float32, and may be a memory map larger than memory; `queries` is (m, dim).
-    With `rows`, position i of the result means `matrix[rows[i]]`. `memory_bytes` bounds what is allocated beside
-    the result: with many queries and little memory the rows are read more than once. The result does not depend
-    on it. Raises ModelError for unequal dimensions, NaN or infinite values, or k below 1.
+    With `rows`, position i of the result means `matrix[rows[i]]`. `memory_bytes` limits the memory beside the
+    result, which does not depend on it: with many queries and little memory the rows are read several times.
+    Raises ModelError for unequal dimensions, NaN or infinite values, or k below 1.
     """
     n = len(matrix) if rows is None else len(rows)
     if k < 1:
@@ -95,7 +95,7 @@ def _one_pass(
     _stream(best, matrix, queries, rows, n, chunk)
     hits = best.hits()
     if guess is not None and (short := np.flatnonzero(best.fill < k)).size:
-        again = TopK(len(short), k, compiled)  # the guess was too high for these: without one
+        again = TopK(len(short), k, compiled)  # the guess was too high for these queries
         _stream(again, matrix, queries[short], rows, n, chunk)
         found = again.hits()
         hits.positions[short], hits.scores[short] = found.positions, found.scores
@@ -105,10 +105,10 @@ def _one_pass(
 def _guess(
     matrix: NDArray[Any], queries: NDArray[np.float32], k: int, rows: NDArray[np.int64] | None, n: int
 ) -> NDArray[np.float32]:
-    """A score that most likely no more than a few times k rows exceed, for each query, from a sample of the rows.
+    """For each query a score that about a few times k rows exceed, estimated from a sample of the rows.
 
-    Among s sampled rows the number of the k best is about Poisson with mean m = k * s / n; the score of the sample's
-    (m + 4 sqrt(m) + 4)th best is therefore almost never above the k-th best of all.
+    How many of the k best are among s sampled rows is about Poisson with mean m = k * s / n. So the score of the
+    sample's (m + 4 sqrt(m) + 4)th best is almost never above that of the k-th best of all rows.
     """
     places = np.sort(np.random.default_rng(n).choice(n, _SAMPLE, replace=False))
     sample = _padded(matrix[places if rows is None else rows[places]], _PAD_ROWS)
@@ -146,7 +146,7 @@ def _padded(rows: NDArray[Any], multiple: int) -> NDArray[np.float32]:
 
 
 def search_faiss(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> Hits:
-    """The same by faiss IndexFlatIP, for comparison: all rows in memory as fp32, order of ties not defined."""
+    """The same by faiss IndexFlatIP, for comparison: all rows are in memory as fp32, and the order of ties is open."""
     faiss = load_extra("faiss", "the faiss backend")
     index = faiss.IndexFlatIP(matrix.shape[1])
     index.add(np.ascontiguousarray(matrix, dtype=np.float32))

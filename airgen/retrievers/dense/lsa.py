@@ -4,54 +4,61 @@
     lsa.index(corpus)
     hits = lsa.search(["what do cats eat"], k=10)
 
-A dense retriever without a model: trained on the corpus itself in seconds. It needs scikit-learn (extra `models`).
+A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scikit-learn (extra
+`models`).
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import MissingExtra, UsageError
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.dense import exact_search as exact
+from airgen.retrievers.lexical.analysing import Analysing
 from airgen.retrievers.output_checks import non_empty, unit_rows
-from airgen.text.analysis import Analyser, Encoder
-from airgen.text.analysis import analyser as make_analyser
+from airgen.settings.base import LABEL
+from airgen.text.analysis import Encoder
 
 __all__ = ["LSA"]
 
 
-class LSA:
+class LSA(Analysing):
     """Cosine similarity in the space of the `dim` strongest components of (1 + ln tf) * idf.
 
-    Terms that fewer than `min_documents` passages hold are left out. Equal inputs and `seed` give equal results.
-    `analyser` is one, or options for the one of the corpus's language, such as `{"ngram": 4}`.
+    Equal inputs and seeds give equal results.
     """
 
-    def __init__(
-        self,
-        dim: int = 200,
-        min_documents: int = 2,
-        analyser: Analyser | Mapping[str, Any] | None = None,
-        seed: int = 42,
-        name: str = "lsa",
-    ) -> None:
-        if dim < 1:
-            raise UsageError(f"dim must be at least 1, not {dim}")
-        self.name = name
-        self.dim, self.min_documents, self.seed = dim, min_documents, seed
-        self._analyser = analyser if isinstance(analyser, Analyser) else None
-        self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
+    class Settings(Analysing.Settings):
+        """`min_documents`: terms in fewer passages are left out."""
+
+        packages: ClassVar[tuple[str, ...]] = ("sklearn",)
+        dim: int = Field(default=200, ge=1)
+        min_documents: int = Field(default=2, ge=1)
+        seed: int = 42
+        name: Annotated[str, LABEL] = "lsa"
+
+    settings: Settings
+    positional = ("dim",)
+
+    def set_up(self) -> None:
+        self.name = self.settings.name
         self._encoder: Encoder | None = None
-        self._kept: NDArray[np.int64] = np.empty(0, np.int64)  # term id -> column, -1 for what was left out
+        self._kept: NDArray[np.int64] = np.empty(0, np.int64)  # term id -> column, -1 for a term that was left out
         self._idf: NDArray[np.float64] = np.empty(0)
         self._components: NDArray[np.float64] = np.empty((0, 0))
         self._matrix: NDArray[np.float32] = np.empty((0, 0), np.float32)
+
+    @property
+    def index_bytes(self) -> int | None:
+        arrays = (self._kept, self._idf, self._components, self._matrix)
+        return sum(array.nbytes for array in arrays) if self._encoder else None
 
     def index(self, corpus: Corpus) -> None:
         """Learn the components from the corpus and project its passages. Raises MissingExtra, CorpusError."""
@@ -60,16 +67,14 @@ class LSA:
             randomized_svd = importlib.import_module("sklearn.utils.extmath").randomized_svd
         except ModuleNotFoundError as error:
             raise MissingExtra("retriever 'lsa'", "scikit-learn", "models") from error
-        if self._analyser is None:
-            self._analyser = make_analyser(corpus.language, **self._options)
-        self._encoder = Encoder(self._analyser)
+        self._encoder = Encoder(self.fix_language(corpus.language))
         texts = [corpus.full_text(position) for position in range(len(corpus))]
         counts = self._counts(texts, fit=True)
-        rank = min(self.dim, *counts.shape)
+        rank = min(self.settings.dim, *counts.shape)
         if rank == 0:  # no term is in two passages
             self._components = np.zeros((0, counts.shape[1]))
         else:
-            _, _, self._components = randomized_svd(counts, n_components=rank, random_state=self.seed)
+            _, _, self._components = randomized_svd(counts, n_components=rank, random_state=self.settings.seed)
         self._matrix = self._project(counts)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -78,7 +83,7 @@ class LSA:
             raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
         vectors = self._project(self._counts(queries, fit=False))
         if not vectors.shape[1]:
-            return Hits(np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32))
+            return Hits.none(len(queries), k)
         hits = exact.search(self._matrix, vectors, k)
         empty = ~vectors.any(axis=1)
         hits.positions[empty], hits.scores[empty] = -1, -np.inf
@@ -86,9 +91,10 @@ class LSA:
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result."""
-        used = self._analyser or make_analyser("en", **self._options)
-        settings = {"model": "lsa", "dim": self.dim, "min_documents": self.min_documents, "seed": self.seed}
-        return {**settings, "weights": "(1 + ln tf) * idf", "analyser": dict(used.describe()), "ties": "by position"}
+        chosen = self.settings
+        settings = {"model": "lsa", "dim": chosen.dim, "min_documents": chosen.min_documents, "seed": chosen.seed}
+        analyser = dict(self.analyser.describe())
+        return {**settings, "weights": "(1 + ln tf) * idf", "analyser": analyser, "ties": "by position"}
 
     def _counts(self, texts: Sequence[str], fit: bool) -> Any:
         """Sparse TF-IDF rows of unit length."""
@@ -100,7 +106,7 @@ class LSA:
             size = len(self._encoder.vocabulary)
             once = np.unique(terms.astype(np.int64) * len(texts) + rows) // len(texts)
             documents = np.bincount(once, minlength=size)
-            used = documents >= min(self.min_documents, len(texts))
+            used = documents >= min(self.settings.min_documents, len(texts))
             self._kept = np.where(used, np.cumsum(used) - 1, -1)
             self._idf = np.log((1 + len(texts)) / (1 + documents[used])) + 1
         columns = np.full(len(terms), -1)

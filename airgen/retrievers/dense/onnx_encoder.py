@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2 through ONNX Runtime and tokenizers, without torch: passage vectors and token vectors.
+"""all-MiniLM-L6-v2 by ONNX Runtime and tokenizers, without torch: passage vectors and token vectors.
 
-Each text runs alone. On a CPU a batch of one is as fast as a larger one (there is no padding to compute), and a
-vector then never depends on which other texts happened to be in its batch, not even in the last bit.
+Each text runs alone. On a CPU a batch of one is as fast as a larger one, because there is no padding to compute. And a
+vector then never depends on the other texts of a batch, not even in its last bit.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen import models
 from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import TextKind
+from airgen.retrievers.base import Component, ModelFacts, TextKind
 from airgen.retrievers.output_checks import finite, unit_rows
+from airgen.settings.base import MODEL, SPEED
+from airgen.settings.parts import located
 from airgen.text.words import encodable
 
-__all__ = ["OnnxEncoder", "encode_batch", "load_tokenizer"]
+__all__ = ["EmbeddedModel", "OnnxEncoder", "encode_batch", "load_tokenizer"]
 
-_CHARS_A_TOKEN = 100  # WordPiece's longest word; a text's beginning of so many characters a token holds all that counts
+_CHARS_A_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
 
 
 def _cores() -> int:
@@ -47,40 +50,64 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
 
 
 def encode_batch(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[Any]:
-    """Encodings of texts of any length; of one as long as a book only the beginning is tokenised."""
+    """Encodings of texts of any length; only the beginning of a very long text is tokenised."""
     limit = max_length * _CHARS_A_TOKEN
     return list(tokenizer.encode_batch([encodable(text[:limit]) for text in texts]))
 
 
-class OnnxEncoder:
-    """A BERT-like encoder in ONNX with mean pooling (an `Embedder`), and its token vectors for MaxSim.
+class EmbeddedModel(Component):
+    """A model that runs without torch, on the CPU; it is loaded at its first use."""
 
-    `model` is a name of the catalogue or a folder with `model.onnx` and `tokenizer.json`. `max_length` counts
-    tokens, the two special ones included; what is beyond is cut, and `truncated` counts the texts it was cut from.
-    `threads` texts run at a time, each on one core (None: as many as there are cores); they do not change the vectors.
-    """
+    class Settings(Component.Settings):
+        """`model` is a name of the catalogue, or a folder; `max_length` counts tokens, special ones included."""
 
-    def __init__(
-        self,
-        model: str = "all-minilm-l6-v2-int8",
-        *,
-        max_length: int = 256,
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        threads: int | None = None,
-    ) -> None:
-        if not 3 <= max_length <= 512:
-            raise ModelError(f"max_length is {max_length}: 3 to 512 tokens are possible")
-        self.name = model
-        self.truncated = 0
-        self._max_length = max_length
-        self._prefix = {"query": query_prefix, "passage": passage_prefix}
-        self._threads = max(1, threads if threads is not None else _cores())
+        model: Annotated[str, MODEL]
+        max_length: int = Field(default=256, ge=3, le=512)
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        self.name, self._max_length = self.settings.model, self.settings.max_length
 
     @cached_property
     def _folder(self) -> Path:
-        folder = Path(self.name)
-        return folder if folder.is_dir() else models.path(self.name)
+        place = located(self.name, self.folder)
+        return place if place.is_dir() else models.path(self.name)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The catalogue knows the parameters of its own models."""
+        known = models.catalogue().get(self.name)
+        return ModelFacts(known.parameters if known else None)
+
+
+class OnnxEncoder(EmbeddedModel):
+    """A BERT-like encoder in ONNX with mean pooling (an `Embedder`), and its token vectors for MaxSim.
+
+    `model` is a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`. `truncated` counts the texts
+    that were longer than `max_length`.
+    """
+
+    class Settings(EmbeddedModel.Settings):
+        """`threads` texts run at a time, each on one core (None: as many as there are cores)."""
+
+        packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers")
+        model: Annotated[str, MODEL] = "all-minilm-l6-v2-int8"
+        query_prefix: str = ""
+        passage_prefix: str = ""
+        threads: Annotated[int | None, SPEED] = Field(default=None, ge=1)
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.truncated = 0
+        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
+        self._threads = self.settings.threads or _cores()
+
+    @property
+    def facts(self) -> ModelFacts:
+        return super().facts + ModelFacts(threads=self._threads)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -88,7 +115,7 @@ class OnnxEncoder:
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector; the embedded model's is known without loading it."""
+        """Length of a vector; that of a catalogue model is known without loading it."""
         return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
 
     @cached_property
@@ -154,7 +181,7 @@ class OnnxEncoder:
         return {
             "family": "onnx",
             "model": self.name,
-            **(models.identity(self.name) or {"sha256": weights_hash(self.name)}),
+            **(models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}),
             "pooling": "mean",
             "max_length": self._max_length,
             "query_prefix": self._prefix["query"],

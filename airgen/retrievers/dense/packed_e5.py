@@ -13,17 +13,22 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen import models
 from airgen.errors import ModelError
+from airgen.keys import file_sha256
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.dense.bert import Array, Bert
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.output_checks import finite, unit_rows
+from airgen.settings.base import MODEL
+from airgen.settings.parts import located
 from airgen.text.words import encodable
 
 __all__ = ["PackedE5"]
@@ -43,30 +48,31 @@ _NAMES = {
 }
 
 
-class PackedE5:
-    """An `Embedder`: mean-pooled unit vectors; its model card asks for the two prefixes that are the defaults."""
+class PackedE5(EmbeddedModel):
+    """An `Embedder` of mean-pooled unit vectors. The default prefixes are those that the model card asks for."""
 
-    def __init__(
-        self,
-        model: str = "multilingual-e5-small-q4",
-        *,
-        max_length: int = 512,
-        query_prefix: str = "query: ",
-        passage_prefix: str = "passage: ",
-    ) -> None:
-        if not 3 <= max_length <= 512:
-            raise ModelError(f"max_length is {max_length}: 3 to 512 tokens are possible")
-        self.name = model
-        self._max_length = max_length
-        self._prefix = {"query": query_prefix, "passage": passage_prefix}
+    class Settings(EmbeddedModel.Settings):
+        """`model` is a name of the catalogue, or a file."""
+
+        packages: ClassVar[tuple[str, ...]] = ("tokenizers",)
+        model: Annotated[str, MODEL] = "multilingual-e5-small-q4"
+        max_length: int = Field(default=512, ge=3, le=512)
+        query_prefix: str = "query: "
+        passage_prefix: str = "passage: "
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
 
     @cached_property
     def _file(self) -> _File:
-        return _File(models.path(self.name) if self.name in models.catalogue() else Path(self.name))
+        return _File(models.path(self.name) if self.name in models.catalogue() else located(self.name, self.folder))
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector; the catalogue model's is known without loading it."""
+        """Length of a vector; that of a catalogue model is known without loading it."""
         return 384 if self.name in models.catalogue() else self._file.width
 
     @cached_property
@@ -99,7 +105,7 @@ class PackedE5:
         return {
             "family": "packed-e5",
             "model": self.name,
-            **models.identity(self.name),
+            **(models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}),
             "pooling": "mean",
             "max_length": self._max_length,
             "query_prefix": self._prefix["query"],
@@ -131,7 +137,7 @@ class _File:
     def _parse(self) -> None:
         self._at = 0
         if self._take("4sI") != (b"E5S1", 1):
-            raise ValueError("its first bytes are others")
+            raise ValueError("it does not begin with E5S1, version 1")
         self.width, self.layers, self.heads, _, _, self.positions, self.types = self._take("7i")
         self.epsilon, block = self._take("fi")
         if block != 32:

@@ -1,69 +1,70 @@
-"""Dense retrieval: one vector a text, exact search by inner product.
+"""Dense retrieval: one vector for each text, exact search by inner product.
 
 Vectors are kept as fp16, in a cache folder or in memory, so that results are equal with and without a cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import ModelError, UsageError
-from airgen.retrievers.base import Corpus, Embedder, Hits
+from airgen.retrievers.base import Component, Corpus, Embedder, Hits, IndexProgress
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
 from airgen.retrievers.dense.exact_search import search, search_faiss
 from airgen.retrievers.output_checks import finite, non_empty
+from airgen.settings.base import FILE, SPEED, Part
+from airgen.settings.parts import located
 
 __all__ = ["Dense"]
 
-_BATCH = 256  # texts given to the embedder at once where there is no cache
+_BATCH = 256  # texts that the embedder gets at once where there is no cache
 
 
-class Dense:
-    """An embedder and exact search over a corpus (paper 2.4, step 1).
+class Dense(Component):
+    """An embedder and exact search over a corpus (paper 2.4, step 1). `progress` may be set before `index`."""
 
-    `embedder` is an Embedder, or what `airgen.retrievers.load_embedder` takes. `cache` is the root folder for
-    embeddings, or None to keep them in memory. `memory_bytes` bounds the search, not its result. `backend` is
-    exact or faiss. `progress` is told (passages embedded, passages to embed).
-    """
+    class Settings(Component.Settings):
+        """`cache`: the root folder for embeddings, or None to keep them in memory. `memory_bytes` bounds the search."""
 
-    def __init__(
-        self,
-        embedder: Embedder | str | Mapping[str, Any] = "all-minilm-l6-v2-int8",
-        *,
-        cache: Path | str | None = None,
-        memory_bytes: int = 1 << 30,
-        backend: str = "exact",
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        if backend not in ("exact", "faiss"):
-            raise UsageError(f"backend {backend!r}: exact or faiss")
-        if isinstance(embedder, str | Mapping):
-            from airgen.retrievers import load_embedder
+        embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
+        cache: Annotated[Path | None, SPEED, FILE] = None
+        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 30, ge=1)
+        backend: Literal["exact", "faiss"] = "exact"
 
-            embedder = load_embedder(embedder)
-        self.embedder = embedder
-        self.name = f"dense {embedder.name}"
-        self._cache = Path(cache) if cache is not None else None
-        self._memory = memory_bytes
-        self._backend = backend
-        self._progress = progress
+        def required_packages(self) -> tuple[str, ...]:
+            """faiss is optional."""
+            return ("faiss",) if self.backend == "faiss" else ()
+
+    settings: Settings
+    embedder: Embedder
+    progress: IndexProgress | None = None
+
+    def set_up(self) -> None:
+        self.name = f"dense {self.embedder.name}"
         self._matrix: NDArray[np.float16] | None = None
         self._rows: NDArray[np.int64] | None = None
+
+    @property
+    def index_bytes(self) -> int | None:
+        return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
 
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         texts = _Texts(corpus)
-        if self._cache is None:
+        root = self.settings.cache
+        if root is None:
             self._matrix, self._rows = self._embed(texts), None
             return
-        with EmbeddingCache(cache_folder(self._cache, self.embedder, "passage"), self.embedder, "passage") as cache:
-            rows = cache.rows(texts, self._progress)
+        folder = cache_folder(located(str(root), self.folder), self.embedder, "passage")
+        with EmbeddingCache(folder, self.embedder, "passage") as cache:
+            rows = cache.rows(texts, self.progress)
             matrix = cache.matrix()
         first = int(rows[0])
         if np.array_equal(rows, np.arange(first, first + len(rows))):
@@ -76,8 +77,8 @@ class Dense:
         for first in range(0, len(texts), _BATCH):
             batch = [texts[place] for place in range(first, min(first + _BATCH, len(texts)))]
             matrix[first : first + len(batch)] = self._encoded(batch, "passage")
-            if self._progress:
-                self._progress(first + len(batch), len(texts))
+            if self.progress:
+                self.progress(first + len(batch), len(texts))
         return matrix
 
     def _encoded(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
@@ -94,14 +95,19 @@ class Dense:
         if self._matrix is None:
             raise UsageError("Dense.search before Dense.index: the corpus comes first")
         vectors = self._encoded(list(queries), "query") if queries else np.zeros((0, self.embedder.dim), np.float32)
-        if self._backend == "faiss":
+        if self.settings.backend == "faiss":
             matrix = self._matrix if self._rows is None else self._matrix[self._rows]
             return search_faiss(matrix, vectors, k)
-        return search(self._matrix, vectors, k, rows=self._rows, memory_bytes=self._memory)
+        return search(self._matrix, vectors, k, rows=self._rows, memory_bytes=self.settings.memory_bytes)
 
     def describe(self) -> Mapping[str, object]:
         """The embedder's settings, and how its vectors are kept and searched."""
-        return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16", "search": self._backend}
+        return {
+            "family": "dense",
+            "embedder": dict(self.embedder.describe()),
+            "rows": "fp16",
+            "search": self.settings.backend,
+        }
 
 
 class _Texts(Sequence[str]):

@@ -1,27 +1,29 @@
-"""Late interaction: one vector a token, each query token matched with its best passage token (MaxSim).
+"""Late interaction: one vector for each token; each query token is matched with its best passage token (MaxSim).
 
     score(q, p) = sum over query tokens i of max over passage tokens j of <q_i, p_j>
 
-As a retriever it keeps every token vector of the corpus and compares them all, for small corpora; as a re-ranker it
-encodes only what it is given.
+The retriever keeps every token vector of the corpus and compares all of them, so it is for small corpora. The re-ranker
+encodes only the passages that it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import ModelError, UsageError
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Hits, TextKind
-from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel, TextKind
+from airgen.retrievers.dense.embedders import TorchModel, loaded
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
+from airgen.settings.base import SPEED, Part
 
 __all__ = ["LateInteraction", "MaxSim", "MultiVectorEncoder", "TokenEmbedder", "maxsim"]
 
@@ -53,80 +55,80 @@ def maxsim(query: NDArray[np.float32], tokens: NDArray[np.float32], starts: NDAr
     return np.asarray(np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1), np.float32)
 
 
-class MultiVectorEncoder:
+class MultiVectorEncoder(TorchModel):
     """A ColBERT-style model of sentence-transformers (5.4 or later), by Hub name or folder."""
 
-    def __init__(
-        self, model: str, *, device: str | None = None, batch_size: int = 32, revision: str | None = None
-    ) -> None:
-        self.name = model
-        self._device, self._batch, self._revision = device, batch_size, revision
+    class Settings(TorchModel.Settings):
+        """`revision` is one of the Hub's."""
+
+        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        revision: str | None = None
+
+    settings: Settings
 
     @cached_property
     def model(self) -> Any:
-        """The library's model, loaded at first use. A training sets its own, to search with it."""
         library = load_extra("sentence_transformers", f"the late-interaction model {self.name!r}")
         if not hasattr(library, "MultiVectorEncoder"):
             raise ModelError(
                 "this sentence-transformers has no MultiVectorEncoder: pip install -U sentence-transformers"
             )
-        try:
-            return library.MultiVectorEncoder(self.name, device=self._device, revision=self._revision)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
-            raise ModelError(f"the late-interaction model {self.name} cannot be loaded: {reason}") from error
+        return loaded(
+            "the late-interaction model",
+            self.name,
+            library.MultiVectorEncoder,
+            model_name_or_path=self.place(self.name),
+            device=self.settings.device,
+            revision=self.settings.revision,
+        )
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
         encode = self.model.encode_query if kind == "query" else self.model.encode_document
-        found = encode(list(texts), batch_size=self._batch, show_progress_bar=False)
+        found = encode(list(texts), batch_size=self.settings.batch_size, show_progress_bar=False)
         arrays = [np.asarray(item.cpu() if hasattr(item, "cpu") else item, np.float32) for item in found]
-        # Punctuation can be left out by the model, and with it all of a text: one vector of zeros matches nothing.
+        # The model may leave out punctuation, which can be a whole text: one vector of zeros then matches nothing.
         whole = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
         return [finite(array, self.name) for array in whole]
 
     def describe(self) -> Mapping[str, object]:
-        """Model and revision."""
-        return {"family": "multi-vector", "model": self.name, "revision": self._revision}
+        """Model, revision, hash of a local one."""
+        local = {"sha256": self._hash} if self._hash else {}
+        return {"family": "multi-vector", "model": self.name, "revision": self.settings.revision, **local}
 
 
-def _model(model: TokenEmbedder | str, settings: Mapping[str, Any]) -> TokenEmbedder:
-    if not isinstance(model, str):
-        return model
-    from airgen.models import catalogue
+class _WithTokens(Component):
+    """What the retriever and the re-ranker share: a model of token vectors."""
 
-    known = catalogue().get(model)
-    if known is not None and known.kind == "onnx":
-        return OnnxEncoder(model, **settings)
-    if "bge-m3" in model.lower():
-        from airgen.retrievers.dense.embedders import FlagEmbedder
+    class Settings(SettingsWithModel):
+        """`model`: a model that gives token vectors. Its own settings may stand beside it."""
 
-        flag: TokenEmbedder = FlagEmbedder(model, **settings)
-        return flag
-    return MultiVectorEncoder(model, **settings)
+        model: Annotated[Any, Part("token-embedder")] = "all-minilm-l6-v2-int8"
+
+    settings: Settings
+    model: TokenEmbedder
 
 
-class LateInteraction:
-    """MaxSim against every passage, for corpora whose token vectors fit in `memory_bytes` (fp16).
+class LateInteraction(_WithTokens):
+    """MaxSim with every passage. `progress` may be set before `index`."""
 
-    `model` is a name of the catalogue, a bge-m3, a Hub name or folder of a multi-vector model, or a TokenEmbedder;
-    other settings go to the model.
-    """
+    class Settings(_WithTokens.Settings):
+        """`memory_bytes` limits the token vectors of the corpus (fp16)."""
 
-    def __init__(
-        self,
-        model: TokenEmbedder | str = "all-minilm-l6-v2-int8",
-        *,
-        memory_bytes: int = 4 << 30,
-        progress: Callable[[int, int], None] | None = None,
-        **settings: Any,
-    ) -> None:
-        self.model = _model(model, settings)
+        memory_bytes: Annotated[int, SPEED] = Field(default=4 << 30, ge=1)
+
+    settings: Settings
+    progress: IndexProgress | None = None
+
+    def set_up(self) -> None:
         self.name = f"late {self.model.name}"
-        self._memory = memory_bytes
-        self._progress = progress
         self._tokens: NDArray[np.float16] | None = None
         self._starts = np.zeros(0, np.int64)
+
+    @property
+    def index_bytes(self) -> int | None:
+        return None if self._tokens is None else self._tokens.nbytes + self._starts.nbytes
 
     def index(self, corpus: Corpus) -> None:
         """Encode every passage. Raises CorpusError for an empty corpus, ModelError when it is too large."""
@@ -138,13 +140,14 @@ class LateInteraction:
             vectors = self.model.token_vectors([corpus.full_text(place) for place in places], "passage")
             found += [array.astype(np.float16) for array in vectors]
             size += sum(array.size * 2 for array in vectors)
-            if size > self._memory:
+            if size > self.settings.memory_bytes:
                 raise ModelError(
-                    f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, "
-                    f"{self._memory / 1e9:.1f} allowed: re-rank another retriever's hits with MaxSim instead"
+                    f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, but "
+                    f"memory_bytes allows {self.settings.memory_bytes / 1e9:.1f}: re-rank the hits of another "
+                    "retriever with MaxSim instead"
                 )
-            if self._progress:
-                self._progress(len(found), len(corpus))
+            if self.progress:
+                self.progress(len(found), len(corpus))
         lengths = np.array([len(array) for array in found], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(found)
@@ -166,31 +169,30 @@ class LateInteraction:
             for row, query in enumerate(vectors):
                 scores[row, first:end] = maxsim(query, block, starts)
             first = end
-        positions = np.full((len(vectors), k), -1, np.int32)
-        best = np.full((len(vectors), k), -np.inf, np.float32)
+        hits = Hits.none(len(vectors), k)
         for row in range(len(vectors)):
             found, values = top_k(scores[row], k)
-            positions[row, : len(found)], best[row, : len(found)] = found, values
-        return Hits(positions, best)
+            hits.positions[row, : len(found)], hits.scores[row, : len(found)] = found, values
+        return hits
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings, and how its vectors are kept."""
         return {"family": "late", "model": dict(self.model.describe()), "rows": "fp16"}
 
 
-class MaxSim:
-    """MaxSim as a re-ranker; `model` and settings as for `LateInteraction`.
+class MaxSim(_WithTokens):
+    """MaxSim as a re-ranker. The token vectors of the latest texts are kept, so that a passage is encoded once."""
 
-    Token vectors of the latest texts are kept, up to `memory_bytes`, so that a passage is encoded once for many
-    queries.
-    """
+    class Settings(_WithTokens.Settings):
+        """`memory_bytes` limits the token vectors that are kept."""
 
-    def __init__(
-        self, model: TokenEmbedder | str = "all-minilm-l6-v2-int8", *, memory_bytes: int = 1 << 30, **settings: Any
-    ) -> None:
-        self.model = _model(model, settings)
+        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 30, ge=1)
+
+    settings: Settings
+
+    def set_up(self) -> None:
         self.name = f"maxsim {self.model.name}"
-        self._encode = Memo(self._halved, lambda array: int(array.nbytes), memory_bytes)
+        self._encode = Memo(self._halved, lambda array: int(array.nbytes), self.settings.memory_bytes)
 
     def _halved(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float16]]:
         # fp16 as in LateInteraction, so that the same model gives the same scores in both uses.

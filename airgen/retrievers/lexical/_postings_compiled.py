@@ -1,7 +1,7 @@
-"""The loops of `_postings` for numba; import only where that is installed, and only when there is enough to do.
+"""The loops of `_postings` for numba. Import this only where numba is installed and the work is worth its loading.
 
-Adding up is a tenth of a search for the best 1,000; choosing them is the rest. So nothing is sorted or compared
-one by one that the maximum of its block rules out.
+Adding up takes a tenth of a search for the best 1,000; choosing them takes the rest. So a block of scores whose maximum
+is too low is skipped as a whole.
 """
 
 from __future__ import annotations

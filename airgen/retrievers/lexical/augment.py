@@ -18,19 +18,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.dense.bert import Bert
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.query_terms import QueryReader
 from airgen.retrievers.lexical.weighting import BM25Weighting, PresenceWeighting, Weighting
 from airgen.retrievers.output_checks import finite, unit_rows
+from airgen.settings.base import FILE, LABEL, SPEED
+from airgen.settings.parts import located
 
 __all__ = ["FORMAT", "SETTINGS", "TERMS", "Augmented", "Augmenter", "Term"]
 
@@ -65,7 +68,7 @@ class Term:
 
 
 class Augmenter:
-    """The trained model alone: texts to weighted terms. Raises ModelError for a folder that is none."""
+    """The trained model alone: texts to weighted terms. Raises ModelError for a folder that is not one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +88,7 @@ class Augmenter:
                 float(config["layer_norm_eps"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{folder} is no model of `airgen train augment`: {path.name}: {error}") from error
+            raise ModelError(f"{folder} is not a model of `airgen train augment`: {path.name}: {error}") from error
         try:
             weights = load_extra("safetensors.numpy", "query augmentation").load_file(folder / "model.safetensors")
         except Exception as error:  # the library's own error has no built-in base
@@ -137,32 +140,37 @@ class Augmenter:
 
 
 class Augmented(LexicalRetriever):
-    """BM25 over the model's terms (WordPiece, or words), queries weighted and widened by the model in `path`.
+    """BM25 over the model's terms (WordPiece, or words); the model weights and widens the queries."""
 
-    k1 and b are the model's if not given. `max_added` keeps only so many added terms, the heaviest: a limit to
-    latency that the paper does not have.
-    """
+    class Settings(Component.Settings):
+        """`path`: the model's folder. `k1` and `b`: the model's own where they are not given.
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        k1: float | None = None,
-        b: float | None = None,
-        max_added: int | None = None,
-        threads: int | None = None,
-        compiled: bool | None = None,
-        name: str = "augment",
-    ) -> None:
-        if max_added is not None and max_added < 0:
-            raise UsageError(f"max_added must be 0 or more, not {max_added}")
-        self.model = Augmenter(Path(path))
-        self.max_added = max_added
-        settings = self.model.settings
-        weighting: Weighting = PresenceWeighting()
-        if settings["scoring"] == "bm25":
-            weighting = BM25Weighting(settings["k1"] if k1 is None else k1, settings["b"] if b is None else b)
-        super().__init__(weighting, "flat", self.model.analyser, threads=threads, compiled=compiled, name=name)
+        `max_added` keeps only so many added terms, the heaviest: a limit to latency that the paper does not have.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
+        path: Annotated[Path, FILE]
+        k1: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+        b: float | None = Field(default=None, ge=0, le=1)
+        max_added: int | None = Field(default=None, ge=0)
+        threads: Annotated[int | None, SPEED] = Field(default=None, ge=1)
+        compiled: Annotated[bool | None, SPEED] = None
+        name: Annotated[str, LABEL] = "augment"
+
+    settings: Settings  # type: ignore[assignment]  # the model brings the analyser
+
+    def set_up(self) -> None:
+        self.model = Augmenter(located(str(self.settings.path), self.folder))
+        self.max_added = self.settings.max_added
+        self._analyser = self.model.analyser
+        super().set_up()
+
+    def make_weighting(self) -> Weighting:
+        """BM25, or whether a term is there, as the model was trained."""
+        own, chosen = self.model.settings, self.settings
+        if own["scoring"] != "bm25":
+            return PresenceWeighting()
+        return BM25Weighting(own["k1"] if chosen.k1 is None else chosen.k1, own["b"] if chosen.b is None else chosen.b)
 
     def index(self, corpus: Corpus) -> None:
         """Index the corpus by the model's terms, as BM25 would. Raises CorpusError for an empty one."""

@@ -11,73 +11,91 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.lexical.index import Fields, LexicalRetriever
-from airgen.retrievers.lexical.weighting import BM25Weighting, DirichletWeighting
-from airgen.text.analysis import Analyser, Encoder
-from airgen.text.analysis import analyser as make_analyser
+from airgen.retrievers.lexical.analysing import Analysing
+from airgen.retrievers.lexical.index import FieldSettings, LexicalRetriever
+from airgen.retrievers.lexical.weighting import BM25Weighting, DirichletWeighting, Weighting
+from airgen.settings.base import LABEL
+from airgen.text.analysis import Encoder
 
-__all__ = ["BM25", "BM25Reranker", "QueryLikelihood"]
+__all__ = ["BM25", "BM25Reranker", "BM25Settings", "QueryLikelihood"]
+
+
+class BM25Settings(Analysing.Settings):
+    """The parameters of BM25 (Anserini's for BEIR) and the analyser; see `BM25Weighting` for the formula."""
+
+    k1: float = Field(default=0.9, ge=0, allow_inf_nan=False)
+    b: float = Field(default=0.4, ge=0, le=1)
 
 
 class BM25(LexicalRetriever):
-    """Lucene's BM25 over title and text; see `LexicalRetriever` for fields and `BM25Weighting` for the formula."""
+    """Lucene's BM25 over title and text."""
 
-    def __init__(
-        self,
-        k1: float = 0.9,
-        b: float = 0.4,
-        fields: Fields = "flat",
-        analyser: Analyser | Mapping[str, Any] | None = None,
-        title_weight: float = 1.0,
-        text_weight: float = 1.0,
-        lossy_lengths: bool = False,
-        threads: int | None = None,
-        compiled: bool | None = None,
-        name: str = "bm25",
-    ) -> None:
-        weighting = BM25Weighting(k1, b, lossy_lengths)
-        super().__init__(weighting, fields, analyser, title_weight, text_weight, threads, compiled, name)
+    class Settings(FieldSettings, BM25Settings):
+        """`title_weight` and `text_weight` count with `fields: multi`; Anserini's runs on BEIR have weights of 1.
+
+        `lossy_lengths` rounds lengths to the one byte that Lucene keeps.
+        """
+
+        title_weight: float = Field(default=1.0, ge=0)
+        text_weight: float = Field(default=1.0, ge=0)
+        lossy_lengths: bool = False
+        name: Annotated[str, LABEL] = "bm25"
+
+    settings: Settings
+    positional = ("k1", "b", "fields")
+
+    def set_up(self) -> None:
+        super().set_up()
+        chosen = self.settings
+        self.fields, self.title_weight, self.text_weight = chosen.fields, chosen.title_weight, chosen.text_weight
+
+    def make_weighting(self) -> Weighting:
+        return BM25Weighting(self.settings.k1, self.settings.b, self.settings.lossy_lengths)
 
 
 class QueryLikelihood(LexicalRetriever):
     """A unigram language model of each passage with Dirichlet smoothing."""
 
-    def __init__(
-        self,
-        mu: float = 1000.0,
-        fields: Fields = "flat",
-        analyser: Analyser | Mapping[str, Any] | None = None,
-        threads: int | None = None,
-        compiled: bool | None = None,
-        name: str = "dirichlet",
-    ) -> None:
-        super().__init__(DirichletWeighting(mu), fields, analyser, threads=threads, compiled=compiled, name=name)
+    class Settings(FieldSettings):
+        """`mu`: how many terms of the whole corpus smooth the model of a passage."""
+
+        mu: float = Field(default=1000.0, gt=0, allow_inf_nan=False)
+        name: Annotated[str, LABEL] = "dirichlet"
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.fields = self.settings.fields
+
+    def make_weighting(self) -> Weighting:
+        return DirichletWeighting(self.settings.mu)
 
 
-class BM25Reranker:
-    """BM25 as a re-ranker of any pairs, with the statistics of a fitted corpus.
+class BM25Reranker(Analysing):
+    """BM25 as a re-ranker of any pairs, with the statistics of a corpus that it saw.
 
     A passage of that corpus gets the score that flat `BM25` gives it (to float32).
     """
 
-    def __init__(
-        self,
-        k1: float = 0.9,
-        b: float = 0.4,
-        analyser: Analyser | Mapping[str, Any] | None = None,
-        name: str = "bm25-reranker",
-    ) -> None:
-        self.name = name
-        self.weighting = BM25Weighting(k1, b)
-        self._analyser = analyser if isinstance(analyser, Analyser) else None
-        self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
+    class Settings(BM25Settings):
+        """As for BM25."""
+
+        name: Annotated[str, LABEL] = "bm25-reranker"
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        self.name = self.settings.name
+        self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
         self._idf: dict[str, float] = {}
         self._unseen = 0.0
         self._mean = 1.0
@@ -85,9 +103,7 @@ class BM25Reranker:
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Take document frequencies and mean length from a corpus (titles and texts as one)."""
-        if self._analyser is None:
-            self._analyser = make_analyser(corpus.language, **self._options)
-        encoder = Encoder(self._analyser)
+        encoder = Encoder(self.fix_language(corpus.language))
         terms, lengths = encoder.encode([corpus.full_text(position) for position in range(len(corpus))])
         passages = np.repeat(np.arange(len(lengths)), lengths)
         once = np.unique(terms.astype(np.int64) * max(1, len(lengths)) + passages) // max(1, len(lengths))
@@ -125,5 +141,4 @@ class BM25Reranker:
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the scores."""
-        used = self._analyser or make_analyser("en", **self._options)
-        return {**self.weighting.describe(), "analyser": dict(used.describe()), "mean_length": self._mean}
+        return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}

@@ -10,44 +10,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, WrapValidator
 
 from airgen.errors import UsageError
 from airgen.keys import content_key
-from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.base import Component, Corpus, Hits
+from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.lexical.expansions import read_expansions
 from airgen.retrievers.output_checks import non_empty
-from airgen.text.analysis import Analyser
+from airgen.settings.base import FILE, LABEL
+from airgen.settings.parts import located
 
 __all__ = ["Expanded"]
 
 
-class Expanded:
-    """BM25 (`k1`, `b`, `analyser`) over each passage and its first `queries` queries (None: all; docT5query: 40).
+def _mapping_or_path(value: Any, check: Any) -> Any:
+    return value if isinstance(value, Mapping) else check(value)
 
-    `expansions` is a file or {passage id: queries}. Raises DatasetError for a file that cannot be read, UsageError
-    where none of its passages is in the corpus.
+
+class Expanded(Component):
+    """BM25 over each passage and the queries that it might answer.
+
+    Raises DatasetError for a file that cannot be read, UsageError where none of its passages is in the corpus.
     """
 
-    def __init__(
-        self,
-        expansions: str | Path | Mapping[str, Sequence[str]],
-        *,
-        queries: int | None = 40,
-        k1: float = 0.9,
-        b: float = 0.4,
-        analyser: Analyser | Mapping[str, Any] | None = None,
-        name: str = "expanded bm25",
-    ) -> None:
-        if queries is not None and queries < 0:
-            raise UsageError(f"queries is {queries}: 0 or more are possible")
-        found = expansions if isinstance(expansions, Mapping) else read_expansions(Path(expansions))
-        self.expansions = {key: tuple(of[:queries]) for key, of in found.items()}
-        self.name = name
-        self._queries = queries
-        self._bm25 = BM25(k1, b, analyser=analyser)
+    class Settings(BM25Settings):
+        """`expansions`: a file; in Python also {passage id: queries}. `queries`: how many of each are used (None: all).
+
+        docT5query uses 40.
+        """
+
+        expansions: Annotated[Path, FILE, WrapValidator(_mapping_or_path)]
+        queries: int | None = Field(default=40, ge=0)
+        name: Annotated[str, LABEL] = "expanded bm25"
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        given: Path | Mapping[str, Sequence[str]] = self.settings.expansions
+        found = given if isinstance(given, Mapping) else read_expansions(located(str(given), self.folder))
+        self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in found.items()}
+        self.name = self.settings.name
+        self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
         self.expanded = 0
+
+    @property
+    def index_bytes(self) -> int | None:
+        return self._bm25.index_bytes
 
     def index(self, corpus: Corpus) -> None:
         """Index the expanded passages; `expanded` is then how many were found in the file."""
@@ -66,5 +77,6 @@ class Expanded:
 
     def describe(self) -> Mapping[str, object]:
         """A key of the expansions, how many are used, and BM25's settings."""
-        key = content_key({key: list(of) for key, of in self.expansions.items()})
-        return {"family": "expanded", "expansions": key, "queries": self._queries, "bm25": dict(self._bm25.describe())}
+        key = content_key({passage: list(queries) for passage, queries in self.expansions.items()})
+        bm25 = dict(self._bm25.describe())
+        return {"family": "expanded", "expansions": key, "queries": self.settings.queries, "bm25": bm25}

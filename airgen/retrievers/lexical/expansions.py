@@ -11,7 +11,7 @@ __all__ = ["read_expansions"]
 
 
 def read_expansions(path: Path) -> dict[str, list[str]]:
-    """{passage id: queries}. Raises DatasetError for a file that is missing, or a line that is no such row."""
+    """{passage id: queries}. Raises DatasetError for a file that is missing, or a line of another form."""
     found: dict[str, list[str]] = {}
     try:
         with path.open(encoding="utf-8") as lines:
@@ -25,7 +25,9 @@ def read_expansions(path: Path) -> dict[str, list[str]]:
                     or not all(isinstance(one, str) for one in queries)
                     or "_id" not in row
                 ):
-                    raise DatasetError(f"{path}:{number}: wants an object with _id and queries, a list of texts")
+                    raise DatasetError(
+                        f"{path}:{number}: an object is needed with _id and with queries, a list of texts"
+                    )
                 found[str(row["_id"])] = queries
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read ({error.strerror}): `airgen train expand` makes it") from error

@@ -1,7 +1,7 @@
 """What all lexical retrievers share: analyse, index flat or by field, search, save and load.
 
 A subclass says only how a posting is weighted. Fields are ranges of one index (term t of field f is
-f * vocabulary + t), so a search over title and text is the same loop as over one text.
+f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
 """
 
 from __future__ import annotations
@@ -11,67 +11,55 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field as SettingsField
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.base import Corpus, Hits, ModelFacts
 from airgen.retrievers.lexical import _postings
+from airgen.retrievers.lexical.analysing import Analysing
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
-from airgen.retrievers.lexical.weighting import Field, Weighting
+from airgen.retrievers.lexical.weighting import Field, PresenceWeighting, Weighting
 from airgen.retrievers.output_checks import non_empty
-from airgen.text.analysis import Analyser, Encoder
-from airgen.text.analysis import analyser as make_analyser
+from airgen.settings.base import LABEL, SPEED
+from airgen.text.analysis import Encoder
 
-__all__ = ["Fields", "LexicalRetriever"]
-
-Fields = Literal["flat", "multi"]
-Self = TypeVar("Self", bound="LexicalRetriever")
+__all__ = ["FieldSettings", "LexicalRetriever"]
 
 _FORMAT = 1
 _SETTINGS = "index.json"
 
 
-class LexicalRetriever:
-    """Exact search by weighted terms.
+class LexicalRetriever(Analysing):
+    """Exact search by weighted terms."""
 
-    `fields`: "flat" indexes title and text as one; "multi" scores them apart and adds the scores, each times its
-    weight (`title_weight`, `text_weight`), as Anserini's multifield BEIR runs do with weights of 1. `analyser` is
-    one, or options for the one of the corpus's language, such as `{"stem": False}`. `threads` and `compiled`
-    (None: all cores, numba where it helps) change the speed only.
-    """
+    class Settings(Analysing.Settings):
+        """`threads` and `compiled` (None: all cores, and numba where it helps) change the speed only."""
 
-    def __init__(
-        self,
-        weighting: Weighting,
-        fields: Fields = "flat",
-        analyser: Analyser | Mapping[str, Any] | None = None,
-        title_weight: float = 1.0,
-        text_weight: float = 1.0,
-        threads: int | None = None,
-        compiled: bool | None = None,
-        name: str = "lexical",
-    ) -> None:
-        if fields not in ("flat", "multi"):
-            raise UsageError(f"fields must be 'flat' or 'multi', not {fields!r}")
-        if min(title_weight, text_weight) < 0:
-            raise UsageError("a field's weight cannot be negative")
-        self.name = name
-        self.weighting = weighting
-        self.fields: Fields = fields
-        self.title_weight, self.text_weight = title_weight, text_weight
-        self.threads = threads
-        self.compiled = compiled
-        self._analyser = analyser if isinstance(analyser, Analyser) else None
-        self._options = {} if analyser is None or isinstance(analyser, Analyser) else dict(analyser)
+        threads: Annotated[int | None, SPEED] = SettingsField(default=None, ge=1)
+        compiled: Annotated[bool | None, SPEED] = None
+        name: Annotated[str, LABEL] = ""
+
+    settings: Settings
+    fields: Literal["flat", "multi"] = "flat"
+    title_weight = text_weight = 1.0
+
+    def set_up(self) -> None:
+        self.weighting = self.make_weighting()
+        self.name = self.settings.name or "lexical"
         self._vocabulary: dict[str, int] = {}
         self._index: InvertedIndex | None = None
 
+    def make_weighting(self) -> Weighting:
+        """How a posting is weighted; without a subclass, 1 for a passage that has the term."""
+        return PresenceWeighting()
+
     @property
-    def analyser(self) -> Analyser:
-        """The analyser in use; of the corpus's language once a corpus was indexed."""
-        return self._analyser or make_analyser("en", **self._options)
+    def facts(self) -> ModelFacts:
+        """No model; the threads are those that were asked for."""
+        return ModelFacts(threads=self.settings.threads)
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
@@ -81,9 +69,7 @@ class LexicalRetriever:
     def index(self, corpus: Corpus) -> None:
         """Analyse and index the corpus; replaces what was indexed before. Raises CorpusError for an empty one."""
         non_empty(corpus)
-        if self._analyser is None:
-            self._analyser = make_analyser(corpus.language, **self._options)
-        encoder = Encoder(self._analyser, self.compiled)
+        encoder = Encoder(self.fix_language(corpus.language), self.settings.compiled)
         if self.fields == "flat":
             texts = [[corpus.full_text(position) for position in range(len(corpus))]]
         else:
@@ -138,7 +124,7 @@ class LexicalRetriever:
                 }
                 for query in known
             ]
-        return index.search(known, k, self.threads, self.compiled)
+        return index.search(known, k, self.settings.threads, self.settings.compiled)
 
     def document_frequency(self, term: str) -> int:
         """How many passages hold the term (in their text, if fields are apart)."""
@@ -151,9 +137,9 @@ class LexicalRetriever:
         return self._built()
 
     @property
-    def bytes(self) -> int:
-        """Size of the index in bytes, the vocabulary left out."""
-        return self._built().bytes
+    def index_bytes(self) -> int | None:
+        """Size of the index in bytes, without the vocabulary."""
+        return self._index.bytes if self._index else None
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result."""
@@ -180,15 +166,15 @@ class LexicalRetriever:
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
 
-    def load(self: Self, folder: Path) -> Self:
+    def load(self, folder: Path) -> Self:
         """Take the index that a retriever with the same settings saved; its arrays are mapped, not read.
 
         Raises DatasetError if it is missing, damaged or was made with other settings. Load only what you trust.
         """
         settings = _read(folder / _SETTINGS)
         described = settings.get("describe", {}) if isinstance(settings, dict) else {}
-        if self._analyser is None and isinstance(described.get("analyser"), dict):
-            self._analyser = make_analyser(str(described["analyser"].get("language", "en")), **self._options)
+        if isinstance(described.get("analyser"), dict):
+            self.fix_language(str(described["analyser"].get("language", "en")))
         if not isinstance(settings, dict) or settings.get("format") != _FORMAT:
             raise DatasetError(f"{folder}: not an index of this version; index the corpus again")
         mine = json.loads(json.dumps(self.describe()))
@@ -207,6 +193,12 @@ class LexicalRetriever:
         if self._index is None:
             raise UsageError(f"{self.name}: the corpus comes first; call index(corpus) or load(folder)")
         return self._index
+
+
+class FieldSettings(LexicalRetriever.Settings):
+    """`fields`: flat indexes title and text as one text. multi scores them apart and adds their scores."""
+
+    fields: Literal["flat", "multi"] = "flat"
 
 
 def _read(path: Path) -> Any:

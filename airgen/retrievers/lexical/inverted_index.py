@@ -4,7 +4,7 @@
     hits = index.search([{3: 1.0, 8: 0.5}], k=10)
 
 The score of a passage is the sum over the query's terms of weight times impact, whatever the impacts are: BM25,
-a language model, or a learned sparse model's weights. Search is exact.
+a language model, or the weights of a learned sparse model. Search is exact.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class InvertedIndex:
     ) -> Hits:
         """The k best passages of each query, a mapping from term to weight; terms are added in its order.
 
-        `threads=None` takes all cores; `compiled=None` takes numba where it is installed and worth its loading.
+        `threads=None` uses all cores; `compiled=None` uses numba where it is installed and worth its loading.
         Neither changes the result. Raises UsageError for a k below 1, a term outside the index, a weight that is
         negative or not finite.
         """

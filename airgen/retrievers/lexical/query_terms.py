@@ -22,8 +22,8 @@ __all__ = ["QueryReader", "ReadQuery"]
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """ids: token ids with the special ones, cut to the encoder's length. terms: the term of each, None where it has
-    none (a special token, a stop word). rest: terms that the encoder does not see.
+    """ids: token ids with the special ones, cut to the encoder's length. terms: the term of each, None for a token
+    without a term (a special token, a stop word). rest: terms that the encoder does not see.
     """
 
     ids: list[int]

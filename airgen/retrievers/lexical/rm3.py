@@ -13,43 +13,50 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.lexical.bm25 import BM25
+from airgen.registry import resolve
+from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.lexical.index import LexicalRetriever
+from airgen.settings.base import LABEL, Part
+from airgen.settings.parts import as_mapping, is_spec
 
 __all__ = ["RM3"]
 
-_MAX_SHARE = 0.1  # a term in more of the passages says nothing
+_MAX_SHARE = 0.1  # a term that more of the passages hold does not help
 _SHORTEST, _LONGEST = 2, 20
 
 
-class RM3:
+class RM3(Component):
     """Search, learn terms from the best passages, search again with query and terms."""
 
-    def __init__(
-        self,
-        first: LexicalRetriever | Mapping[str, Any] | None = None,
-        feedback_terms: int = 10,
-        feedback_documents: int = 10,
-        original_weight: float = 0.5,
-        name: str = "",
-    ) -> None:
-        from airgen.retrievers.load import load_retriever
+    class Settings(Component.Settings):
+        """`first`: a lexical retriever. `original_weight`: the share of the query in the expanded query."""
 
-        if feedback_terms < 1 or feedback_documents < 1:
-            raise UsageError("RM3 needs at least one feedback term and one feedback document")
-        if not 0 <= original_weight <= 1:
-            raise UsageError(f"original_weight must be from 0 to 1, not {original_weight}")
-        made = load_retriever(first) if isinstance(first, Mapping) else first or BM25()
-        if not isinstance(made, LexicalRetriever):
-            raise UsageError(f"RM3 needs a lexical first stage, not {made.name}")
-        self.first = made
-        self.feedback_terms, self.feedback_documents = feedback_terms, feedback_documents
-        self.original_weight = original_weight
-        self.name = name or f"{self.first.name}+rm3"
+        first: Annotated[Any, Part("retriever")] = "bm25"
+        feedback_terms: int = Field(default=10, ge=1)
+        feedback_documents: int = Field(default=10, ge=1)
+        original_weight: float = Field(default=0.5, ge=0, le=1)
+        name: Annotated[str, LABEL] = ""
+
+        @field_validator("first")
+        @classmethod
+        def _lexical(cls, value: Any) -> Any:
+            kind = as_mapping("retriever", value)["kind"] if is_spec(value) else ""
+            if not issubclass(resolve("retriever", kind) if kind else type(value), LexicalRetriever):
+                raise ValueError(f"a lexical first stage is needed, not {kind or value.name!r}")
+            return value
+
+    settings: Settings
+    first: LexicalRetriever
+
+    def set_up(self) -> None:
+        self.feedback_terms, self.feedback_documents = self.settings.feedback_terms, self.settings.feedback_documents
+        self.original_weight = self.settings.original_weight
+        self.name = self.settings.name or f"{self.first.name}+rm3"
         self._corpus: Corpus | None = None
 
     def index(self, corpus: Corpus) -> None:
@@ -109,7 +116,7 @@ class RM3:
 
 
 def _largest(values: Mapping[str, float], count: int) -> dict[str, float]:
-    """The `count` largest values, equal ones by term, so that any machine keeps the same."""
+    """The `count` largest values; ties go by term, so that every machine keeps the same ones."""
     return dict(sorted(values.items(), key=lambda item: (-item[1], item[0]))[:count])
 
 

@@ -14,8 +14,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import UsageError
-
 __all__ = ["BM25Weighting", "DirichletWeighting", "Field", "PresenceWeighting", "Weighting", "lossy_lengths"]
 
 _CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
@@ -64,15 +62,9 @@ class BM25Weighting:
     lengths are the default. k1 0.9 and b 0.4 are Anserini's and BEIR's; the usual 1.2 and 0.75 are Lucene's own.
     """
 
-    k1: float = 0.9
-    b: float = 0.4
+    k1: float
+    b: float
     lossy: bool = False
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.k1) and self.k1 >= 0):
-            raise UsageError(f"k1 must be 0 or more, not {self.k1}")
-        if not 0 <= self.b <= 1:
-            raise UsageError(f"b must be from 0 to 1, not {self.b}")
 
     def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
         """Of terms that stand in so many of all passages; float64, same shape."""
@@ -106,11 +98,7 @@ class DirichletWeighting:
     ln(1 + tf / (mu * p)) + ln(mu / (length + mu)); p is the term's share of all terms, with Lucene's + 1.
     """
 
-    mu: float = 1000.0
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.mu) and self.mu > 0):
-            raise UsageError(f"mu must be more than 0, not {self.mu}")
+    mu: float
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
         """One a posting, float32."""

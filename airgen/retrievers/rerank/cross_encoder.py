@@ -8,75 +8,66 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from airgen.errors import UsageError
-from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Embedder, TextKind
-from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.base import Component, Embedder, TextKind
+from airgen.retrievers.dense.embedders import TorchModel, loaded
 from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.rerank.first_token_layer import shorten
 from airgen.retrievers.rerank.token_batches import token_batches
 from airgen.retrievers.text_memo import Memo
+from airgen.settings.base import SPEED, Part
 
 __all__ = ["CrossEncoder", "DenseReranker", "FlagReranker"]
 
-_CPU_BUDGET = 1024  # padded tokens a batch: beyond, a CPU only gains padding (benchmarks/rerank.py)
+_CPU_BUDGET = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
 _GPU_BUDGET = 32_768
 
 
-class CrossEncoder:
+class CrossEncoder(TorchModel):
     """A cross-encoder of sentence-transformers, by Hub name or folder.
 
-    All pairs are tokenised once, sorted by their number of tokens and run in batches of at most `token_budget`
-    padded tokens (None: by device). Scores are those of the library's own `predict`, activation included. A model
-    that is not a plain sequence classifier (one with a chat template, say) is given to `predict` as it is.
+    All pairs are tokenised once, sorted by their number of tokens, and run in batches of a limited size. Scores are
+    those of the library's own `predict`, activation included. A model that is not a plain sequence classifier (one with
+    a chat template, for example) is run by `predict` itself.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        max_length: int = 512,
-        token_budget: int | None = None,
-        device: str | None = None,
-        revision: str | None = None,
-    ) -> None:
-        if token_budget is not None and token_budget < 1:
-            raise UsageError(f"token_budget is {token_budget}: at least 1 is needed")
-        self.name = model
-        self._max_length, self._budget = max_length, token_budget
-        self._device, self._revision = device, revision
-        self._shortened: bool | None = None
+    class Settings(TorchModel.Settings):
+        """`token_budget`: padded tokens in a batch (None: by device)."""
+
+        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
+        max_length: int = Field(default=512, ge=1)
+        token_budget: Annotated[int | None, SPEED] = Field(default=None, ge=1)
+        revision: str | None = None
+
+    settings: Settings
+    _shortened: bool | None = None
 
     @cached_property
-    def _model(self) -> Any:
+    def model(self) -> Any:
         library = load_extra("sentence_transformers", f"the re-ranker {self.name!r}")
         model = loaded(
             "the re-ranker",
             self.name,
             library.CrossEncoder,
-            model_name_or_path=model_place(self.name),
-            max_length=self._max_length,
-            device=self._device,
-            revision=self._revision,
+            model_name_or_path=self.place(self.name),
+            max_length=self.settings.max_length,
+            device=self.settings.device,
+            revision=self.settings.revision,
         )
         model.eval()
         return model
-
-    @cached_property
-    def _hash(self) -> str:
-        return weights_hash(model_place(self.name))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """One score a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
         if not pairs:
             return np.zeros(0, np.float32)
-        model = self._model
+        model = self.model
         if not _is_plain_classifier(model):
             found = model.predict([list(pair) for pair in pairs], show_progress_bar=False)
             return checked_scores(found, len(pairs), self.name)
@@ -88,12 +79,12 @@ class CrossEncoder:
             [query for query, _ in pairs],
             [passage for _, passage in pairs],
             truncation=True,
-            max_length=self._max_length,
+            max_length=self.settings.max_length,
             padding=False,
         )
         lengths = [len(ids) for ids in encoded["input_ids"]]
         device = model.device
-        budget = self._budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
+        budget = self.settings.token_budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
         padding = {"input_ids": model.tokenizer.pad_token_id or 0}
         # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
         left = model.tokenizer.padding_side == "left"
@@ -126,9 +117,9 @@ class CrossEncoder:
         return {
             "family": "cross-encoder",
             "model": self.name,
-            "revision": self._revision,
+            "revision": self.settings.revision,
             "sha256": self._hash,
-            "max_length": self._max_length,
+            "max_length": self.settings.max_length,
         }
 
 
@@ -169,48 +160,42 @@ def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:
     return array
 
 
-class FlagReranker:
-    """A re-ranker of FlagEmbedding: bge-reranker ones, LLM-based, layer-wise; raw scores, not squashed."""
+class FlagReranker(TorchModel):
+    """A re-ranker of FlagEmbedding: bge-reranker models, LLM-based and layer-wise ones. Its scores are raw logits."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        max_length: int = 512,
-        batch_size: int = 32,
-        device: str | None = None,
-        fp16: bool = False,
-        model_class: str | None = None,
-    ) -> None:
-        self.name = model
-        self._max_length, self._batch = max_length, batch_size
-        self._device, self._fp16, self._class = device, fp16, model_class
+    class Settings(TorchModel.Settings):
+        """`model_class` is FlagEmbedding's, for a model whose name the library does not know."""
+
+        packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
+        max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        fp16: bool = False
+        model_class: str | None = None
+
+    settings: Settings
 
     @cached_property
-    def _model(self) -> Any:
+    def model(self) -> Any:
         library = load_extra("FlagEmbedding", f"the re-ranker {self.name!r}")
-        known = {"model_class": self._class} if self._class else {}
+        chosen = self.settings
+        known = {"model_class": chosen.model_class} if chosen.model_class else {}
         return loaded(
             "the re-ranker",
             self.name,
             library.FlagAutoReranker.from_finetuned,
-            model_name_or_path=model_place(self.name),
-            use_fp16=self._fp16,
-            devices=self._device,
-            batch_size=self._batch,
-            max_length=self._max_length,
+            model_name_or_path=self.place(self.name),
+            use_fp16=chosen.fp16,
+            devices=chosen.device,
+            batch_size=chosen.batch_size,
+            max_length=self.settings.max_length,
             **known,
         )
-
-    @cached_property
-    def _hash(self) -> str:
-        return weights_hash(model_place(self.name))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """One score a pair, shape (n,). Raises ModelError for NaN or too few scores."""
         if not pairs:
             return np.zeros(0, np.float32)
-        return checked_scores(self._model.compute_score([list(pair) for pair in pairs]), len(pairs), self.name)
+        return checked_scores(self.model.compute_score([list(pair) for pair in pairs]), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of a local one, maximum length, precision."""
@@ -218,27 +203,27 @@ class FlagReranker:
             "family": "flag-reranker",
             "model": self.name,
             "sha256": self._hash,
-            "max_length": self._max_length,
-            "fp16": self._fp16,
+            "max_length": self.settings.max_length,
+            "fp16": self.settings.fp16,
+            **({"model_class": self.settings.model_class} if self.settings.model_class else {}),
         }
 
 
-class DenseReranker:
-    """The inner product of an embedder's vectors as a score; vectors of the latest texts are kept."""
+class DenseReranker(Component):
+    """The inner product of an embedder's vectors as a score. The vectors of the latest texts are kept."""
 
-    def __init__(
-        self,
-        embedder: Embedder | str | Mapping[str, Any] = "all-minilm-l6-v2-int8",
-        *,
-        memory_bytes: int = 1 << 28,
-    ) -> None:
-        if isinstance(embedder, str | Mapping):
-            from airgen.retrievers.load import load_embedder
+    class Settings(Component.Settings):
+        """`memory_bytes` limits the vectors that are kept."""
 
-            embedder = load_embedder(embedder)
-        self.embedder = embedder
-        self.name = f"dense {embedder.name}"
-        self._encode = Memo(self._rows, lambda row: int(row.nbytes), memory_bytes)
+        embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
+        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
+
+    settings: Settings
+    embedder: Embedder
+
+    def set_up(self) -> None:
+        self.name = f"dense {self.embedder.name}"
+        self._encode = Memo(self._rows, lambda row: int(row.nbytes), self.settings.memory_bytes)
 
     def _rows(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         return list(self.embedder.encode(texts, kind))

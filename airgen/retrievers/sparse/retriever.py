@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel
 from airgen.retrievers.output_checks import checked_scores, non_empty
-from airgen.retrievers.sparse.splade import NumpySplade, SparseEmbedder, SparseEncoder, SparseRow
+from airgen.retrievers.sparse.splade import SparseEmbedder, SparseRow
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
+from airgen.settings.base import SPEED, Part
 
 __all__ = ["ImpactIndex", "Sparse", "SparseReranker"]
 
@@ -21,7 +23,7 @@ _BATCH = 64  # texts given to the model at once
 
 
 class ImpactIndex:
-    """Postings by term: for each, the ascending positions of the passages that have it, and its weights there.
+    """Postings by term: the ascending positions of the passages that have the term, and its weights in them.
 
     >>> row = lambda *pairs: (np.array([t for t, _ in pairs], np.int32), np.array([w for _, w in pairs], np.float32))
     >>> index = ImpactIndex([row((3, 1.0), (7, 2.0)), row((7, 1.0))])
@@ -57,44 +59,41 @@ class ImpactIndex:
 
     def search(self, queries: Sequence[SparseRow], k: int) -> Hits:
         """The k best passages with a score above 0 of each query."""
-        positions = np.full((len(queries), k), -1, np.int32)
-        scores = np.full((len(queries), k), -np.inf, np.float32)
+        hits = Hits.none(len(queries), k)
         for row, query in enumerate(queries):
             found, values = top_k(self.scores(query), k)
             count = int((values > 0).sum())  # values descend
-            positions[row, :count], scores[row, :count] = found[:count], values[:count]
-        return Hits(positions, scores)
+            hits.positions[row, :count], hits.scores[row, :count] = found[:count], values[:count]
+        return hits
 
 
-def _model(model: SparseEmbedder | str, settings: Mapping[str, Any]) -> SparseEmbedder:
-    if not isinstance(model, str):
-        return model
-    from airgen.models import catalogue
+class _WithRows(Component):
+    """What the retriever and the re-ranker share: a model of sparse rows."""
 
-    known = catalogue().get(model)
-    if known is not None and known.kind == "splade":
-        return NumpySplade(model, **settings)
-    return SparseEncoder(model, **settings)
+    class Settings(SettingsWithModel):
+        """`model`: a SPLADE-like model. Its own settings may stand beside it."""
 
+        model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
 
-class Sparse:
-    """A SPLADE-like model over an inverted index.
+    settings: Settings
+    model: SparseEmbedder
 
-    `model` is a name of the catalogue (runs by numpy), a Hub name or folder (sentence-transformers), or a
-    SparseEmbedder; other settings go to the model. `progress` is told (passages encoded, passages).
-    """
-
-    def __init__(
-        self,
-        model: SparseEmbedder | str = "splade-bert-tiny",
-        *,
-        progress: Callable[[int, int], None] | None = None,
-        **settings: Any,
-    ) -> None:
-        self.model = _model(model, settings)
+    def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
-        self._progress = progress
+
+
+class Sparse(_WithRows):
+    """A SPLADE-like model over an inverted index. `progress` may be set before `index`."""
+
+    progress: IndexProgress | None = None
+
+    def set_up(self) -> None:
+        super().set_up()
         self._index: ImpactIndex | None = None
+
+    @property
+    def index_bytes(self) -> int | None:
+        return self._index.nbytes if self._index else None
 
     def index(self, corpus: Corpus) -> None:
         """Encode every passage. Raises CorpusError for an empty corpus."""
@@ -103,8 +102,8 @@ class Sparse:
         for first in range(0, len(corpus), _BATCH):
             places = range(first, min(first + _BATCH, len(corpus)))
             rows += self.model.encode([corpus.full_text(place) for place in places], "passage")
-            if self._progress:
-                self._progress(len(rows), len(corpus))
+            if self.progress:
+                self.progress(len(rows), len(corpus))
         self._index = ImpactIndex(rows)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -118,18 +117,20 @@ class Sparse:
         return {"family": "sparse", "model": dict(self.model.describe())}
 
 
-class SparseReranker:
-    """Scores pairs by the inner product of their sparse rows; settings as for `Sparse`.
+class SparseReranker(_WithRows):
+    """Scores pairs by the inner product of their sparse rows. The rows of the latest texts are kept."""
 
-    Rows of the latest texts are kept, up to `memory_bytes`.
-    """
+    class Settings(_WithRows.Settings):
+        """`memory_bytes` limits the rows that are kept."""
 
-    def __init__(
-        self, model: SparseEmbedder | str = "splade-bert-tiny", *, memory_bytes: int = 1 << 28, **settings: Any
-    ) -> None:
-        self.model = _model(model, settings)
-        self.name = f"sparse {self.model.name}"
-        self._encode = Memo(self.model.encode, lambda row: int(row[0].nbytes + row[1].nbytes), memory_bytes)
+        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        size = self.settings.memory_bytes
+        self._encode = Memo(self.model.encode, lambda row: int(row[0].nbytes + row[1].nbytes), size)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""

@@ -5,26 +5,27 @@
     impact(t, d) = log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b))
     score(q, d)  = sum of the impacts of q's tokens in d
 
-e_t is the vocabulary's embedding of t without context, s_j the encoder's output for token j of the passage: queries
-are looked up, not encoded, and a passage can be found by terms that it does not hold. Impacts stand in an inverted
-index; `top_terms` keeps the highest of each passage (SPARTA: 2,000 of 30,000).
+e_t is the input embedding of t, without context; s_j is the encoder's output for token j of the passage. Queries are
+looked up, not encoded. A passage can be found by terms that it does not hold. The impacts are in an inverted index, and
+`top_terms` keeps the highest of each passage (SPARTA: 2,000 of 30,000).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from airgen.errors import ModelError, UsageError
-from airgen.models.files import weights_hash
+from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.base import TextKind
-from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.base import ModelFacts, SettingsWithModel, TextKind
+from airgen.retrievers.dense.embedders import TorchModel, loaded, torch_facts
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseRow
+from airgen.settings.base import SPEED, Part
 
 __all__ = ["BIAS", "Sparta", "SpartaEncoder"]
 
@@ -32,46 +33,46 @@ BIAS = "sparta_bias"
 """The name of b in the model's config.json."""
 
 
-class SpartaEncoder:
+class SpartaEncoder(TorchModel):
     """A transformer and its own input embeddings as impacts, by folder or Hub name."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        max_length: int = 256,
-        top_terms: int | None = 2000,
-        device: str | None = None,
-        batch_size: int = 16,
-    ) -> None:
-        if top_terms is not None and top_terms < 1:
-            raise UsageError(f"top_terms is {top_terms}: at least 1 is needed")
-        self.name = model
-        self._max_length, self._top, self._device, self._batch = max_length, top_terms, device, batch_size
+    class Settings(TorchModel.Settings):
+        """`max_length` counts tokens. `top_terms`: how many impacts of each passage are kept (None: all)."""
+
+        packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        max_length: int = Field(default=256, ge=1)
+        top_terms: int | None = Field(default=2000, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=16, ge=1)
+
+    settings: Settings
+
+    @property
+    def facts(self) -> ModelFacts:
+        return torch_facts(self.parts[0])
 
     @cached_property
     def parts(self) -> tuple[Any, Any, float]:
         """(model, tokenizer, b). Raises ModelError for a folder that `airgen train sparta` did not write."""
         transformers = load_extra("transformers", f"the impacts of {self.name!r}")
-        place = model_place(self.name)
+        place = self.place(self.name)
         made = [transformers.AutoModel, transformers.AutoTokenizer]
         model, tokenizer = [
             loaded("the model", self.name, kind.from_pretrained, pretrained_model_name_or_path=place) for kind in made
         ]
         bias = getattr(model.config, BIAS, None)
         if not isinstance(bias, float):
-            raise ModelError(f"{self.name} is no SPARTA: its config.json has no {BIAS}")
-        return model.to(self._device or "cpu").eval(), tokenizer, bias
+            raise ModelError(f"{self.name} is not a SPARTA model: its config.json has no {BIAS}")
+        return model.to(self.settings.device or "cpu").eval(), tokenizer, bias
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """A query's tokens with their counts, or a passage's impacts. Raises ModelError for NaN."""
         return self._asked(texts) if kind == "query" else self._impacts(texts)
 
     def _asked(self, texts: Sequence[str]) -> list[SparseRow]:
-        tokenizer = self.parts[1]
+        tokenizer, limit = self.parts[1], self.settings.max_length
         rows = []
         for text in texts:
-            ids = tokenizer(text, add_special_tokens=False, truncation=True, max_length=self._max_length)["input_ids"]
+            ids = tokenizer(text, add_special_tokens=False, truncation=True, max_length=limit)["input_ids"]
             known = [one for one in ids if one != tokenizer.unk_token_id]
             terms, counts = np.unique(np.array(known, np.int32), return_counts=True)
             rows.append((terms, counts.astype(np.float32)))
@@ -80,12 +81,13 @@ class SpartaEncoder:
     def _impacts(self, texts: Sequence[str]) -> list[SparseRow]:
         torch = load_extra("torch", f"the impacts of {self.name!r}")
         model, tokenizer, bias = self.parts
-        limit = min(self._max_length, getattr(model.config, "max_position_embeddings", None) or self._max_length)
+        limit, size = self.settings.max_length, self.settings.batch_size
+        limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
         terms = model.get_input_embeddings().weight
         rows: list[SparseRow] = []
         with torch.inference_mode():
-            for first in range(0, len(texts), self._batch):
-                batch = list(texts[first : first + self._batch])
+            for first in range(0, len(texts), size):
+                batch = list(texts[first : first + size])
                 encoded = tokenizer(batch, truncation=True, max_length=limit, padding=True, return_tensors="pt").to(
                     model.device
                 )
@@ -100,8 +102,8 @@ class SpartaEncoder:
         if not np.isfinite(impacts).all():
             raise ModelError(f"{self.name} gave NaN or infinity")
         found = np.flatnonzero(impacts > 0)
-        if self._top is not None and len(found) > self._top:
-            order = np.lexsort((found, -impacts[found]))[: self._top]  # of equal ones, the lower id
+        if (top := self.settings.top_terms) is not None and len(found) > top:
+            order = np.lexsort((found, -impacts[found]))[:top]  # ties go to the lower id
             found = np.sort(found[order])
         return found.astype(np.int32), impacts[found].astype(np.float32)
 
@@ -110,28 +112,22 @@ class SpartaEncoder:
         return {
             "family": "sparta",
             "model": self.name,
-            "sha256": weights_hash(model_place(self.name)),
-            "max_length": self._max_length,
-            "top_terms": self._top,
+            "sha256": self._hash,
+            "max_length": self.settings.max_length,
+            "top_terms": self.settings.top_terms,
         }
 
 
 class Sparta(Sparse):
-    """SPARTA over the inverted index of impacts; settings as for `SpartaEncoder`."""
+    """SPARTA over the inverted index of impacts."""
 
-    def __init__(
-        self,
-        model: str | SpartaEncoder,
-        *,
-        max_length: int = 256,
-        top_terms: int | None = 2000,
-        device: str | None = None,
-        batch_size: int = 16,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        if isinstance(model, str):
-            model = SpartaEncoder(
-                model, max_length=max_length, top_terms=top_terms, device=device, batch_size=batch_size
-            )
-        super().__init__(model, progress=progress)
-        self.name = f"sparta {model.name}"
+    class Settings(SettingsWithModel):
+        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it."""
+
+        model: Annotated[Any, Part("sparta-encoder")]
+
+    settings: Settings  # type: ignore[assignment]  # another kind of model
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.name = f"sparta {self.model.name}"

@@ -1,7 +1,7 @@
 """SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens.
 
-`NumpySplade` runs a BERT masked-language model of the embedded size by numpy alone, so that learned sparse
-retrieval needs neither torch nor a GPU; `SparseEncoder` runs any model of sentence-transformers.
+`NumpySplade` runs a small BERT masked-language model by numpy alone, so that learned sparse retrieval needs neither
+torch nor a GPU. `SparseEncoder` runs any model of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from airgen import models
 from airgen.errors import ModelError
@@ -21,7 +22,9 @@ from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.dense.bert import Array, Bert, gelu, layer_norm
-from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer
+from airgen.retrievers.dense.embedders import TorchModel, loaded
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch, load_tokenizer
+from airgen.settings.base import MODEL, SPEED
 
 __all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
 
@@ -43,23 +46,19 @@ class SparseEmbedder(Protocol):
         ...
 
 
-class NumpySplade:
+class NumpySplade(EmbeddedModel):
     """A SPLADE model with BERT's architecture and its own masked-language-model head.
 
-    `model` is a name of the catalogue or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
     Each text runs alone, so its row never depends on its neighbours.
     """
 
-    def __init__(self, model: str = "splade-bert-tiny", *, max_length: int = 256) -> None:
-        if not 3 <= max_length <= 512:
-            raise ModelError(f"max_length is {max_length}: 3 to 512 tokens are possible")
-        self.name = model
-        self._max_length = max_length
+    class Settings(EmbeddedModel.Settings):
+        """`model`: a name of the catalogue, or a folder with config.json, model.safetensors and tokenizer.json."""
 
-    @cached_property
-    def _folder(self) -> Path:
-        folder = Path(self.name)
-        return folder if folder.is_dir() else models.path(self.name)
+        packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
+        model: Annotated[str, MODEL] = "splade-bert-tiny"
+
+    settings: Settings
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -75,7 +74,7 @@ class NumpySplade:
         return [self._row(np.array(item.ids, np.int64)) for item in encoded]
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
-        # Maximum before log(1 + ReLU(x)): it is monotonous, so the result is the same at 1/length of the cost.
+        # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
         best = self._model.logits(ids).max(axis=0)
         if not np.isfinite(best).all():
             raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
@@ -87,36 +86,37 @@ class NumpySplade:
         return {
             "family": "splade",
             "model": self.name,
-            **(models.identity(self.name) or {"sha256": weights_hash(self.name)}),
+            **(models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}),
             "max_length": self._max_length,
         }
 
 
-class SparseEncoder:
+class SparseEncoder(TorchModel):
     """Any SPLADE-like model that sentence-transformers' SparseEncoder can load, by Hub name or folder."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        max_length: int | None = 256,
-        device: str | None = None,
-        batch_size: int = 32,
-        revision: str | None = None,
-    ) -> None:
-        self.name = model
-        self._max_length, self._device, self._batch, self._revision = max_length, device, batch_size, revision
+    class Settings(TorchModel.Settings):
+        """`max_length` counts tokens (None: the model's own limit)."""
+
+        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
+        max_length: int | None = Field(default=256, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        revision: str | None = None
+
+    settings: Settings
 
     @cached_property
     def model(self) -> Any:
-        """The library's model, loaded at first use. A training sets its own, to search with it."""
         library = load_extra("sentence_transformers", f"the sparse model {self.name!r}")
-        try:
-            model = library.SparseEncoder(self.name, device=self._device, revision=self._revision)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ModelError(f"the sparse model {self.name} cannot be loaded: {_short(error)}") from error
-        if self._max_length is not None:
-            model.max_seq_length = self._max_length
+        model = loaded(
+            "the sparse model",
+            self.name,
+            library.SparseEncoder,
+            model_name_or_path=self.place(self.name),
+            device=self.settings.device,
+            revision=self.settings.revision,
+        )
+        if self.settings.max_length is not None:
+            model.max_seq_length = self.settings.max_length
         return model
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
@@ -124,7 +124,7 @@ class SparseEncoder:
         encode = self.model.encode_query if kind == "query" else self.model.encode_document
         found = encode(
             list(texts),
-            batch_size=self._batch,
+            batch_size=self.settings.batch_size,
             convert_to_tensor=False,
             convert_to_sparse_tensor=False,
             show_progress_bar=False,
@@ -132,12 +132,13 @@ class SparseEncoder:
         return [_sparse(np.asarray(row.cpu() if hasattr(row, "cpu") else row, np.float32), self.name) for row in found]
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, maximum length."""
+        """Model, revision, hash of a local one, maximum length."""
         return {
             "family": "sparse-encoder",
             "model": self.name,
-            "revision": self._revision,
-            "max_length": self._max_length,
+            "revision": self.settings.revision,
+            **({"sha256": self._hash} if self._hash else {}),
+            "max_length": self.settings.max_length,
         }
 
 
@@ -146,10 +147,6 @@ def _sparse(dense: Array, model: str) -> SparseRow:
         raise ModelError(f"{model} gave NaN or infinity")
     terms = np.flatnonzero(dense > 0).astype(np.int32)
     return terms, dense[terms]
-
-
-def _short(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
 
 
 class _MaskedLanguageModel:

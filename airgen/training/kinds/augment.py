@@ -23,10 +23,10 @@ from pydantic import Field
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.lexical.augment import SETTINGS
+from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
 from airgen.retrievers.lexical.query_terms import QueryReader
-from airgen.retrievers.lexical.weighting import BM25Weighting, PresenceWeighting
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, draw, epoch_batches
@@ -107,9 +107,10 @@ class AugmentTask(TrainingTask):
             (Path(folder) / "tokenizer.json").write_text(self.tokenizer_json, encoding="utf-8")
             self.read = QueryReader(Path(folder), recipe.max_query_tokens, recipe.terms, data.corpus.language)
             bm25 = recipe.scoring == "bm25"
-            self.retriever = LexicalRetriever(
-                BM25Weighting(recipe.k1, recipe.b) if bm25 else PresenceWeighting(), analyser=self.read.analyser
-            )
+            analyser = self.read.analyser
+            self.retriever = LexicalRetriever(analyser=analyser)
+            if bm25:
+                self.retriever = BM25(recipe.k1, recipe.b, analyser=analyser)
             self.retriever.index(data.corpus)
         self.names = list(self.retriever.vocabulary)
         # The paper's f(d) has the factor k + 1. It scales the loss but changes no ranking, so our index omits it.

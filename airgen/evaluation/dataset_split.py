@@ -9,12 +9,12 @@ from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Corpus
 
-__all__ = ["Task"]
+__all__ = ["DatasetSplit"]
 
 
 @dataclass
-class Task:
-    """One split of one dataset, read when it is first needed."""
+class DatasetSplit:
+    """One split of one dataset; each part is read at its first use."""
 
     dataset: BeirDataset
     split: str
@@ -46,10 +46,10 @@ class Task:
 
     @cached_property
     def words(self) -> dict[int, frozenset[str]]:
-        """The words of the passages that were split into words so far."""
+        """The words of passages, filled by those who split a passage into words."""
         return {}
 
     @property
     def headline(self) -> str:
-        """AIR-Bench's protocol: Recall@10 heads Long-Doc, nDCG@10 all else."""
+        """The measure that ranks systems, as in AIR-Bench: Recall@10 for Long-Doc, nDCG@10 for all else."""
         return "Recall@10" if self.dataset.info.get("task") == "long-doc" else "nDCG@10"

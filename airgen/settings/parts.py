@@ -1,0 +1,215 @@
+"""Retrievers, re-rankers and embedders as a YAML file names them: what a name means, what it needs, what is wrong.
+
+    read_part("reranker", "maxsim")                          kind maxsim with its default settings
+    read_part("embedder", "BAAI/bge-m3")                     kind flag, model BAAI/bge-m3
+    read_part("retriever", {"kind": "bm25", "k1": 1.2})      kind bm25
+    needs(settings, folder)                                  the files, models and packages that are missing
+
+Everything here is read from declarations: the registry, the catalogue, the table below, and the marks of the settings
+models. No component is made.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from pydantic import BaseModel, ValidationError
+
+from airgen import models
+from airgen.errors import AirgenError, MissingExtra
+from airgen.registry import EXTRAS, REGISTRY, resolve
+from airgen.settings.base import Settings, Spec, answer_settings, marked, message, parts
+from airgen.settings.llm import secret
+
+__all__ = [
+    "ReadPart",
+    "as_mapping",
+    "component_settings",
+    "files_of",
+    "identity_of",
+    "is_spec",
+    "located",
+    "model_of",
+    "needs",
+    "problems",
+    "read_part",
+    "walk",
+]
+
+# The kind that runs a model of the Hub, or of a folder, where neither the catalogue nor the next table knows better.
+_USUAL_KIND = {
+    "embedder": "sentence-transformers",
+    "token-embedder": "multi-vector",
+    "sparse-embedder": "sparse-encoder",
+    "sparta-encoder": "sparta",
+    "term-weigher": "deepct",
+    "reranker": "cross-encoder",
+}
+# Families of models that the usual library cannot run, by a part of their names. bge-m3 has heads that only
+# FlagEmbedding loads. LLM-based bge-reranker models have no classification head.
+_OWN_LIBRARY = {
+    ("embedder", "bge-m3"): "flag",
+    ("token-embedder", "bge-m3"): "flag",
+    ("reranker", "bge-reranker"): "flag",
+}
+_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class ReadPart:
+    """A part as it was read: its kind's name and its settings, checked."""
+
+    kind: str
+    settings: Settings
+
+
+def is_spec(value: object) -> TypeGuard[Spec]:
+    """Whether a value is a part as YAML writes it; anything else is a component that was made already."""
+    return isinstance(value, str | Mapping)
+
+
+def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
+    """`{kind: ..., settings}` for a name: of a kind, of a model of the catalogue, of the Hub, or of a folder.
+
+    Raises ValueError for a model of the catalogue that cannot be such a part.
+    """
+    if not isinstance(spec, str):
+        return dict(spec)
+    kinds = REGISTRY[part]
+    if part == "retriever" or spec in kinds or _CLASS.fullmatch(spec):
+        return {"kind": spec}
+    catalogue = models.catalogue()
+    if spec not in catalogue:
+        own = (kind for (owner, family), kind in _OWN_LIBRARY.items() if owner == part and family in spec.lower())
+        return {"kind": next(own, _USUAL_KIND[part]), "model": spec}
+    kind = catalogue[spec].kind
+    if kind in kinds:
+        return {"kind": kind, "model": spec}
+    if part == "reranker":  # its vectors' inner product is the score
+        return {"kind": "dense", "embedder": spec}
+    able = ", ".join(name for name, entry in catalogue.items() if entry.kind in kinds)
+    article = "an" if part[0] in "aeiou" else "a"
+    raise ValueError(f"{spec} ({kind}) is not {article} {part}; these are: {able}")
+
+
+def component_settings(part: str, kind: str, folder: Path | None = None) -> type[Settings]:
+    """The settings model of a kind. Raises UsageError for an unknown kind, or for a class without `Settings`."""
+    found = getattr(resolve(part, kind, folder), "Settings", None)
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        raise ValueError(f"{part} {kind!r} has no nested class Settings, a subclass of airgen.settings.base.Settings")
+    return found
+
+
+def read_part(part: str, spec: Spec, folder: Path | None = None) -> ReadPart:
+    """Kind and checked settings of a part. Raises ValidationError with every problem, ValueError for its kind."""
+    settings = as_mapping(part, spec)
+    kind = settings.pop("kind", None)
+    if not isinstance(kind, str):
+        raise ValueError(f"{part} {spec!r}: `kind` is missing")
+    try:
+        model = component_settings(part, kind, folder)
+    except AirgenError as error:
+        raise ValueError(str(error)) from error
+    return ReadPart(kind, model.model_validate(settings, context={"folder": folder}))
+
+
+def problems(error: ValueError) -> list[str]:
+    """One line for each problem of a part, with its place."""
+    if not isinstance(error, ValidationError):
+        return [str(error)]
+    lines = []
+    for item in error.errors():
+        place = ".".join(str(step) for step in item["loc"])
+        lines.append(f"{place}: {message(item)}" if place else message(item))
+    return lines
+
+
+def walk(settings: BaseModel, folder: Path | None = None, place: str = "") -> Iterator[tuple[str, str, Settings]]:
+    """(place, kind, settings) of every part below these settings, each before those that it holds itself.
+
+    Parts that were made already (in Python) are passed over.
+    """
+    prefix = f"{place}." if place else ""
+    held = dict(parts(type(settings)))
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        many = value if isinstance(value, list | tuple) else [value]
+        for number, one in enumerate(many):
+            here = f"{prefix}{name}.{number}" if many is value else f"{prefix}{name}"
+            if name in held and is_spec(one):
+                read = read_part(held[name].kind, one, folder)
+                yield here, read.kind, read.settings
+                yield from walk(read.settings, folder, here)
+            elif isinstance(one, BaseModel):
+                yield from walk(one, folder, here)
+
+
+def located(value: str, folder: Path | None) -> Path:
+    """A path of a YAML file; a relative one starts at the file's folder."""
+    return (folder or Path()) / Path(value).expanduser()
+
+
+def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
+    """(field, value, whether it names a model) of the files and models that these settings name, nested ones too."""
+    speed = {name for name, _ in marked(type(settings), "speed")}
+    for mark in ("file", "model"):
+        for name, _ in marked(type(settings), mark):
+            value = getattr(settings, name)
+            if isinstance(value, str | Path) and name not in speed:
+                yield name, str(value), mark == "model"
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from ((f"{name}.{inner}", text, is_model) for inner, text, is_model in files_of(value))
+
+
+def needs(settings: Settings, folder: Path | None = None) -> list[str]:
+    """One line for each file, model and package that a component with these settings lacks; its parts are not read."""
+    missing = [
+        str(MissingExtra(_what(settings), *EXTRAS[package]))
+        for package in settings.required_packages()
+        if importlib.util.find_spec(package) is None
+    ]
+    for name, value, is_model in files_of(settings):
+        place = located(value, folder)
+        if value in models.catalogue():
+            if not models.fetched(value):
+                missing.append(f"the model {value} is not here: airgen models fetch {value}")
+        elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
+            missing.append(f"{name}: {place}: no such file or folder")
+    for name, _ in marked(type(settings), "key"):
+        if (variable := getattr(settings, name)) and not secret(variable):
+            missing.append(f"{name}: the environment variable {variable} is not set")
+    return missing
+
+
+def _what(settings: Settings) -> str:
+    name = model_of(settings)
+    return f"the model {name}" if name else type(settings).__qualname__.split(".")[0]
+
+
+def model_of(settings: BaseModel) -> str | None:
+    """The model that these settings name themselves, or None."""
+    for mark in ("model", "served"):
+        for name, _ in marked(type(settings), mark):
+            if isinstance(value := getattr(settings, name), str):
+                return value
+    return None
+
+
+def identity_of(settings: BaseModel, folder: Path | None = None) -> dict[str, Any]:
+    """Everything in settings, and in the parts below them, that can change a result: all but what is about speed."""
+    found = answer_settings(settings)
+    for name, held in parts(type(settings)):
+        value = getattr(settings, name)
+        many = value if isinstance(value, list | tuple) else [value]
+        if all(is_spec(one) for one in many):
+            read = [read_part(held.kind, one, folder) for one in many]
+            described = [{"kind": one.kind, **identity_of(one.settings, folder)} for one in read]
+            found[name] = described if many is value else described[0]
+    return found
