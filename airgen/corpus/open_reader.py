@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from airgen.corpus.readers.reader import Place, Reader, files
-from airgen.corpus.settings import CorpusSettings, reader_settings
+from airgen.corpus.settings import CorpusSettings
 from airgen.keys import file_sha256
 from airgen.registry import resolve
 from airgen.settings.base import marked
+from airgen.settings.parts import read_part
 
 __all__ = ["open_reader", "place_of", "source_digest"]
 
@@ -27,7 +29,8 @@ def place_of(settings: CorpusSettings) -> Place:
 
 def open_reader(settings: CorpusSettings) -> Reader:
     """The corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
-    opened: Reader = resolve("reader", settings.reader["kind"])(reader_settings(settings.reader), place_of(settings))
+    read = read_part("reader", settings.reader, settings.base)
+    opened: Reader = resolve("reader", read.kind, settings.base)(read.settings, place_of(settings))
     return opened
 
 
@@ -39,7 +42,7 @@ def source_digest(settings: CorpusSettings) -> str:
     Raises CorpusError if the files are not there.
     """
     digest = hashlib.blake2b(digest_size=16)
-    reader = reader_settings(settings.reader)
+    reader: Any = read_part("reader", settings.reader, settings.base).settings
     paths = [str(getattr(reader, name)) for name, _ in marked(type(reader), "file")]
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import record

@@ -18,12 +18,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from airgen.corpus.readers.reader import ReaderSettings
-from airgen.errors import AirgenError, CorpusError, SettingsError
-from airgen.registry import closest, resolve
-from airgen.settings.base import Settings
+from airgen.errors import CorpusError, SettingsError
+from airgen.registry import closest
+from airgen.settings.base import Part, Settings
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "load_corpus_settings",
     "manifest_folders",
     "manifest_names",
-    "reader_settings",
 ]
 
 Task = Literal["qa", "long-doc"]
@@ -166,39 +164,15 @@ class CorpusSettings(Settings):
     notes: str = ""
     tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"
     fetch: FetchSettings | None = None
-    reader: dict[str, Any]
+    reader: Annotated[dict[str, Any], Part("reader")]
     clean: CleanSettings = CleanSettings()
     long_doc: LongDocSettings = LongDocSettings()
     _base: Path = PrivateAttr(default=Path())
-
-    @field_validator("reader")
-    @classmethod
-    def _reader(cls, value: dict[str, Any]) -> dict[str, Any]:
-        try:
-            reader_settings(value)
-        except ValidationError as error:
-            known = list(resolve("reader", value["kind"]).Settings.model_fields)
-            words = [
-                f"{'.'.join(map(str, part['loc']))}: {part['msg']}"
-                + (closest(str(part["loc"][-1]), known) if part["type"] == "extra_forbidden" else "")
-                for part in error.errors()
-            ]
-            raise ValueError("; ".join(words)) from error
-        except AirgenError as error:  # a missing extra is a problem of this file, too
-            raise ValueError(f"kind: {error}") from error
-        return value
 
     @property
     def base(self) -> Path:
         """The folder that local paths are relative to."""
         return self._base
-
-
-def reader_settings(reader: dict[str, Any]) -> ReaderSettings:
-    """The reader's part of a corpus as its settings model. Raises ValidationError, UsageError, MissingExtra."""
-    values = {key: value for key, value in reader.items() if key != "kind"}
-    found: ReaderSettings = resolve("reader", str(reader.get("kind"))).Settings.model_validate(values)
-    return found
 
 
 def manifest_folders() -> list[Path]:

@@ -8,7 +8,7 @@ embedder.encode(texts, kind) -> float32 (n, dim), unit length
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -73,6 +73,10 @@ class Corpus:
     def full_text(self, position: int) -> str:
         """Title and text joined by a space, as BEIR gives them to a model."""
         return flat_text(self.titles[position] if self.titles else "", self.texts[position])
+
+    def full_texts(self) -> Iterator[str]:
+        """The full text of every passage, made one at a time."""
+        return map(self.full_text, range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,10 @@ class Component:
     def place(self, model: str) -> str:
         """See `model_place`."""
         return model_place(model, self.folder)
+
+    def described(self, family: str, *names: str) -> dict[str, object]:
+        """The family and the settings of these names, for `describe`."""
+        return {"family": family, **self.settings.model_dump(include=set(names))}
 
     @property
     def facts(self) -> ModelFacts:

@@ -72,7 +72,6 @@ class HttpEmbedder(_Endpoint):
     def set_up(self) -> None:
         self.name = self.settings.model
         self._url = self.settings.base_url.rstrip("/") + "/embeddings"
-        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
         self._dim = self.settings.dimensions
 
     @property
@@ -87,7 +86,8 @@ class HttpEmbedder(_Endpoint):
         """Unit vectors, (n, dim). Raises ModelError where the dimension differs from that of earlier vectors."""
         size = self.settings.batch_size
         # Endpoints refuse an empty text; a space is the nearest that they take.
-        whole = [(self._prefix[kind] + text)[: self.settings.max_chars] or " " for text in texts]
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        whole = [(prefix + text)[: self.settings.max_chars] or " " for text in texts]
         batches = [self._encoded(whole[first : first + size]) for first in range(0, len(whole), size)]
         if not batches:
             return np.zeros((0, self.dim), np.float32)
@@ -118,14 +118,7 @@ class HttpEmbedder(_Endpoint):
 
     def describe(self) -> Mapping[str, object]:
         """Model, prefixes, dimensions, cut; not the address, which does not change the vectors."""
-        return {
-            "family": "http",
-            "model": self.name,
-            "query_prefix": self._prefix["query"],
-            "passage_prefix": self._prefix["passage"],
-            "dimensions": self.settings.dimensions,
-            "max_chars": self.settings.max_chars,
-        }
+        return self.described("http", "model", "query_prefix", "passage_prefix", "dimensions", "max_chars")
 
 
 class HttpReranker(_Endpoint):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +9,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from airgen.errors import SettingsError
-from airgen.registry import closest
 from airgen.settings.base import message
 
 __all__ = ["load_yaml", "parse_yaml", "validate"]
@@ -55,17 +52,14 @@ def validate(
     try:
         return model.model_validate(value, context={"folder": folder})
     except ValidationError as error:
-        raise SettingsError([_problem(name, node, model, dict(item)) for item in error.errors()]) from None
+        raise SettingsError([_problem(name, node, dict(item)) for item in error.errors()]) from None
 
 
-def _problem(name: str, node: yaml.Node | None, model: type[BaseModel], error: dict[str, Any]) -> str:
+def _problem(name: str, node: yaml.Node | None, error: dict[str, Any]) -> str:
     location = tuple(part for part in error["loc"] if not _is_union_tag(part))
     line = _line(node, location)
     where = f"{name}:{line}" if line else name
     path = ".".join(str(part) for part in location) or "the file"
-    if error["type"] == "extra_forbidden":
-        known = sorted(_fields_at(model, location[:-1]))
-        return f"{where}: {path}: unknown key{closest(str(location[-1]), known)}"
     return f"{where}: {path}: {message(error)}"
 
 
@@ -92,26 +86,3 @@ def _line(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
         key, node = found
         line = key.start_mark.line
     return line + 1
-
-
-def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> set[str]:
-    """The field names of the model that stands at `location` below `model`."""
-    here: list[type[BaseModel]] = [model]
-    for part in location:
-        if isinstance(part, int):
-            continue
-        here = [
-            inner
-            for outer in here
-            if part in outer.model_fields
-            for inner in _models_in(outer.model_fields[part].annotation)
-        ]
-    return {name for each in here for name in each.model_fields}
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, list, tuple, dict, typing.Annotated):
-        return [model for argument in typing.get_args(annotation) for model in _models_in(argument)]
-    return []

@@ -12,7 +12,8 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.base import model_place
+from airgen.retrievers.dense.embedders import loaded
 
 __all__ = ["Base", "base_identity", "load_base", "pick_device", "quiet"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever
 from airgen.retrievers.dense.bert import _erf
-from airgen.retrievers.sparse.retriever import ImpactIndex, Sparse, SparseReranker
+from airgen.retrievers.sparse.retriever import Sparse, SparseReranker, impact_index, search_rows
 from airgen.retrievers.sparse.splade import NumpySplade, SparseEncoder
 
 from .conftest import QUERIES, TEXTS
@@ -30,8 +30,7 @@ def row(weights: Mapping[int, float]) -> Row:
 def test_the_index_is_the_inner_product(
     passages: list[dict[int, float]], queries: list[dict[int, float]], k: int
 ) -> None:
-    index = ImpactIndex([row(passage) for passage in passages])
-    hits = index.search([row(query) for query in queries], k)
+    hits = search_rows(impact_index([row(passage) for passage in passages]), [row(query) for query in queries], k)
     for place, query in enumerate(queries):
         scores = [sum(weight * passage.get(term, 0) for term, weight in query.items()) for passage in passages]
         best = sorted((p for p in range(len(passages)) if scores[p] > 0), key=lambda p: (-scores[p], p))[:k]

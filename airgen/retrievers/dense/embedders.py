@@ -16,12 +16,12 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, ModelFacts, TextKind, model_place
+from airgen.retrievers.base import Component, ModelFacts, TextKind
 from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 
-__all__ = ["FlagEmbedder", "SentenceTransformersEmbedder", "TorchModel", "loaded", "model_place", "torch_facts"]
+__all__ = ["FlagEmbedder", "LibraryModel", "SentenceTransformersEmbedder", "TorchModel", "loaded", "torch_facts"]
 
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
@@ -77,47 +77,56 @@ def torch_facts(model: Any) -> ModelFacts:
     )
 
 
-class SentenceTransformersEmbedder(TorchModel):
+class LibraryModel(TorchModel):
     """A model of sentence-transformers."""
 
     class Settings(TorchModel.Settings):
+        """`revision` is one of the Hub's."""
+
+        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
+        revision: str | None = None
+
+    settings: Settings
+
+    def loaded(self, kind: str, what: str, **settings: Any) -> Any:
+        """The model as the library's class `kind`. Raises ModelError where it cannot be loaded."""
+        library = load_extra("sentence_transformers", f"{what} {self.name!r}")
+        if not hasattr(library, kind):
+            raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
+        own = {"device": self.settings.device, "revision": self.settings.revision, **settings}
+        return loaded(what, self.name, getattr(library, kind), model_name_or_path=self.place(self.name), **own)
+
+
+class SentenceTransformersEmbedder(LibraryModel):
+    """An embedding model of sentence-transformers."""
+
+    class Settings(LibraryModel.Settings):
         """A prefix stands before every text; an instruction is a prefix.
 
         Prefixes that are not given are those that a local folder names as its prompts. `pooling` replaces the model's
         own. `max_length` counts tokens and is cut to what the model can take.
         """
 
-        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         query_prefix: str | None = None
         passage_prefix: str | None = None
         pooling: Literal["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"] | None = None
         max_length: int = Field(default=512, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
-        revision: str | None = None
 
     settings: Settings
 
     def set_up(self) -> None:
         super().set_up()
         chosen, own = self.settings, _prompts(located(self.name, self.folder))
+        query, passage = own.get("query", ""), own.get("document", own.get("passage", ""))
         self._prefix = {
-            "query": own.get("query", "") if chosen.query_prefix is None else chosen.query_prefix,
-            "passage": own.get("document", own.get("passage", ""))
-            if chosen.passage_prefix is None
-            else chosen.passage_prefix,
+            "query": query if chosen.query_prefix is None else chosen.query_prefix,
+            "passage": passage if chosen.passage_prefix is None else chosen.passage_prefix,
         }
 
     @cached_property
     def model(self) -> Any:
-        library = load_extra("sentence_transformers", f"the model {self.name!r}")
-        model = loaded(
-            "the model",
-            self.name,
-            library.SentenceTransformer,
-            model_name_or_path=self.place(self.name),
-            device=self.settings.device,
-            revision=self.settings.revision,
-        )
+        model = self.loaded("SentenceTransformer", "the model")
         limit = getattr(getattr(model[0], "auto_model", None), "config", None)
         positions = getattr(limit, "max_position_embeddings", None) or self.settings.max_length
         model.max_seq_length = min(self.settings.max_length, positions)
@@ -151,14 +160,9 @@ class SentenceTransformersEmbedder(TorchModel):
     def describe(self) -> Mapping[str, object]:
         """Model, revision, hash of a local one, prefixes, pooling, maximum length."""
         return {
-            "family": "sentence-transformers",
-            "model": self.name,
-            "revision": self.settings.revision,
+            **self.described("sentence-transformers", "model", "revision", "pooling", "max_length"),
             **(models.identity(self.name) or {"sha256": self._hash}),
-            "query_prefix": self._prefix["query"],
-            "passage_prefix": self._prefix["passage"],
-            "pooling": self.settings.pooling,
-            "max_length": self.settings.max_length,
+            **{f"{kind}_prefix": prefix for kind, prefix in self._prefix.items()},
         }
 
 
@@ -188,21 +192,11 @@ class FlagEmbedder(TorchModel):
 
     settings: Settings
 
-    def set_up(self) -> None:
-        super().set_up()
-        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
-
     @cached_property
     def model(self) -> Any:
-        library = load_extra("FlagEmbedding", f"the model {self.name!r}")
-        return loaded(
-            "the model",
-            self.name,
-            library.BGEM3FlagModel,
-            model_name_or_path=self.place(self.name),
-            use_fp16=self.settings.fp16,
-            devices=self.settings.device,
-        )
+        make = load_extra("FlagEmbedding", f"the model {self.name!r}").BGEM3FlagModel
+        settings = {"use_fp16": self.settings.fp16, "devices": self.settings.device}
+        return loaded("the model", self.name, make, model_name_or_path=self.place(self.name), **settings)
 
     @cached_property
     def dim(self) -> int:
@@ -210,7 +204,7 @@ class FlagEmbedder(TorchModel):
         return int(self.encode(["a"], "query").shape[1])
 
     def _outputs(self, texts: Sequence[str], kind: TextKind, dense: bool) -> Any:
-        prefix = self._prefix[kind]
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
         return self.model.encode(
             [prefix + text for text in texts],
             batch_size=self.settings.batch_size,
@@ -232,12 +226,5 @@ class FlagEmbedder(TorchModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of a local one, prefixes, maximum length, precision."""
-        return {
-            "family": "flag",
-            "model": self.name,
-            "sha256": self._hash,
-            "query_prefix": self._prefix["query"],
-            "passage_prefix": self._prefix["passage"],
-            "max_length": self.settings.max_length,
-            "fp16": self.settings.fp16,
-        }
+        names = ("model", "query_prefix", "passage_prefix", "max_length", "fp16")
+        return {**self.described("flag", *names), "sha256": self._hash}

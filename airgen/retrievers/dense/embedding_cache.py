@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -112,14 +112,19 @@ class EmbeddingCache:
                 os.truncate(path, whole * size)
         return {key.tobytes(): row for row, key in enumerate(records["key"][:whole])}
 
-    def rows(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> NDArray[np.int64]:
+    def rows(self, texts: Iterable[str], progress: Callable[[int, int], None] | None = None) -> NDArray[np.int64]:
         """The position of each text's row in `matrix`; texts without a row are embedded and stored.
 
         `progress` gets (texts done, texts to do). Raises ModelError where the embedder gives NaN, another
         number of vectors or another dimension than before.
         """
-        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._places}
+        keys: list[bytes] = []
+        new: dict[bytes, str] = {}
+        for text in texts:
+            key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            keys.append(key)
+            if key not in self._places:
+                new[key] = text
         queue = list(new.items())  # in the order of the corpus, so that a search reads the file from beginning to end
         with self._rows_path.open("ab") as rows_file, self._keys_path.open("ab") as keys_file:
             for first in range(0, len(queue), _BATCH):

@@ -68,8 +68,7 @@ class LSA(Analysing):
         except ModuleNotFoundError as error:
             raise MissingExtra("retriever 'lsa'", "scikit-learn", "models") from error
         self._encoder = Encoder(self.fix_language(corpus.language))
-        texts = [corpus.full_text(position) for position in range(len(corpus))]
-        counts = self._counts(texts, fit=True)
+        counts = self._counts(list(corpus.full_texts()), fit=True)
         rank = min(self.settings.dim, *counts.shape)
         if rank == 0:  # no term is in two passages
             self._components = np.zeros((0, counts.shape[1]))
@@ -91,10 +90,9 @@ class LSA(Analysing):
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result."""
-        chosen = self.settings
-        settings = {"model": "lsa", "dim": chosen.dim, "min_documents": chosen.min_documents, "seed": chosen.seed}
-        analyser = dict(self.analyser.describe())
-        return {**settings, "weights": "(1 + ln tf) * idf", "analyser": analyser, "ties": "by position"}
+        settings = self.settings.model_dump(include={"dim", "min_documents", "seed"})
+        about = {"model": "lsa", "weights": "(1 + ln tf) * idf", "ties": "by position"}
+        return {**settings, **about, "analyser": dict(self.analyser.describe())}
 
     def _counts(self, texts: Sequence[str], fit: bool) -> Any:
         """Sparse TF-IDF rows of unit length."""

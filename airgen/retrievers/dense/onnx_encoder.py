@@ -74,6 +74,14 @@ class EmbeddedModel(Component):
         place = located(self.name, self.folder)
         return place if place.is_dir() else models.path(self.name)
 
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
+
+    @property
+    def _identity(self) -> Mapping[str, object]:
+        return models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}
+
     @property
     def facts(self) -> ModelFacts:
         """The catalogue knows the parameters of its own models."""
@@ -102,16 +110,11 @@ class OnnxEncoder(EmbeddedModel):
     def set_up(self) -> None:
         super().set_up()
         self.truncated = 0
-        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
         self._threads = self.settings.threads or _cores()
 
     @property
     def facts(self) -> ModelFacts:
         return super().facts + ModelFacts(threads=self._threads)
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
 
     @cached_property
     def dim(self) -> int:
@@ -145,7 +148,7 @@ class OnnxEncoder(EmbeddedModel):
 
     def _hidden(self, texts: Sequence[str], kind: TextKind, keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
         """`keep` of the last hidden states, (tokens, dim) with the special tokens, of each text."""
-        prefix = self._prefix[kind]
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
         encoded = encode_batch(self._tokenizer, [prefix + text for text in texts], self._max_length)
         self.truncated += sum(bool(item.overflowing) for item in encoded)
         run = self._run
@@ -178,12 +181,5 @@ class OnnxEncoder(EmbeddedModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of its files, pooling, prefixes, maximum length."""
-        return {
-            "family": "onnx",
-            "model": self.name,
-            **(models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}),
-            "pooling": "mean",
-            "max_length": self._max_length,
-            "query_prefix": self._prefix["query"],
-            "passage_prefix": self._prefix["passage"],
-        }
+        described = self.described("onnx", "model", "max_length", "query_prefix", "passage_prefix")
+        return {**described, **self._identity, "pooling": "mean"}

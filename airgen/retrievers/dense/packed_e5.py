@@ -62,10 +62,6 @@ class PackedE5(EmbeddedModel):
 
     settings: Settings
 
-    def set_up(self) -> None:
-        super().set_up()
-        self._prefix = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
-
     @cached_property
     def _file(self) -> _File:
         return _File(models.path(self.name) if self.name in models.catalogue() else located(self.name, self.folder))
@@ -89,7 +85,8 @@ class PackedE5(EmbeddedModel):
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Unit vectors, (n, dim)."""
         vectors = np.zeros((len(texts), self.dim), np.float32)
-        for row, ids in enumerate(self._ids([self._prefix[kind] + text for text in texts])):
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        for row, ids in enumerate(self._ids([prefix + text for text in texts])):
             vectors[row] = self._bert.states(self._file.words(ids)).mean(axis=0)
         return unit_rows(finite(vectors, self.name))
 
@@ -102,15 +99,9 @@ class PackedE5(EmbeddedModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash, pooling, prefixes, maximum length."""
-        return {
-            "family": "packed-e5",
-            "model": self.name,
-            **(models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}),
-            "pooling": "mean",
-            "max_length": self._max_length,
-            "query_prefix": self._prefix["query"],
-            "passage_prefix": self._prefix["passage"],
-        }
+        described = self.described("packed-e5", "model", "max_length", "query_prefix", "passage_prefix")
+        identity = models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}
+        return {**described, **identity, "pooling": "mean"}
 
 
 class _File:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits, IndexProgress
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
@@ -57,14 +58,13 @@ class Dense(Component):
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
-        texts = _Texts(corpus)
         root = self.settings.cache
         if root is None:
-            self._matrix, self._rows = self._embed(texts), None
+            self._matrix, self._rows = self._embed(corpus), None
             return
         folder = cache_folder(located(str(root), self.folder), self.embedder, "passage")
         with EmbeddingCache(folder, self.embedder, "passage") as cache:
-            rows = cache.rows(texts, self.progress)
+            rows = cache.rows(corpus.full_texts(), self.progress)
             matrix = cache.matrix()
         first = int(rows[0])
         if np.array_equal(rows, np.arange(first, first + len(rows))):
@@ -72,13 +72,14 @@ class Dense(Component):
         else:
             self._matrix, self._rows = matrix, rows
 
-    def _embed(self, texts: Sequence[str]) -> NDArray[np.float16]:
-        matrix = np.zeros((len(texts), self.embedder.dim), np.float16)
-        for first in range(0, len(texts), _BATCH):
-            batch = [texts[place] for place in range(first, min(first + _BATCH, len(texts)))]
-            matrix[first : first + len(batch)] = self._encoded(batch, "passage")
+    def _embed(self, corpus: Corpus) -> NDArray[np.float16]:
+        matrix = np.zeros((len(corpus), self.embedder.dim), np.float16)
+        done = 0
+        for batch in batched(corpus.full_texts(), _BATCH):
+            matrix[done : done + len(batch)] = self._encoded(batch, "passage")
+            done += len(batch)
             if self.progress:
-                self.progress(first + len(batch), len(texts))
+                self.progress(done, len(corpus))
         return matrix
 
     def _encoded(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
@@ -108,20 +109,3 @@ class Dense(Component):
             "rows": "fp16",
             "search": self.settings.backend,
         }
-
-
-class _Texts(Sequence[str]):
-    """A corpus as the sequence of its full texts, made one at a time."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
-
-    def __len__(self) -> int:
-        return len(self._corpus)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self._corpus.full_text(at) for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        return self._corpus.full_text(place)

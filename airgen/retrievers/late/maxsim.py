@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
-from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel, TextKind
-from airgen.retrievers.dense.embedders import TorchModel, loaded
+from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
@@ -55,33 +55,19 @@ def maxsim(query: NDArray[np.float32], tokens: NDArray[np.float32], starts: NDAr
     return np.asarray(np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1), np.float32)
 
 
-class MultiVectorEncoder(TorchModel):
+class MultiVectorEncoder(LibraryModel):
     """A ColBERT-style model of sentence-transformers (5.4 or later), by Hub name or folder."""
 
-    class Settings(TorchModel.Settings):
-        """`revision` is one of the Hub's."""
+    class Settings(LibraryModel.Settings):
+        """`batch_size`: texts at once."""
 
-        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
-        revision: str | None = None
 
     settings: Settings
 
     @cached_property
     def model(self) -> Any:
-        library = load_extra("sentence_transformers", f"the late-interaction model {self.name!r}")
-        if not hasattr(library, "MultiVectorEncoder"):
-            raise ModelError(
-                "this sentence-transformers has no MultiVectorEncoder: pip install -U sentence-transformers"
-            )
-        return loaded(
-            "the late-interaction model",
-            self.name,
-            library.MultiVectorEncoder,
-            model_name_or_path=self.place(self.name),
-            device=self.settings.device,
-            revision=self.settings.revision,
-        )
+        return self.loaded("MultiVectorEncoder", "the late-interaction model")
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
@@ -95,7 +81,7 @@ class MultiVectorEncoder(TorchModel):
     def describe(self) -> Mapping[str, object]:
         """Model, revision, hash of a local one."""
         local = {"sha256": self._hash} if self._hash else {}
-        return {"family": "multi-vector", "model": self.name, "revision": self.settings.revision, **local}
+        return {**self.described("multi-vector", "model", "revision"), **local}
 
 
 class _WithTokens(Component):
@@ -135,9 +121,8 @@ class LateInteraction(_WithTokens):
         non_empty(corpus)
         found: list[NDArray[np.float16]] = []
         size = 0
-        for first in range(0, len(corpus), _BATCH):
-            places = range(first, min(first + _BATCH, len(corpus)))
-            vectors = self.model.token_vectors([corpus.full_text(place) for place in places], "passage")
+        for batch in batched(corpus.full_texts(), _BATCH):
+            vectors = self.model.token_vectors(batch, "passage")
             found += [array.astype(np.float16) for array in vectors]
             size += sum(array.size * 2 for array in vectors)
             if size > self.settings.memory_bytes:

@@ -104,7 +104,7 @@ class BM25Reranker(Analysing):
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Take document frequencies and mean length from a corpus (titles and texts as one)."""
         encoder = Encoder(self.fix_language(corpus.language))
-        terms, lengths = encoder.encode([corpus.full_text(position) for position in range(len(corpus))])
+        terms, lengths = encoder.encode(list(corpus.full_texts()))
         passages = np.repeat(np.arange(len(lengths)), lengths)
         once = np.unique(terms.astype(np.int64) * max(1, len(lengths)) + passages) // max(1, len(lengths))
         documents = np.bincount(once, minlength=len(encoder.vocabulary))

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, ModelFacts, SettingsWithModel
@@ -143,9 +144,8 @@ class DeepCT(Component):
         """Weigh every word and index the pseudo-documents. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         texts: list[str] = []
-        for first in range(0, len(corpus), 256):
-            places = range(first, min(first + 256, len(corpus)))
-            texts += map(self.pseudo_document, self.model.weights([corpus.full_text(place) for place in places]))
+        for batch in batched(corpus.full_texts(), 256):
+            texts += map(self.pseudo_document, self.model.weights(batch))
             if self.progress:
                 self.progress(len(texts), len(corpus))
         self._bm25.index(Corpus(corpus.ids, texts, (), corpus.language))
@@ -162,9 +162,4 @@ class DeepCT(Component):
 
     def describe(self) -> Mapping[str, object]:
         """The model, and BM25's settings."""
-        return {
-            "family": "deepct",
-            **self.model.describe(),
-            "scale": self.settings.scale,
-            "bm25": dict(self._bm25.describe()),
-        }
+        return {**self.model.describe(), **self.described("deepct", "scale"), "bm25": dict(self._bm25.describe())}

@@ -71,7 +71,7 @@ class LexicalRetriever(Analysing):
         non_empty(corpus)
         encoder = Encoder(self.fix_language(corpus.language), self.settings.compiled)
         if self.fields == "flat":
-            texts = [[corpus.full_text(position) for position in range(len(corpus))]]
+            texts = [list(corpus.full_texts())]
         else:
             texts = [list(corpus.texts), list(corpus.titles) or [""] * len(corpus)]
         encoded = [encoder.encode(field) for field in texts]

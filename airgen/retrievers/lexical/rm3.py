@@ -54,8 +54,6 @@ class RM3(Component):
     first: LexicalRetriever
 
     def set_up(self) -> None:
-        self.feedback_terms, self.feedback_documents = self.settings.feedback_terms, self.settings.feedback_documents
-        self.original_weight = self.settings.original_weight
         self.name = self.settings.name or f"{self.first.name}+rm3"
         self._corpus: Corpus | None = None
 
@@ -72,7 +70,7 @@ class RM3(Component):
         """Each query as weighted terms that sum to 1. A query that finds nothing stays as it is."""
         if self._corpus is None:
             raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
-        hits = self.first.search(queries, self.feedback_documents)
+        hits = self.first.search(queries, self.settings.feedback_documents)
         vectors: dict[int, dict[str, float]] = {}  # passages that many queries share are read once
         expanded = []
         for query, positions, scores in zip(queries, hits.positions.tolist(), hits.scores.tolist(), strict=True):
@@ -84,8 +82,8 @@ class RM3(Component):
                 for term, share in vectors[place].items():
                     model[term] = model.get(term, 0.0) + share * score
             original = _unit(Counter(self.first.analyser(query)))
-            learned = _unit(_largest(model, self.feedback_terms))
-            weight = self.original_weight if learned else 1.0
+            learned = _unit(_largest(model, self.settings.feedback_terms))
+            weight = self.settings.original_weight if learned else 1.0
             expanded.append(
                 {
                     term: weight * original.get(term, 0.0) + (1 - weight) * learned.get(term, 0.0)
@@ -102,17 +100,12 @@ class RM3(Component):
             for term, count in Counter(self.first.analyser(text)).items()
             if _SHORTEST <= len(term) <= _LONGEST and term.isalnum() and self.first.document_frequency(term) <= limit
         }
-        return _unit(_largest(counts, self.feedback_terms))
+        return _unit(_largest(counts, self.settings.feedback_terms))
 
     def describe(self) -> Mapping[str, object]:
         """The first stage's settings and the feedback's."""
-        return {
-            "feedback": "rm3",
-            "feedback_terms": self.feedback_terms,
-            "feedback_documents": self.feedback_documents,
-            "original_weight": self.original_weight,
-            "first": dict(self.first.describe()),
-        }
+        feedback = self.settings.model_dump(include={"feedback_terms", "feedback_documents", "original_weight"})
+        return {"feedback": "rm3", **feedback, "first": dict(self.first.describe())}
 
 
 def _largest(values: Mapping[str, float], count: int) -> dict[str, float]:

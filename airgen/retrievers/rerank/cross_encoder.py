@@ -16,7 +16,7 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Embedder, TextKind
-from airgen.retrievers.dense.embedders import TorchModel, loaded
+from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, loaded
 from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.rerank.first_token_layer import shorten
 from airgen.retrievers.rerank.token_batches import token_batches
@@ -29,7 +29,7 @@ _CPU_BUDGET = 1024  # padded tokens in a batch: a larger batch costs a CPU more 
 _GPU_BUDGET = 32_768
 
 
-class CrossEncoder(TorchModel):
+class CrossEncoder(LibraryModel):
     """A cross-encoder of sentence-transformers, by Hub name or folder.
 
     All pairs are tokenised once, sorted by their number of tokens, and run in batches of a limited size. Scores are
@@ -37,29 +37,18 @@ class CrossEncoder(TorchModel):
     a chat template, for example) is run by `predict` itself.
     """
 
-    class Settings(TorchModel.Settings):
+    class Settings(LibraryModel.Settings):
         """`token_budget`: padded tokens in a batch (None: by device)."""
 
-        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         max_length: int = Field(default=512, ge=1)
         token_budget: Annotated[int | None, SPEED] = Field(default=None, ge=1)
-        revision: str | None = None
 
     settings: Settings
     _shortened: bool | None = None
 
     @cached_property
     def model(self) -> Any:
-        library = load_extra("sentence_transformers", f"the re-ranker {self.name!r}")
-        model = loaded(
-            "the re-ranker",
-            self.name,
-            library.CrossEncoder,
-            model_name_or_path=self.place(self.name),
-            max_length=self.settings.max_length,
-            device=self.settings.device,
-            revision=self.settings.revision,
-        )
+        model = self.loaded("CrossEncoder", "the re-ranker", max_length=self.settings.max_length)
         model.eval()
         return model
 
@@ -114,13 +103,7 @@ class CrossEncoder(TorchModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, revision, hash of a local one, maximum length."""
-        return {
-            "family": "cross-encoder",
-            "model": self.name,
-            "revision": self.settings.revision,
-            "sha256": self._hash,
-            "max_length": self.settings.max_length,
-        }
+        return {**self.described("cross-encoder", "model", "revision", "max_length"), "sha256": self._hash}
 
 
 def _is_plain_classifier(model: Any) -> bool:
@@ -199,14 +182,8 @@ class FlagReranker(TorchModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of a local one, maximum length, precision."""
-        return {
-            "family": "flag-reranker",
-            "model": self.name,
-            "sha256": self._hash,
-            "max_length": self.settings.max_length,
-            "fp16": self.settings.fp16,
-            **({"model_class": self.settings.model_class} if self.settings.model_class else {}),
-        }
+        own = ("model_class",) if self.settings.model_class else ()
+        return {**self.described("flag-reranker", "model", "max_length", "fp16", *own), "sha256": self._hash}
 
 
 class DenseReranker(Component):

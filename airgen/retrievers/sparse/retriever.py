@@ -9,62 +9,35 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.batches import batched
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel
+from airgen.retrievers.lexical.inverted_index import InvertedIndex
 from airgen.retrievers.output_checks import checked_scores, non_empty
 from airgen.retrievers.sparse.splade import SparseEmbedder, SparseRow
 from airgen.retrievers.text_memo import Memo
-from airgen.retrievers.top_k import top_k
 from airgen.settings.base import SPEED, Part
 
-__all__ = ["ImpactIndex", "Sparse", "SparseReranker"]
+__all__ = ["Sparse", "SparseReranker", "impact_index", "search_rows"]
 
 _BATCH = 64  # texts given to the model at once
 
 
-class ImpactIndex:
-    """Postings by term: the ascending positions of the passages that have the term, and its weights in them.
+def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
+    """The sparse rows of all passages as postings by term, with the model's weights as impacts."""
+    terms = np.concatenate([np.zeros(0, np.int32), *(terms for terms, _ in rows)])
+    weights = np.concatenate([np.zeros(0, np.float32), *(weights for _, weights in rows)])
+    places = np.repeat(np.arange(len(rows), dtype=np.int32), np.array([len(terms) for terms, _ in rows], np.int64))
+    order = np.argsort(terms, kind="stable")  # stable: positions stay ascending within a term
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(terms))))
+    return InvertedIndex(starts, places[order], weights[order], len(rows))
 
-    >>> row = lambda *pairs: (np.array([t for t, _ in pairs], np.int32), np.array([w for _, w in pairs], np.float32))
-    >>> index = ImpactIndex([row((3, 1.0), (7, 2.0)), row((7, 1.0))])
-    >>> index.scores(row((7, 0.5))).tolist()
-    [1.0, 0.5]
-    """
 
-    def __init__(self, rows: Sequence[SparseRow]) -> None:
-        self.size = len(rows)
-        lengths = np.array([len(terms) for terms, _ in rows], np.int64)
-        terms = np.concatenate([terms for terms, _ in rows]) if rows else np.zeros(0, np.int32)
-        weights = np.concatenate([weights for _, weights in rows]) if rows else np.zeros(0, np.float32)
-        places = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
-        order = np.argsort(terms, kind="stable")  # stable: positions stay ascending within a term
-        self._places, self._weights = places[order], weights[order].astype(np.float32)
-        vocabulary = int(terms.max()) + 1 if len(terms) else 0
-        self._starts = np.zeros(vocabulary + 1, np.int64)
-        np.cumsum(np.bincount(terms, minlength=vocabulary), out=self._starts[1:])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the postings in memory."""
-        return self._places.nbytes + self._weights.nbytes + self._starts.nbytes
-
-    def scores(self, query: SparseRow) -> NDArray[np.float32]:
-        """The inner product of one query with every passage, shape (size,); terms are added in ascending order."""
-        total = np.zeros(self.size, np.float32)
-        for term, weight in zip(*query, strict=True):
-            if term < len(self._starts) - 1:
-                found = slice(self._starts[term], self._starts[term + 1])
-                total[self._places[found]] += weight * self._weights[found]  # a place occurs once a term
-        return total
-
-    def search(self, queries: Sequence[SparseRow], k: int) -> Hits:
-        """The k best passages with a score above 0 of each query."""
-        hits = Hits.none(len(queries), k)
-        for row, query in enumerate(queries):
-            found, values = top_k(self.scores(query), k)
-            count = int((values > 0).sum())  # values descend
-            hits.positions[row, :count], hits.scores[row, :count] = found[:count], values[:count]
-        return hits
+def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> Hits:
+    """The k passages with the greatest inner product above 0 of each query; terms are added in ascending order."""
+    size = len(index.starts) - 1  # a term that no passage has finds nothing
+    weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
+    return index.search([{term: weight for term, weight in one.items() if term < size} for one in weighted], k)
 
 
 class _WithRows(Component):
@@ -81,6 +54,10 @@ class _WithRows(Component):
     def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
 
+    def describe(self) -> Mapping[str, object]:
+        """The model's settings."""
+        return {"family": "sparse", "model": dict(self.model.describe())}
+
 
 class Sparse(_WithRows):
     """A SPLADE-like model over an inverted index. `progress` may be set before `index`."""
@@ -89,32 +66,27 @@ class Sparse(_WithRows):
 
     def set_up(self) -> None:
         super().set_up()
-        self._index: ImpactIndex | None = None
+        self._index: InvertedIndex | None = None
 
     @property
     def index_bytes(self) -> int | None:
-        return self._index.nbytes if self._index else None
+        return self._index.bytes if self._index else None
 
     def index(self, corpus: Corpus) -> None:
         """Encode every passage. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         rows: list[SparseRow] = []
-        for first in range(0, len(corpus), _BATCH):
-            places = range(first, min(first + _BATCH, len(corpus)))
-            rows += self.model.encode([corpus.full_text(place) for place in places], "passage")
+        for batch in batched(corpus.full_texts(), _BATCH):
+            rows += self.model.encode(batch, "passage")
             if self.progress:
                 self.progress(len(rows), len(corpus))
-        self._index = ImpactIndex(rows)
+        self._index = impact_index(rows)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product. Raises UsageError before `index`."""
         if self._index is None:
             raise UsageError("Sparse.search before Sparse.index: the corpus comes first")
-        return self._index.search(self.model.encode(list(queries), "query"), k)
-
-    def describe(self) -> Mapping[str, object]:
-        """The model's settings."""
-        return {"family": "sparse", "model": dict(self.model.describe())}
+        return search_rows(self._index, self.model.encode(list(queries), "query"), k)
 
 
 class SparseReranker(_WithRows):
@@ -138,10 +110,6 @@ class SparseReranker(_WithRows):
         right = self._encode([passage for _, passage in pairs], "passage")
         scores = [_product(query, passage) for query, passage in zip(left, right, strict=True)]
         return checked_scores(scores, len(pairs), self.name)
-
-    def describe(self) -> Mapping[str, object]:
-        """The model's settings."""
-        return {"family": "sparse", "model": dict(self.model.describe())}
 
 
 def _product(query: SparseRow, passage: SparseRow) -> np.float32:

@@ -109,13 +109,7 @@ class SpartaEncoder(TorchModel):
 
     def describe(self) -> dict[str, object]:
         """Model, hash, maximum length, terms kept."""
-        return {
-            "family": "sparta",
-            "model": self.name,
-            "sha256": self._hash,
-            "max_length": self.settings.max_length,
-            "top_terms": self.settings.top_terms,
-        }
+        return {**self.described("sparta", "model", "max_length", "top_terms"), "sha256": self._hash}
 
 
 class Sparta(Sparse):

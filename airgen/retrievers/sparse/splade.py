@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen import models
 from airgen.errors import ModelError
-from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
 from airgen.retrievers.dense.bert import Array, Bert, gelu, layer_norm
-from airgen.retrievers.dense.embedders import TorchModel, loaded
-from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch, load_tokenizer
+from airgen.retrievers.dense.embedders import LibraryModel
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch
 from airgen.settings.base import MODEL, SPEED
 
 __all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
@@ -61,10 +59,6 @@ class NumpySplade(EmbeddedModel):
     settings: Settings
 
     @cached_property
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
-
-    @cached_property
     def _model(self) -> _MaskedLanguageModel:
         return _MaskedLanguageModel(self._folder)
 
@@ -83,38 +77,23 @@ class NumpySplade(EmbeddedModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of its files, maximum length."""
-        return {
-            "family": "splade",
-            "model": self.name,
-            **(models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}),
-            "max_length": self._max_length,
-        }
+        return {**self.described("splade", "model", "max_length"), **self._identity}
 
 
-class SparseEncoder(TorchModel):
+class SparseEncoder(LibraryModel):
     """Any SPLADE-like model that sentence-transformers' SparseEncoder can load, by Hub name or folder."""
 
-    class Settings(TorchModel.Settings):
+    class Settings(LibraryModel.Settings):
         """`max_length` counts tokens (None: the model's own limit)."""
 
-        packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         max_length: int | None = Field(default=256, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
-        revision: str | None = None
 
     settings: Settings
 
     @cached_property
     def model(self) -> Any:
-        library = load_extra("sentence_transformers", f"the sparse model {self.name!r}")
-        model = loaded(
-            "the sparse model",
-            self.name,
-            library.SparseEncoder,
-            model_name_or_path=self.place(self.name),
-            device=self.settings.device,
-            revision=self.settings.revision,
-        )
+        model = self.loaded("SparseEncoder", "the sparse model")
         if self.settings.max_length is not None:
             model.max_seq_length = self.settings.max_length
         return model
@@ -133,13 +112,8 @@ class SparseEncoder(TorchModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, revision, hash of a local one, maximum length."""
-        return {
-            "family": "sparse-encoder",
-            "model": self.name,
-            "revision": self.settings.revision,
-            **({"sha256": self._hash} if self._hash else {}),
-            "max_length": self.settings.max_length,
-        }
+        local = {"sha256": self._hash} if self._hash else {}
+        return {**self.described("sparse-encoder", "model", "revision", "max_length"), **local}
 
 
 def _sparse(dense: Array, model: str) -> SparseRow:

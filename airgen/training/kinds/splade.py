@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.dense.embedders import model_place
+from airgen.retrievers.base import model_place
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseEncoder
 from airgen.training.base_models import load_base, quiet

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from airgen.keys import rng
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Retriever
-from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.base import Corpus, Retriever, model_place
+from airgen.retrievers.dense.embedders import loaded
 from airgen.training.base_models import quiet
 from airgen.training.data import Example, TrainingSet, draw, epoch_batches
 from airgen.training.recipe import Recipe

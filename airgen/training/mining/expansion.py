@@ -20,7 +20,8 @@ from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng
 from airgen.records import flat_text
 from airgen.registry import load_extra
-from airgen.retrievers.dense.embedders import loaded, model_place
+from airgen.retrievers.base import model_place
+from airgen.retrievers.dense.embedders import loaded
 from airgen.training.base_models import quiet
 from airgen.training.data import RESERVED
 
