@@ -71,27 +71,18 @@ def list_(as_json: Json = False) -> None:
     from airgen.corpus.settings import manifest_names
     from airgen.errors import SettingsError
 
+    columns = ("name", "task", "language", "domain", "licence", "from", "state")
     found = []
     for name in manifest_names():
         try:
             settings = load_corpus_settings(name)
         except SettingsError as error:  # one broken file must not hide the others
-            found.append(
-                {
-                    "name": name,
-                    "task": "",
-                    "language": "",
-                    "domain": "",
-                    "licence": "",
-                    "from": "",
-                    "state": f"broken: {error}",
-                }
-            )
+            found.append(dict.fromkeys(columns, "") | {"name": name, "state": f"broken: {error}"})
             continue
         kind = settings.fetch.kind if settings.fetch else "local"
         state = "network" if kind == "hub" else "here" if is_fetched(settings) else "to fetch"
-        found.append({"name": name, "task": settings.task, "language": settings.language, "domain": settings.domain,
-                      "licence": settings.licence, "from": kind, "state": state})  # fmt: skip
+        known = settings.model_dump(include={"task", "language", "domain", "licence"})
+        found.append(dict.fromkeys(columns, "") | known | {"name": name, "from": kind, "state": state})
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
@@ -99,7 +90,7 @@ def list_(as_json: Json = False) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "task", "language", "domain", "licence", "from", "state"):
+    for column in columns:
         table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=24 if column == "licence" else None)
     for row in found:
         table.add_row(*row.values())

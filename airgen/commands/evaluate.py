@@ -43,7 +43,8 @@ def evaluate(
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        if not as_json:
+            typer.echo(line, err=True)
 
     chosen = _chosen(load_systems(systems), only)
     options = EvaluationOptions(
@@ -51,14 +52,7 @@ def evaluate(
     )
     results = []
     for dataset in datasets:
-        found = run(
-            dataset,
-            chosen,
-            out,
-            options,
-            progress=None if as_json else say,
-            started=None if as_json else say,
-        )
+        found = run(dataset, chosen, out, options, progress=say, started=say)
         results += found
         if not as_json:
             typer.echo(ranking_text(found, compare_results(found)))

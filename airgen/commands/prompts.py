@@ -28,17 +28,8 @@ def list_prompts(as_json: Json = False) -> None:
     prompts = PromptSet()
     rows = [prompts.get(name) for name in prompts.names()]
     if as_json:
-        value = [
-            {
-                "name": one.name,
-                "version": one.version,
-                "about": one.about,
-                "inputs": one.inputs,
-                "fingerprint": one.fingerprint,
-            }
-            for one in rows
-        ]
-        typer.echo(json.dumps(value, indent=1))
+        shown = ("name", "version", "about", "inputs", "fingerprint")
+        typer.echo(json.dumps([{name: getattr(one, name) for name in shown} for one in rows], indent=1))
         return
     for one in rows:
         typer.echo(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
@@ -112,14 +103,7 @@ def try_prompts(
             )
     table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
     for name, total in totals.items():
-        share = total["borrowed"]
-        table.append(
-            [
-                name,
-                f"{total['usable']} of {total['documents']}",
-                f"{total['prompt_tokens']:,.0f}",
-                f"{total['completion_tokens']:,.0f}",
-                "" if share is None else f"{share:.0%}",
-            ]
-        )
+        share = "" if total["borrowed"] is None else f"{total['borrowed']:.0%}"
+        tokens = [f"{total[one]:,.0f}" for one in ("prompt_tokens", "completion_tokens")]
+        table.append([name, f"{total['usable']} of {total['documents']}", *tokens, share])
     typer.echo(terminal_table(table))

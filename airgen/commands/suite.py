@@ -45,14 +45,10 @@ def build(
             rows = list(store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer"))
         return FinishedPipeline(job.dataset, float(rows[0][0]))
 
-    built = build_version(
-        load_suite(suite),
-        root,
-        run,
-        budget_usd=budget,
-        count_tokens=count_tokens,
-        say=lambda line: typer.echo(line, err=True),
-    )
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    built = build_version(load_suite(suite), root, run, budget_usd=budget, count_tokens=count_tokens, say=say)
     if as_json:
         value = {"directory": str(built.directory), "spent_usd": built.spent_usd, "datasets": sorted(built.datasets)}
         typer.echo(json.dumps(value, indent=1))

@@ -47,14 +47,10 @@ def pairs(
     from airgen.training.mining.sources import mine_sources
 
     with progress_bar("mining", "{task.completed:,.0f} passages", quiet=as_json) as update:
+        settings = MiningSettings(seed, min_words, max_characters, per_query)
+        chosen = [kind.strip() for kind in kinds.split(",") if kind.strip()]
         summary = mine_sources(
-            sources,
-            out,
-            MiningSettings(seed, min_words, max_characters, per_query),
-            kinds=[kind.strip() for kind in kinds.split(",") if kind.strip()],
-            limit=limit,
-            exclude=exclude or (),
-            progress=lambda: update(advance=1),
+            sources, out, settings, kinds=chosen, limit=limit, exclude=exclude or (), progress=lambda: update(advance=1)
         )
     if as_json:
         typer.echo((out / PAIRS).read_text(encoding="utf-8"))
@@ -85,16 +81,12 @@ def filter_(
     from airgen.training.mining.pair_files import PAIRS
 
     with progress_bar("filtering", "{task.completed:,.0f} of {task.total:,.0f} pairs", quiet=as_json) as update:
-        filtered = filter_pairs(
-            pairs,
-            out,
-            load_embedder(model),
-            k=top,
-            pool=pool,
-            split=split,
-            seed=seed,
-            progress=lambda done, total: update(completed=done, total=total),
-        )
+
+        def show(done: int, total: int) -> None:
+            update(completed=done, total=total)
+
+        embedder = load_embedder(model)
+        filtered = filter_pairs(pairs, out, embedder, k=top, pool=pool, split=split, seed=seed, progress=show)
     if as_json:
         typer.echo((out / PAIRS).read_text(encoding="utf-8"))
         return

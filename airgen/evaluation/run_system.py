@@ -72,7 +72,12 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, RunSystem):
         return _from_file(options, context)
     if isinstance(options, HttpSystem):
-        return _run_http(options, system, context)
+        known, some_id = set(context.corpus.ids), next(iter(context.queries), "")
+
+        def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
+            return search_http(options, queries, known, context.top)
+
+        return _foreign(ask, context, system, single=lambda text: ask({some_id: text}))
     if isinstance(options, PythonSystem):
         retriever = load_class(options.target, options.settings, context.folder)
         where = f"system {system.name}"
@@ -100,16 +105,6 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     done = _searched(built := load_retriever(spec, context.folder), context)
     context.indexes[key] = built
     return done
-
-
-def _run_http(options: HttpSystem, system: SystemSettings, context: RunContext) -> FinishedRun:
-    known = set(context.corpus.ids)
-
-    def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
-        return search_http(options, queries, known, context.top)
-
-    first = next(iter(context.queries), "")
-    return _foreign(ask, context, system, single=lambda text: ask({first: text}))
 
 
 class _Lookup(Component):

@@ -59,10 +59,10 @@ class ModelEntry:
     kind: str
     purpose: str
     licence: str
-    hub: str
     download: int
     registry: tuple[RegistrySource, ...]
     files: tuple[ModelFile, ...]
+    hub: str = ""
     parameters: int | None = None
 
     @property
@@ -72,20 +72,9 @@ class ModelEntry:
 
 
 def _entry(name: str, raw: Mapping[str, Any]) -> ModelEntry:
-    return ModelEntry(
-        name=name,
-        kind=raw["kind"],
-        purpose=raw["purpose"],
-        licence=raw["licence"],
-        hub=raw.get("hub", ""),
-        download=raw["download"],
-        registry=tuple(RegistrySource(**source) for source in raw.get("registry", ())),
-        files=tuple(
-            ModelFile(file["name"], file["bytes"], file["sha256"], file.get("hub_file", file["name"]))
-            for file in raw["files"]
-        ),
-        parameters=raw.get("parameters"),
-    )
+    sources = tuple(RegistrySource(**source) for source in raw["registry"])
+    pinned = tuple(ModelFile(**{"hub_file": file["name"], **file}) for file in raw["files"])
+    return ModelEntry(**{**raw, "name": name, "registry": sources, "files": pinned})
 
 
 @cache

@@ -77,21 +77,15 @@ def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, flo
 def before_and_after(runs: Mapping[str, Run], qrels: Labels, filled: Labels, measure: str, depth: int) -> list[Change]:
     """Every system's score and holes with the old and the new labels, best after first."""
     wanted = parse_measure(measure)
-    scores = {
-        name: [score(run, labels, [wanted]).values.mean() for labels in (qrels, filled)] for name, run in runs.items()
-    }
-    holes = {name: [_holes(run, labels, depth) for labels in (qrels, filled)] for name, run in runs.items()}
+
+    def mean(run: Run, labels: Labels) -> float:
+        return float(score(run, labels, [wanted]).values.mean())
+
+    scores = {name: (mean(run, qrels), mean(run, filled)) for name, run in runs.items()}
+    holes = {name: (_holes(run, qrels, depth), _holes(run, filled, depth)) for name, run in runs.items()}
     ranks = [sorted(scores, key=lambda name, at=at: (-scores[name][at], name)) for at in (0, 1)]  # type: ignore[misc]
     return [
-        Change(
-            name,
-            holes[name][0],
-            holes[name][1],
-            float(scores[name][0]),
-            float(scores[name][1]),
-            ranks[0].index(name) + 1,
-            ranks[1].index(name) + 1,
-        )
+        Change(name, *holes[name], *scores[name], ranks[0].index(name) + 1, ranks[1].index(name) + 1)
         for name in ranks[1]
     ]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as settled
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -64,11 +65,8 @@ class Part(Mark):
     can also hold a component that was made already.
     """
 
+    name: str = settled(default="part", init=False)
     kind: str = ""
-
-    def __init__(self, kind: str) -> None:
-        object.__setattr__(self, "name", "part")
-        object.__setattr__(self, "kind", kind)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(self._checked)
@@ -163,18 +161,11 @@ def answer_settings(settings: BaseModel) -> dict[str, Any]:
     """All fields that can change what comes out, as JSON values: those marked SPEED are left out, at any depth."""
     speed = {name for name, _ in marked(type(settings), "speed")}
     found: dict[str, Any] = {}
-    for name in type(settings).model_fields:
-        if name not in speed:
-            value = getattr(settings, name)
-            found[name] = _plain(value) if _nested(value) else settings.model_dump(mode="json", include={name})[name]
+    for name in (name for name in type(settings).model_fields if name not in speed):
+        value = getattr(settings, name)
+        many = value if isinstance(value, list) else [value]
+        if nested := [answer_settings(one) for one in many if isinstance(one, BaseModel)]:
+            found[name] = nested if many is value else nested[0]
+        else:
+            found[name] = settings.model_dump(mode="json", include={name})[name]
     return found
-
-
-def _nested(value: object) -> bool:
-    return isinstance(value, BaseModel) or (
-        isinstance(value, list) and any(isinstance(one, BaseModel) for one in value)
-    )
-
-
-def _plain(value: Any) -> Any:
-    return [answer_settings(one) for one in value] if isinstance(value, list) else answer_settings(value)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from airgen.registry import load_extra
+from airgen.training.checkpoint import random_state, set_random_state
 
 __all__ = ["cached_backward"]
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 def cached_backward(
-    encode: Callable[[T], Any], chunks: Sequence[T], loss: Callable[[Any], dict[str, Any]], device: str = "cpu"
+    encode: Callable[[T], Any], chunks: Sequence[T], loss: Callable[[Any], dict[str, Any]]
 ) -> dict[str, float]:
     """Add the gradient of `loss(vectors)["loss"]` to the parameters of `encode`; returns the numbers of the loss.
 
@@ -37,30 +38,20 @@ def cached_backward(
     states, pieces = [], []
     with torch.no_grad():
         for chunk in chunks:
-            states.append(_random_state(torch, device))
+            states.append(random_state())
             pieces.append(encode(chunk))
     vectors = torch.cat(pieces).detach().requires_grad_()
     parts = loss(vectors)
     parts["loss"].backward()
-    after = _random_state(torch, device)
+    after = random_state()
     rows = torch.split(vectors.grad, [len(piece) for piece in pieces])
     del pieces
     for chunk, state, gradient in zip(chunks, states, rows, strict=True):
-        _restore(torch, state, device)
+        set_random_state(state)
         encode(chunk).backward(gradient)
-    _restore(torch, after, device)
+    set_random_state(after)
     return _numbers(parts)
 
 
 def _numbers(parts: dict[str, Any]) -> dict[str, float]:
     return {name: float(value.detach()) if hasattr(value, "detach") else float(value) for name, value in parts.items()}
-
-
-def _random_state(torch: Any, device: str) -> tuple[Any, Any]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
-
-
-def _restore(torch: Any, state: tuple[Any, Any], device: str) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1], device)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import DatasetError, TrainingError, UsageError
+from airgen.evaluation.costs import peak_bytes
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.training import checkpoint
@@ -80,7 +80,7 @@ def run(
             f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start from the beginning"
         )
     device = pick_device(request.device)
-    _seed(recipe.seed)
+    load_extra("torch", "training").manual_seed(recipe.seed)  # the GPU's too
     task = make(device)
     with TrainingProgress(kind, quiet=request.quiet) as progress:
         state = _Loop(task, recipe, work, parts, progress).run(resume=request.resume)
@@ -92,7 +92,7 @@ def run(
         history=state.history,
         stopped=state.stopped,
         seconds=state.seconds,
-        memory_bytes=_peak_bytes(),
+        memory_bytes=peak_bytes() or 0,
     )
     write_card(kind, task, trained, recipe, data, parts, device)
     shutil.rmtree(work, ignore_errors=True)
@@ -254,21 +254,6 @@ def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
             f"out of memory at {where}: lower {' or '.join(task.memory)} "
             "(this changes the recipe, so training starts from the beginning)"
         ) from error
-
-
-def _seed(seed: int) -> None:
-    torch = load_extra("torch", "training")
-    torch.manual_seed(seed)  # the GPU's too
-
-
-def _peak_bytes() -> int:
-    """The peak memory of this process; 0 if the system does not report it."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return 0
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used if sys.platform == "darwin" else used * 1024
 
 
 def _kept_figures(state: _State, recipe: Recipe) -> dict[str, float]:

@@ -11,28 +11,17 @@ class TrainingProgress:
     """Prints to standard error; `quiet` prints nothing. A context manager."""
 
     def __init__(self, kind: str, *, quiet: bool = False) -> None:
+        from rich import progress as shown
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
         self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=quiet or not self._console.is_terminal,
+        columns = (
+            *(shown.TextColumn("{task.description:<12}"), shown.BarColumn(bar_width=24), shown.MofNCompleteColumn()),
+            *(shown.TextColumn("{task.fields[note]}", markup=False), shown.TimeElapsedColumn()),
+            *(shown.TextColumn("left"), shown.TimeRemainingColumn()),
         )
+        disable = quiet or not self._console.is_terminal
+        self._bar = shown.Progress(*columns, console=self._console, disable=disable)
         self._kind, self._total = kind, 0
         self._mean_loss, self._dev = 0.0, ""
         self._task = self._bar.add_task(kind, total=None, note="", visible=False)

@@ -486,13 +486,6 @@ def test_paths_of_a_system(tmp_path):
     assert Paths.of(tmp_path, "bm25").run == tmp_path / "bm25.run.gz"
 
 
-def test_a_model_that_is_not_there_says_what_to_fetch(dataset, tmp_path, monkeypatch):
-    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
-    dense = {"name": "dense", "kind": "dense", "embedder": "all-minilm-l6-v2-int8"}
-    with pytest.raises(SettingsError, match=r"models fetch all-minilm-l6-v2-int8|pip install"):
-        evaluate(dataset, systems(dense), tmp_path / "out")
-
-
 def test_an_index_serves_other_queries_on_the_same_corpus(dataset, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(dataset, other)

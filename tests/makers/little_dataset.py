@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from beir_folder import write_beir
 
 PASSAGES = {
     "p1": ("Cats", "cats eat fish and sleep all day"),
@@ -24,12 +23,7 @@ LABELS = {("q1", "p1"): 2, ("q1", "p2"): 0, ("q2", "p4"): 1, ("q3", "p5"): 1}
 
 @pytest.fixture
 def dataset(tmp_path):
-    folder = tmp_path / "little"
-    (folder / "qrels").mkdir(parents=True)
-    rows = [{"_id": key, "title": title, "text": text} for key, (title, text) in PASSAGES.items()]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [{"_id": key, "text": text, "metadata": about} for key, (text, about) in QUERIES.items()]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = [f"{query}\t{passage}\t{label}\n" for (query, passage), label in LABELS.items()]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    return folder
+    corpus = [{"_id": key, "title": title, "text": text} for key, (title, text) in PASSAGES.items()]
+    queries = [{"_id": key, "text": text, "metadata": about} for key, (text, about) in QUERIES.items()]
+    labels = [(*pair, label) for pair, label in LABELS.items()]
+    return write_beir(tmp_path / "little", corpus, queries, {"test": labels})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beir_folder import write_beir
 from job_maker import FACTS, PLACES, TOPICS
 from rich.console import Console
 from typer.testing import CliRunner
@@ -54,19 +55,14 @@ Go = Callable[..., AgreementReport]
 def collection(folder: Path) -> Path:
     """The folder's corpus as a BEIR directory: a human query of each topic but the last, two positives each."""
     path = folder / "Made Up"
-    (path / "qrels").mkdir(parents=True)
     rows = [json.loads(line) for line in (folder / "small.jsonl").read_text().splitlines()]
     corpus = [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in rows]
     queries = [
         {"_id": f"h{place}", "text": f"{topic} that {FACTS[place]} {PLACES[place % len(PLACES)]}"}
         for place, topic in enumerate(TOPICS[:-1])
     ]
-    for name, content in (("corpus", corpus), ("queries", queries)):
-        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
-    labels = [
-        f"h{place}\t{rows[place + 10 * turn]['id']}\t1\n" for place in range(len(queries)) for turn in range(2)
-    ]  # fmt: skip
-    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(labels))
+    labels = [(f"h{place}", rows[place + 10 * turn]["id"], 1) for place in range(len(queries)) for turn in range(2)]
+    write_beir(path, corpus, queries, {"test": labels})
     (folder / "agree.yaml").write_text(PIPELINE)
     (folder / "systems.yaml").write_text(SYSTEMS)
     return path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from beir_folder import write_beir
 from typer.testing import CliRunner
 
 from airgen import models
@@ -23,7 +24,6 @@ DEEDS = ("boil", "glow", "sway", "sing", "melt", "bloom", "rise", "crawl")
 
 def write_collection(folder: Path, seed: int) -> None:
     """Eight queries; of each subject three passages answer and five only have its words."""
-    (folder / "qrels").mkdir(parents=True)
     random = rng("collection", seed)
     corpus, queries, labels = [], [], []
     for number, (subject, deed) in enumerate(zip(SUBJECTS, DEEDS, strict=True)):
@@ -39,10 +39,7 @@ def write_collection(folder: Path, seed: int) -> None:
             corpus.append({"_id": id_, "title": f"On {subject} {place}", "text": text})
             if place < 4:
                 labels.append((f"q{number}", id_, 2 if place < 3 else 0))
-    for name, rows in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    lines = "".join(f"{query}\t{id_}\t{label}\n" for query, id_, label in labels)
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8")
+    write_beir(folder, corpus, queries, {"test": labels})
 
 
 PIPELINE = """

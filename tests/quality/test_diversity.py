@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from beir_folder import write_beir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -38,18 +39,11 @@ QUERIES = [
     {"_id": "q3", "text": "Paper and WASPS?", "metadata": {"type": "claim", "style": ""}},
     {"_id": "q4", "text": "nobody judged this one"},
 ]
-QRELS = {"dev": "q1\td1\t1\nq1\td2\t0\n", "test": "q2\td2\t2\nq3\td3\t1\nq3\td1\t1\n"}
+QRELS = {"dev": [("q1", "d1", 1), ("q1", "d2", 0)], "test": [("q2", "d2", 2), ("q3", "d3", 1), ("q3", "d1", 1)]}
 
 
 def write(folder: Path, **manifest: object) -> Path:
-    (folder / "qrels").mkdir(parents=True)
-    for name, rows in (("corpus", CORPUS), ("queries", QUERIES)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    for split, text in QRELS.items():
-        (folder / "qrels" / f"{split}.tsv").write_text(text, "utf-8")
-    if manifest:
-        (folder / "manifest.json").write_text(json.dumps({"info": manifest}), "utf-8")
-    return folder
+    return write_beir(folder, CORPUS, QUERIES, QRELS, **manifest)
 
 
 @pytest.fixture
@@ -109,11 +103,8 @@ def test_lengths_and_duplicates(folder: Path) -> None:
 
 
 def test_words_of_languages_without_spaces(tmp_path: Path) -> None:
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "蜜蜂用花蜜酿造蜂蜜"}\n', "utf-8")
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "蜜蜂怎样酿造蜂蜜"}\n', "utf-8")
-    (tmp_path / "qrels" / "test.tsv").write_text("q\td\t1\n", "utf-8")
-    profile = profile_dataset(BeirDataset.open(tmp_path), language="zh")
+    rows = [[{"_id": "d", "text": "蜜蜂用花蜜酿造蜂蜜"}], [{"_id": "q", "text": "蜜蜂怎样酿造蜂蜜"}]]
+    profile = profile_dataset(BeirDataset.open(write_beir(tmp_path, *rows, {"test": [("q", "d", 1)]})), language="zh")
     assert profile.query_words.mean == 4  # 蜜蜂 怎样 酿造 蜂蜜
     assert 0.5 < profile.overlap.positives < 1
 

@@ -52,7 +52,7 @@ def test_the_ledger_asks_once_and_survives_a_torn_line(tmp_path):
     again.judge([("q1", "x"), ("q2", "a"), ("q3", "z")], ask)
     assert asked == [("q1", "x"), ("q2", "a"), ("q3", "z")]
     assert len(Ledger(path).judged) == 3
-    with pytest.raises(UsageError, match="wants a number"):
+    with pytest.raises(UsageError, match="must give a finite number"):
         again.add(("q", "p"), float("nan"))
     path.write_text("{}\n")
     with pytest.raises(DatasetError, match=r"judgments\.jsonl:1"):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.base import Corpus, Reranker, Retriever
 from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
 from airgen.retrievers.lexical.weighting import lossy_lengths
@@ -198,35 +196,19 @@ def test_saving_spares_other_folders(tmp_path: Path) -> None:
         BM25().load(tmp_path / "nowhere")
 
 
-def shared() -> Path:
-    here = Path(os.environ.get("AIRGEN_SHARED") or Path(__file__).parents[2].parent / "shared")
-    if not (here / "collections" / "scifact").is_dir():
-        pytest.skip("needs the human-labelled collections")
-    return here / "collections" / "scifact"
-
-
 @pytest.mark.parametrize(
     ("fields", "lossy", "ndcg", "recall"),
     [("flat", False, 0.6789, 0.9253), ("flat", True, 0.6789, 0.9253), ("multi", False, 0.6647, 0.9076)],
 )
-def test_scifact_as_anserini(fields: str, lossy: bool, ndcg: float, recall: float) -> None:
+def test_scifact_as_anserini(shared: Path, fields: str, lossy: bool, ndcg: float, recall: float) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
-    folder = shared()
-    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    with open(folder / "queries.jsonl", encoding="utf-8") as lines:
-        queries = {row["_id"]: row["text"] for row in map(json.loads, lines)}
-    qrels: dict[str, dict[str, int]] = {}
-    with open(folder / "qrels" / "test.tsv", encoding="utf-8") as lines:
-        for query, passage, score in list(csv.reader(lines, delimiter="\t"))[1:]:
-            qrels.setdefault(query, {})[passage] = int(score)
+    dataset = BeirDataset.open(shared / "collections" / "scifact")
+    qrels = {query: {p: int(v) for p, v in row.items()} for query, row in dataset.qrels("test").labels.items()}
+    data, queries = Corpus.from_passages(dataset.passages(), "en"), dataset.queries()
     made = BM25(fields=fields, lossy_lengths=lossy)  # type: ignore[arg-type]
-    made.index(Corpus([r["_id"] for r in rows], [r["text"] for r in rows], [r["title"] for r in rows]))
-    hits = made.search([queries[query] for query in qrels], 1000)
-    run = {
-        query: {rows[p]["_id"]: float(s) for p, s in zip(*found, strict=True) if p >= 0}
-        for query, found in zip(qrels, zip(hits.positions.tolist(), hits.scores.tolist(), strict=True), strict=True)
-    }
+    made.index(data)
+    hits = made.search([queries[query].text for query in qrels], 1000)
+    run = {query: dict(found) for query, found in run_from_hits(list(qrels), data.ids, hits).items()}
     scores = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100"}).evaluate(run)
     assert np.mean([one["ndcg_cut_10"] for one in scores.values()]) == pytest.approx(ndcg, abs=0.005)
     assert np.mean([one["recall_100"] for one in scores.values()]) == pytest.approx(recall, abs=0.0005)

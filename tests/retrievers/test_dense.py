@@ -10,6 +10,7 @@ from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.rerank.cross_encoder import CrossEncoder
 
 
 class Letters:
@@ -138,11 +139,6 @@ def test_long_texts_are_cut_and_counted(minilm: str) -> None:
     assert np.array_equal(vectors[0], vectors[1])
 
 
-def test_settings_of_the_encoder() -> None:
-    with pytest.raises(UsageError, match=r"max_length: .*greater than or equal to 3, not 2"):
-        OnnxEncoder(max_length=2)
-
-
 def test_sentence_transformers_pooling_prefix_and_length(tiny_bert: Path) -> None:
     pytest.importorskip("sentence_transformers")
     torch = pytest.importorskip("torch")
@@ -172,5 +168,6 @@ def test_sentence_transformers_pooling_prefix_and_length(tiny_bert: Path) -> Non
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
-    with pytest.raises(ModelError, match=r"cannot be loaded .*airgen models list"):
-        load_embedder(str(tmp_path / "nothing")).encode(["a"], "query")
+    for use in (lambda name: load_embedder(name).encode(["a"], "query"), lambda name: CrossEncoder(name).model):
+        with pytest.raises(ModelError, match=r"cannot be loaded .*airgen models list"):
+            use(str(tmp_path / "nothing"))

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from airgen.errors import UsageError
-from airgen.registry import REGISTRY, resolve
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import FlagEmbedder, SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
@@ -76,12 +75,6 @@ def test_nested_settings() -> None:
 def test_wrong_settings(load: object, spec: object, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         load(spec)  # type: ignore[operator]
-
-
-def test_every_registered_name_resolves() -> None:
-    for kind in ("embedder", "reranker", "retriever"):
-        for name in REGISTRY[kind]:
-            assert callable(resolve(kind, name))
 
 
 def test_importing_is_light() -> None:

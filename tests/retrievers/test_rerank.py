@@ -78,12 +78,6 @@ def test_flag_embedding_gives_the_same_logits(tiny_cross_encoder: Path, corpus: 
     assert single == pytest.approx(logits[:1], abs=1e-5)
 
 
-def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
-    with pytest.raises(ModelError, match=r"cannot be loaded .*airgen models list"):
-        CrossEncoder(str(tmp_path / "nothing")).score([("a", "b")])
-
-
 class First:
     """Always the same hits, with scores 10, 9, 8, ..."""
 

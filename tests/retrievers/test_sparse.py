@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever
 from airgen.retrievers.dense.bert import _erf
+from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.sparse.retriever import Sparse, SparseReranker, impact_index, search_rows
 from airgen.retrievers.sparse.splade import NumpySplade, SparseEncoder
 
@@ -67,8 +68,9 @@ def test_bad_input() -> None:
         Sparse(Words()).search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):
         Sparse(Words()).index(Corpus([], []))
-    with pytest.raises(UsageError, match=r"max_length: .*greater than or equal to 3, not 1"):
-        NumpySplade(max_length=1)
+    for kind in (NumpySplade, OnnxEncoder):
+        with pytest.raises(UsageError, match=r"max_length: .*greater than or equal to 3, not 2"):
+            kind(max_length=2)
 
 
 def test_the_numpy_forward_pass_is_that_of_transformers(tiny_mlm: Path) -> None:

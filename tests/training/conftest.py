@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from beir_folder import write_beir
 
 _LINE = (
     "amber bridge candle desert engine falcon garden harbour island jungle kettle lantern mirror needle orchard pepper "
@@ -63,20 +63,15 @@ def make_dataset(
     texts = [" ".join(draw.sample(WORDS[:half] if paraphrased else WORDS, 6)) for _ in range(passages)]
     said = {word: WORDS[place + half] if paraphrased else word for place, word in enumerate(WORDS[:half])}
     rows = [{"_id": f"p{number}", "title": "", "text": text} for number, text in enumerate(texts)]
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    queries, number = [], 0
+    queries: list[dict[str, str]] = []
+    labels: dict[str, list[tuple[str, str, int]]] = {}
     for split, count in (splits or {"train": 24, "dev": 8, "test": 8}).items():
-        lines = []
         for _ in range(count):
-            place = draw.randrange(passages)
+            place, name = draw.randrange(passages), f"q{len(queries)}"
             words = draw.sample(texts[place].split(), 3)
-            queries.append({"_id": f"q{number}", "text": " ".join(said.get(word, word) for word in words)})
-            lines.append(f"q{number}\tp{place}\t1\n")
-            number += 1
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
-    return folder
+            queries.append({"_id": name, "text": " ".join(said.get(word, word) for word in words)})
+            labels.setdefault(split, []).append((name, f"p{place}", 1))
+    return write_beir(folder, rows, queries, labels)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from beir_folder import write_beir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,15 +31,8 @@ def write(folder: Path, labels: dict[str, list[tuple[str, str, int]]], queries: 
         "p4": "fish swim in the sea",
         "p5": "the stock market fell",
     }
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
     rows = [{"_id": key, "title": "", "text": text} for key, text in passages.items()]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [{"_id": key, "text": text} for key, text in queries.items()]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for split, of_split in labels.items():
-        lines = "".join(f"{query}\t{passage}\t{label}\n" for query, passage, label in of_split)
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
-    return folder
+    return write_beir(folder, rows, [{"_id": key, "text": text} for key, text in queries.items()], labels)
 
 
 def test_queries_that_are_test_queries_by_wording_are_left_out_and_counted(tmp_path: Path) -> None:

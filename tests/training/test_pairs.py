@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from beir_folder import write_beir
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -271,11 +272,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     from airgen.cli import main
 
     rows = [{"_id": str(n), "title": f"Title {chr(97 + n)}", "text": f"{LONG} number {n}"} for n in range(6)]
-    folder = tmp_path / "set"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "Title b"}) + "\n")
-    (folder / "qrels" / "test.tsv").write_text("q\t1\t1\n")
+    folder = write_beir(tmp_path / "set", rows, [{"_id": "q", "text": "Title b"}], {"test": [("q", "1", 1)]})
     with pytest.raises(SystemExit) as done:
         main(["train", "pairs", str(folder), "--out", str(tmp_path / "pairs"), "--json"])
     assert done.value.code == 0

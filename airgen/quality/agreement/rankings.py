@@ -149,12 +149,7 @@ def average_ranks(values: Matrix) -> Matrix:
 def spearman(left: Matrix, right: Matrix) -> Matrix:
     """Spearman's rho of each row of `left` with that row of `right`: (..., systems) -> (...); NaN for constant rows."""
     one, other = average_ranks(left), average_ranks(right)
-    one = one - one.mean(axis=-1, keepdims=True)
-    other = other - other.mean(axis=-1, keepdims=True)
-    scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found: Matrix = (one * other).sum(axis=-1) / scale
-    return found
+    return _cosine(one - one.mean(axis=-1, keepdims=True), other - other.mean(axis=-1, keepdims=True))
 
 
 def kendall(left: Matrix, right: Matrix) -> Matrix:
@@ -162,7 +157,10 @@ def kendall(left: Matrix, right: Matrix) -> Matrix:
     first, second = np.triu_indices(np.shape(left)[-1], 1)
     left, right = np.round(left, 12), np.round(right, 12)
     one = np.sign(left[..., first] - left[..., second])
-    other = np.sign(right[..., first] - right[..., second])
+    return _cosine(one, np.sign(right[..., first] - right[..., second]))
+
+
+def _cosine(one: Matrix, other: Matrix) -> Matrix:
     scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Matrix = (one * other).sum(axis=-1) / scale
@@ -209,12 +207,10 @@ def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
     """
     if side.queries < 2:
         return math.nan
-    half = side.queries // 2
-    left, right = [], []
-    for order in _orders(side.queries, rounds, seed):
-        left.append(side.scores[:, order[:half]].mean(axis=1))
-        right.append(side.scores[:, order[half : 2 * half]].mean(axis=1))
-    return _mean(spearman(np.array(left), np.array(right)))
+    half, orders = side.queries // 2, _orders(side.queries, rounds, seed)
+    found = spearman(_means(side, orders, slice(half)), _means(side, orders, slice(half, 2 * half)))
+    known = found[~np.isnan(found)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200, seed: int = 0) -> Resamplings:
@@ -224,12 +220,9 @@ def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200, seed: int
     """
     if human.queries < 2:
         return Resamplings(0, (math.nan,))
-    size = max(1, min(queries, human.queries // 2))
-    left, right = [], []
-    for order in _orders(human.queries, rounds, seed):
-        left.append(human.scores[:, order[:size]].mean(axis=1))
-        right.append(human.scores[:, order[size:]].mean(axis=1))
-    return Resamplings(size, tuple(spearman(np.array(left), np.array(right)).tolist()))
+    size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries, rounds, seed)
+    found = spearman(_means(human, orders, slice(size)), _means(human, orders, slice(size, None)))
+    return Resamplings(size, tuple(found.tolist()))
 
 
 def resamplings(
@@ -242,10 +235,7 @@ def resamplings(
     _comparable(human, generated)
     size = queries or max(1, round(generated.queries * PAPER_SHARE))
     size = min(size, generated.queries)
-    drawn = [
-        generated.scores[:, order[:size]].mean(axis=1) for order in _orders(generated.queries, rounds, seed)
-    ]  # fmt: skip
-    means = np.array(drawn)
+    means = _means(generated, _orders(generated.queries, rounds, seed), slice(size))
     return Resamplings(size, tuple(spearman(np.broadcast_to(human.means, means.shape), means).tolist()))
 
 
@@ -282,6 +272,11 @@ def _orders(total: int, rounds: int, seed: int) -> list[NDArray[np.int64]]:
     return [random.permutation(total) for _ in range(rounds)]
 
 
+def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matrix:
+    """The systems' means over that part of each order of the queries, float64 (orders, systems)."""
+    return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
+
+
 def _interval(value: float, resampled: Matrix) -> Interval:
     found = resampled[~np.isnan(resampled)]  # a draw in which all scores are equal is NaN
     if math.isnan(value) or not len(found):
@@ -297,8 +292,3 @@ def _p_value(rho: float, systems: int) -> float:
     if abs(rho) >= 1:
         return 0.0
     return t_tail(rho * math.sqrt((systems - 2) / (1 - rho * rho)), systems - 2)
-
-
-def _mean(values: Matrix) -> float:
-    found = values[~np.isnan(values)]
-    return float(found.mean()) if len(found) else math.nan

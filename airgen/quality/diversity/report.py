@@ -8,7 +8,7 @@ corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,16 @@ from airgen.text.display import csv_text, distinct_names, figure, markdown_table
 
 __all__ = ["as_dict", "summary_rows", "write_diversity"]
 
-_SUMMARY = [
-    "dataset",
-    "queries",
-    "words",
-    "overlap",
-    "by chance",
-    "original",
-    "rewritten",
-    "near duplicates",
-    "Heaps b",
-]
+_SUMMARY: dict[str, Callable[[Profile], str]] = {
+    "queries": lambda profile: f"{profile.queries:,}",
+    "words": lambda profile: f"{profile.query_words.mean:.1f}",
+    "overlap": lambda profile: f"{profile.overlap.positives:.3f}",
+    "by chance": lambda profile: f"{profile.overlap.others:.3f}",
+    "original": lambda profile: figure(profile.overlap.original),
+    "rewritten": lambda profile: figure(profile.overlap.rewritten),
+    "near duplicates": lambda profile: f"{profile.duplicates.near:.1%}",
+    "Heaps b": lambda profile: figure(profile.query_growth.exponent),
+}
 
 
 def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
@@ -81,23 +80,9 @@ def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None 
 
 def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
     """A header, and a row for each dataset: the figures that fit a terminal."""
-    rows = [_SUMMARY]
-    for name, profile in zip(_names(profiles), profiles, strict=True):
-        overlap = profile.overlap
-        rows.append(
-            [
-                name,
-                f"{profile.queries:,}",
-                f"{profile.query_words.mean:.1f}",
-                f"{overlap.positives:.3f}",
-                f"{overlap.others:.3f}",
-                figure(overlap.original),
-                figure(overlap.rewritten),
-                f"{profile.duplicates.near:.1%}",
-                figure(profile.query_growth.exponent),
-            ]
-        )
-    return rows
+    named = zip(_names(profiles), profiles, strict=True)
+    rows = [[name, *(cell(profile) for cell in _SUMMARY.values())] for name, profile in named]
+    return [["dataset", *_SUMMARY], *rows]
 
 
 def _attributes(profiles: Sequence[Profile]) -> list[str]:
@@ -207,10 +192,7 @@ def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
     for name, profile in zip(names, profiles, strict=True):
         cells = []
         for growth in (profile.query_growth, profile.corpus_growth):
-            cells += [
-                f"{growth.tokens[-1]:,}" if growth.tokens else "0",
-                f"{growth.types[-1]:,}" if growth.types else "0",
-            ]
+            cells += [f"{(0, *counts)[-1]:,}" for counts in (growth.tokens, growth.types)]
             cells += [figure(growth.factor, ".1f"), figure(growth.exponent)]
         rows.append([name, *cells])
     header = ["dataset", "query tokens", "types", "K", "b", "corpus tokens", "types", "K", "b"]

@@ -160,16 +160,8 @@ def assessments_markdown(assessments: Sequence[Assessment]) -> str:
         floor = f" ({figure(one.error_floor)})"
         errors = ["–" if one.error is None else figure(one.error) + floor, figure(one.error_scaled) + floor]
         refused = f", {one.refused} refused" if one.refused else ""
-        rows.append(
-            [
-                md(one.collection),
-                counts + refused,
-                *areas,
-                _interval(one.kappa),
-                f"{one.threshold:.3f}",
-                *errors,
-            ]
-        )
+        decisions = [_interval(one.kappa), f"{one.threshold:.3f}"]
+        rows.append([md(one.collection), counts + refused, *areas, *decisions, *errors])
     text = markdown_table([*header, "ECE scaled (floor)"], rows)
     for one in assessments:
         columns = sorted({column for cells in one.confusion.values() for column in cells})

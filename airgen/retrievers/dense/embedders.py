@@ -21,7 +21,15 @@ from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 
-__all__ = ["FlagEmbedder", "LibraryModel", "SentenceTransformersEmbedder", "TorchModel", "loaded", "torch_facts"]
+__all__ = [
+    "FlagEmbedder",
+    "LibraryModel",
+    "SentenceTransformersEmbedder",
+    "TorchModel",
+    "loaded",
+    "torch_facts",
+    "with_tokenizer",
+]
 
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
@@ -34,6 +42,16 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
             f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
             "or a model of `airgen models list`"
         ) from error
+
+
+def with_tokenizer(kind: str, what: str, name: str, place: str, device: str | None) -> tuple[Any, Any]:
+    """A model of transformers' class `kind`, ready to run, and its tokenizer. Raises ModelError."""
+    transformers = load_extra("transformers", f"{what} {name!r}")
+    model, tokenizer = [
+        loaded(what, name, getattr(transformers, one).from_pretrained, pretrained_model_name_or_path=place)
+        for one in (kind, "AutoTokenizer")
+    ]
+    return model.to(device or "cpu").eval(), tokenizer
 
 
 class TorchModel(Component):

@@ -19,7 +19,7 @@ from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, ModelFacts, SettingsWithModel
-from airgen.retrievers.dense.embedders import TorchModel, loaded, torch_facts
+from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.output_checks import non_empty
 from airgen.settings.base import SPEED, Part
@@ -42,15 +42,11 @@ class TermWeigher(TorchModel):
     @cached_property
     def parts(self) -> tuple[Any, Any]:
         """(model, tokenizer). Raises ModelError for one with several outputs a token, or a slow tokenizer."""
-        transformers = load_extra("transformers", f"the term weights of {self.name!r}")
-        place = self.place(self.name)
-        made = [transformers.AutoModelForTokenClassification, transformers.AutoTokenizer]
-        model, tokenizer = [
-            loaded("the model", self.name, kind.from_pretrained, pretrained_model_name_or_path=place) for kind in made
-        ]
+        chosen = self.name, self.place(self.name), self.settings.device
+        model, tokenizer = with_tokenizer("AutoModelForTokenClassification", "the model", *chosen)
         if model.config.num_labels != 1 or not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"{self.name} is not a DeepCT: one output for each token and a fast tokenizer are needed")
-        return model.to(self.settings.device or "cpu").eval(), tokenizer
+        return model, tokenizer
 
     def weights(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """{word: weight} of each text, in order of appearance; a repeated word has its highest weight.

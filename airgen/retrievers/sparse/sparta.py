@@ -22,7 +22,7 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import ModelFacts, SettingsWithModel, TextKind
-from airgen.retrievers.dense.embedders import TorchModel, loaded, torch_facts
+from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseRow
 from airgen.settings.base import SPEED, Part
@@ -53,16 +53,12 @@ class SpartaEncoder(TorchModel):
     @cached_property
     def parts(self) -> tuple[Any, Any, float]:
         """(model, tokenizer, b). Raises ModelError for a folder that `airgen train sparta` did not write."""
-        transformers = load_extra("transformers", f"the impacts of {self.name!r}")
-        place = self.place(self.name)
-        made = [transformers.AutoModel, transformers.AutoTokenizer]
-        model, tokenizer = [
-            loaded("the model", self.name, kind.from_pretrained, pretrained_model_name_or_path=place) for kind in made
-        ]
+        chosen = self.name, self.place(self.name), self.settings.device
+        model, tokenizer = with_tokenizer("AutoModel", "the model", *chosen)
         bias = getattr(model.config, BIAS, None)
         if not isinstance(bias, float):
             raise ModelError(f"{self.name} is not a SPARTA model: its config.json has no {BIAS}")
-        return model.to(self.settings.device or "cpu").eval(), tokenizer, bias
+        return model, tokenizer, bias
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """A query's tokens with their counts, or a passage's impacts. Raises ModelError for NaN."""

@@ -120,7 +120,6 @@ class EncoderTask(SentenceTransformersTask):
             lambda chunk: self._encode([texts[place] for place in chunk]),
             chunks,
             lambda vectors: self._loss(vectors[back], sample, passages),
-            self.device,
         )
 
     def _sample(self, batch: Batch) -> tuple[SampledBatch, NDArray[np.int64]]:

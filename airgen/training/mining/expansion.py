@@ -21,7 +21,7 @@ from airgen.keys import rng
 from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.base import model_place
-from airgen.retrievers.dense.embedders import loaded
+from airgen.retrievers.dense.embedders import with_tokenizer
 from airgen.training.base_models import quiet
 from airgen.training.data import RESERVED
 
@@ -58,14 +58,9 @@ class Seq2Seq:
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
-        transformers = load_extra("transformers", f"the query model {self.name!r}")
-        place = model_place(self.name)
+        chosen = self.name, model_place(self.name), self._device
         with quiet():
-            model, tokenizer = [
-                loaded("the query model", self.name, kind.from_pretrained, pretrained_model_name_or_path=place)
-                for kind in (transformers.AutoModelForSeq2SeqLM, transformers.AutoTokenizer)
-            ]
-        return model.to(self._device or "cpu").eval(), tokenizer
+            return with_tokenizer("AutoModelForSeq2SeqLM", "the query model", *chosen)
 
     def queries(self, text: str, count: int, seed: int) -> list[str]:
         """Sampled queries without duplicates, in the order of sampling."""
