@@ -40,7 +40,7 @@ def compare(
     from airgen.text.display import terminal_table
 
     if len(runs) < 2:
-        raise UsageError("two run files or more are compared, one was given")
+        raise UsageError("give two run files or more: one cannot be compared")
     names = [str(path) for path in runs]
     if len(set(names)) < len(names):
         raise UsageError("a run file is given twice")

@@ -61,7 +61,7 @@ def holes(
     open_pairs = [pair for pair in pairs if pair not in ledger.judged]
     unknown = [pair for pair in open_pairs if pair[1] not in texts or pair[0] not in queries]
     if unknown and len(unknown) == len(pairs):
-        raise DatasetError(f"none of the runs' unjudged hits is in {dataset}: are they another dataset's?")
+        raise DatasetError(f"none of the unjudged hits is in {dataset}: check that the runs belong to this dataset")
     open_pairs = [pair for pair in open_pairs if pair not in set(unknown)]
     rows = [{"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in open_pairs]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -206,7 +206,7 @@ def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
     notes["unknown_queries"] = sum(key not in context.queries for key in run.query_ids)
     if notes["unknown_passages"] == len(run.passage_ids):
         raise DatasetError(
-            f"{name}: none of its passages is in the dataset {context.dataset}; is it a run of another dataset?"
+            f"{name}: none of its passages is in the dataset {context.dataset}: give a run of this dataset"
         )
     return FinishedRun(
         run, {"family": "run file", "file": Path(name).name}, Costs(), {k: v for k, v in notes.items() if v}

@@ -49,7 +49,7 @@ class TopK:
     """
 
     def __init__(self, queries: int, k: int, compiled: bool = True, floor: NDArray[np.float32] | None = None) -> None:
-        """`floor`, (queries,), is a guess below which nothing is kept; with `fill` < k the guess was too high."""
+        """`floor`, (queries,): scores below this guess are not kept. A `fill` below k shows that it was too high."""
         self.k = k
         self.keys = np.zeros((queries, self.capacity(k)), np.uint64)
         self.fill = np.zeros(queries, np.int64)

@@ -3,7 +3,7 @@
     class Dense(Settings):
         embedder: Annotated[Any, Part("embedder")]     # a name, or {kind: ..., settings of that kind}
         path: Annotated[str, FILE]                     # a file or folder; a relative path starts at the YAML's folder
-        batch_size: Annotated[int, SPEED] = 64         # changes how fast a result comes, never the result
+        batch_size: Annotated[int, SPEED] = 64         # changes only the speed, never the result
 
 Fingerprints, `airgen check`, the reuse of finished results and the builder of parts all read the marks. There is no
 second list of names.
@@ -49,7 +49,7 @@ class Mark:
     name: str
 
 
-SPEED = Mark("speed")  # changes how fast or how dearly a result comes, never the result
+SPEED = Mark("speed")  # changes only the time or the cost of a result, never the result
 FILE = Mark("file")  # names a file or folder that must exist; a relative path starts at the folder of the YAML file
 MODEL = Mark("model")  # names a model: of the catalogue, of the Hub, or a folder (relative as for FILE)
 SERVED = Mark("served")  # names a model that an endpoint runs: nothing is needed on this machine
@@ -75,7 +75,7 @@ class Part(Mark):
         from airgen.settings.parts import is_spec, read_part
 
         if value is None or isinstance(value, int | float | list | tuple):
-            raise ValueError(f"wants the name of a {self.kind}, or a mapping with its kind and settings")
+            raise ValueError(f"must be the name of a {self.kind}, or a mapping with its kind and settings")
         if is_spec(value):
             read_part(self.kind, value, (info.context or {}).get("folder"))
         return value

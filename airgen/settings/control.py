@@ -22,7 +22,7 @@ class RecallSettings(Settings):
 
     model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"
     top_k: int = Field(default=1000, ge=1)
-    pools_only: bool = False  # leave the model out and recall with `control.pools` alone: to test the model itself
+    pools_only: bool = False  # recall with `control.pools` alone, without the model, so that the model can be tested
 
 
 class Thresholds(Settings):
@@ -60,9 +60,9 @@ class OneJudge(Settings):
 class JudgeSettings(OneJudge):
     """The LLM as labeler: one judge, or a panel of several with a vote.
 
-    `relevant_from` cuts the levels. `calibration` names the coefficients of a combined judge: a shipped name, or a
-    JSON file that `airgen calibrate combined --save` wrote, beside the pipeline. `kind: rerankers` asks no LLM: those
-    coefficients decide alone, from the calibration's own threshold on, or from `threshold` where it is given.
+    `relevant_from` is the lowest level that counts as relevant. `calibration` names the coefficients of a combined
+    judge: a shipped name, or a JSON file that `airgen calibrate combined --save` wrote beside the pipeline. With
+    `kind: rerankers` no LLM is asked: the coefficients alone decide, with the calibration's threshold or a given one.
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)
@@ -84,10 +84,10 @@ class JudgeSettings(OneJudge):
     def _a_panel_judges_alone(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("panel"):
             if any(isinstance(one, dict) and one.get("kind") == RERANKERS for one in value["panel"]):
-                raise ValueError("panel: the kind rerankers asks no LLM, so it has no vote")
+                raise ValueError("panel: the kind rerankers asks no LLM, so it has no vote: remove it")
             own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "calibration"} & set(value))
             if own:
-                raise ValueError(f"{own[0]}: with a panel, this stands in each of its judges")
+                raise ValueError(f"{own[0]}: cannot be given beside a panel: give it in each judge of the panel")
         return value
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class ControlSettings(Settings):
     @model_validator(mode="after")
     def _recalls(self) -> ControlSettings:
         if self.recall.pools_only and not self.pools:
-            raise ValueError("recall.pools_only needs control.pools: nothing would be recalled")
+            raise ValueError("recall.pools_only needs control.pools: name at least one, else nothing is recalled")
         return self
 
     @field_validator("rerankers")

@@ -49,14 +49,14 @@ class GenerationSettings(Settings):
     scenarios: int = Field(default=3, ge=1, le=10)
     rewrites: int = Field(default=2, ge=0, le=5)
     hard_negatives: tuple[int, int] = (3, 7)
-    negatives: Literal["generated", "mined", "both"] = "generated"  # both: as many again, out of the corpus
-    mined_ranks: tuple[int, int] = (10, 100)  # of the recall, where unjudged passages are taken from
-    attempts: int = Field(default=3, ge=1, le=10)  # tries at one answer that passes the checks
+    negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
+    mined_ranks: tuple[int, int] = (10, 100)  # ranks of the recall from which unjudged passages are mined
+    attempts: int = Field(default=3, ge=1, le=10)  # how often the LLM may try until an answer passes the checks
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
     max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
-    query_from: Literal["document", "need"] = "document"  # need: the query's prompt shows the scenario alone
-    meaning: MeaningSettings | None = None  # without it, a rewrite's meaning is left to the judge
+    query_from: Literal["document", "need"] = "document"  # need: its prompt shows the scenario alone
+    meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE

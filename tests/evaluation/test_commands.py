@@ -5,19 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
+from command_line import call
 
 from airgen.errors import UsageError
 from airgen.evaluation import run_from_dict, write_run
-
-
-def call(name, *arguments):
-    import importlib
-
-    app = importlib.import_module(f"airgen.commands.{name}").app
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 @pytest.fixture

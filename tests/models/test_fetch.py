@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from command_line import call
 
 from airgen import models
 from airgen.errors import ModelError
@@ -353,17 +354,9 @@ def test_verify_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from typer.testing import CliRunner
-
-    from airgen.commands.models import app
-
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
-    listed = CliRunner().invoke(app, ["list", "--json"])
-    assert {row["name"]: row["fetched"] for row in json.loads(listed.stdout)} == dict.fromkeys(
-        models.catalogue(), False
-    )
-    assert "splade-bert-tiny" in CliRunner().invoke(app, ["list"]).stdout
-    verified = CliRunner().invoke(app, ["verify", "splade-bert-tiny"])
-    assert verified.exit_code == 1
-    assert "airgen models fetch" in verified.stdout
-    assert CliRunner().invoke(app, ["verify"]).exit_code == 0
+    fetched = {row["name"]: row["fetched"] for row in json.loads(call("models", "list", "--json"))}
+    assert fetched == dict.fromkeys(models.catalogue(), False)
+    assert "splade-bert-tiny" in call("models", "list")
+    assert "airgen models fetch" in call("models", "verify", "splade-bert-tiny", code=1)
+    call("models", "verify")

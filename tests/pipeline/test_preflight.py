@@ -94,7 +94,7 @@ control:
         (8, "control.rerankers.0.k1: input should be greater than or equal to 0, not -1"),
         (9, "control.rerankers.1.model: is missing"),
         (10, "control.rerankers.2.embedder: qwen2.5-coder-1.5b (gguf) is not an embedder; these are: all-minilm"),
-        (11, "control.rerankers.3: wants the name of a reranker, or a mapping with its kind and settings"),
+        (11, "control.rerankers.3: must be the name of a reranker, or a mapping with its kind and settings"),
     ):
         assert f"job.yaml:{first + line}: {words}" in text
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from beir_folder import write_beir
+from command_line import call
 from job_maker import FACTS, PLACES, TOPICS
 from rich.console import Console
-from typer.testing import CliRunner
 
-from airgen.commands.agree import app
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.progress import Display
@@ -222,10 +221,6 @@ def test_a_long_doc_pipeline_is_refused(go: Go) -> None:
 
 def test_the_command_prints_the_report(go: Go, collection: Path, folder: Path) -> None:
     go()
-    common = [str(collection), "--pipeline", str(folder / "agree.yaml"), "--systems", str(folder / "systems.yaml")]
-    runner = CliRunner()
-    text = runner.invoke(app, [*common, "--runs", str(folder / "runs")], catch_exceptions=False)
-    assert text.exit_code == 0
-    assert "does try-made-up rank systems as people do?" in text.stdout
-    as_json = runner.invoke(app, [*common, "--runs", str(folder / "runs"), "--json"], catch_exceptions=False)
-    assert json.loads(as_json.stdout)["collection"] == "Made Up"
+    files = ["--pipeline", folder / "agree.yaml", "--systems", folder / "systems.yaml", "--runs", folder / "runs"]
+    assert "does try-made-up rank systems as people do?" in call("agree", collection, *files)
+    assert json.loads(call("agree", collection, *files, "--json"))["collection"] == "Made Up"

@@ -6,13 +6,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import command_line
 import duckdb
 import pytest
 from beir_folder import write_beir
-from typer.testing import CliRunner
 
 from airgen import models
-from airgen.commands.calibrate import app
 from airgen.errors import DatasetError, SettingsError, Stopped, UsageError
 from airgen.keys import rng
 from airgen.llms.base import Reply, Request
@@ -68,10 +67,8 @@ def folder(tmp_path: Path) -> Path:
 
 def call(folder: Path, judge: str, *words: object, collections: tuple[str, ...] = ("one", "two")) -> str:
     places = [folder / name for name in collections]
-    given = [judge, *places, "--pipeline", folder / "own.yaml", "--out", folder / "work", "--pairs", 32, *words]
-    result = CliRunner().invoke(app, [str(word) for word in given], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    given = ["--pipeline", folder / "own.yaml", "--out", folder / "work", "--pairs", 32, *words]
+    return command_line.call("calibrate", judge, *places, *given)
 
 
 def answers(folder: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
+from command_line import call
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
@@ -60,10 +60,7 @@ def test_the_ledger_asks_once_and_survives_a_torn_line(tmp_path):
 
 
 def run_command(arguments):
-    from airgen.commands.holes import app
-
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    return json.loads(result.stdout)
+    return json.loads(call("holes", *arguments))
 
 
 def test_the_command_counts_exports_and_judges(dataset, tmp_path, monkeypatch):

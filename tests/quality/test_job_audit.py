@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import call
 
-from airgen.commands.audit import app
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
@@ -19,18 +18,12 @@ from airgen.quality.audit.sample import load_sample
 Run = Callable[..., RunResult]
 
 
-def call(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_a_sample_is_drawn_answered_and_scored_into_the_card(run: Run, folder: Path) -> None:
     with pytest.raises(StoreError, match="airgen run"):
         decided_items(Job(folder / "job.yaml", folder / "runs"))
     dataset = run().directory / "dataset"
     runs = ("--runs", folder / "runs")
-    said = json.loads(call("sample", folder / "job.yaml", 20, *runs, "--json"))
+    said = json.loads(call("audit", "sample", folder / "job.yaml", 20, *runs, "--json"))
     audit = folder / "runs" / "job" / "audit"
     assert said["folder"] == str(audit) and said["pairs"] == 20
     sample = load_sample(audit / "sample.json")
@@ -49,18 +42,18 @@ def test_a_sample_is_drawn_answered_and_scored_into_the_card(run: Run, folder: P
     answers = {str(number): 3 if item.relevant else 0 for number, item in enumerate(sample.items, 1)}
     (folder / "answers.json").write_text(json.dumps({"key": sample.key, "answers": answers}), encoding="utf-8")
     before = {path.name: path.read_bytes() for path in dataset.glob("*.jsonl")}
-    result = json.loads(call("score", folder / "job.yaml", folder / "answers.json", *runs, "--json"))
+    result = json.loads(call("audit", "score", folder / "job.yaml", folder / "answers.json", *runs, "--json"))
     assert result["overall"]["share"] == pytest.approx(1.0)
     assert verify(dataset) == []
     card = (dataset / "README.md").read_text(encoding="utf-8")
     assert "## Audit by people" in card and "No person has checked" not in card
     assert {path.name: path.read_bytes() for path in dataset.glob("*.jsonl")} == before
-    assert "labels that people confirm" in call("score", folder / "job.yaml", folder / "answers.json", *runs)
+    assert "labels that people confirm" in call("audit", "score", folder / "job.yaml", folder / "answers.json", *runs)
 
 
 def test_answers_to_decisions_that_changed_are_refused(run: Run, folder: Path) -> None:
     run()
-    call("sample", folder / "job.yaml", 20, "--runs", folder / "runs")
+    call("audit", "sample", folder / "job.yaml", 20, "--runs", folder / "runs")
     audit = folder / "runs" / "job" / "audit"
     key = load_sample(audit / "sample.json").key
     (folder / "answers.json").write_text(json.dumps({"key": key, "answers": {"1": 3}}), encoding="utf-8")

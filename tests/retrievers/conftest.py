@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from airgen import models
-from airgen.retrievers import Corpus
+from airgen.retrievers import Corpus, Hits
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",
@@ -26,6 +27,12 @@ QUERIES = {
     "which hormone controls blood sugar": 3,
     "what are the rings of a planet made of": 7,
 }
+
+
+def assert_same(one: Hits, other: Hits) -> None:
+    """The same passages with the same scores, to the last bit."""
+    np.testing.assert_array_equal(one.positions, other.positions)
+    np.testing.assert_array_equal(one.scores, other.scores)
 
 
 def _fetched(name: str) -> str:

@@ -12,6 +12,8 @@ from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.rerank.cross_encoder import CrossEncoder
 
+from .conftest import assert_same
+
 
 class Letters:
     """Counts of letters as vectors: small enough to work out by hand."""
@@ -52,8 +54,7 @@ def test_the_cache_changes_nothing_but_the_work(tmp_path: Path) -> None:
     dense.index(corpus)
     assert embedder.asked == ["abc", "aaa"]
     hits = dense.search(["a", "xb"], 3)
-    assert np.array_equal(hits.positions, wanted.positions)
-    assert np.array_equal(hits.scores, wanted.scores)
+    assert_same(hits, wanted)
 
 
 def test_faiss_backend_agrees() -> None:

@@ -13,6 +13,8 @@ from airgen.retrievers import top_k as topk
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.dense.exact_search import search
 
+from .conftest import assert_same
+
 
 def vectors(count: int, dim: int = 24, seed: int = 0) -> np.ndarray:
     rows = np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
@@ -42,8 +44,7 @@ def test_a_corpus_larger_than_the_memory_allowed(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < allowed
     much = search(rows, queries, 10)
-    assert np.array_equal(little.positions, much.positions)
-    assert np.array_equal(little.scores, much.scores)
+    assert_same(little, much)
 
 
 @pytest.mark.parametrize("memory", [1, 300_000, 1 << 30])
@@ -63,8 +64,7 @@ def test_the_compiled_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     plain = search(rows, queries, 100)
     monkeypatch.setattr(exact, "_COMPILE_FROM", 0)
     compiled = search(rows, queries, 100)
-    assert np.array_equal(plain.positions, compiled.positions)
-    assert np.array_equal(plain.scores, compiled.scores)
+    assert_same(plain, compiled)
 
 
 @settings(max_examples=30, deadline=None)
@@ -108,16 +108,14 @@ def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: 
     monkeypatch.setattr(exact, "_GUESS_FROM", 0)
     guessed = search(rows, queries, 30)
     assert (guesses[0] > -np.inf).all()
-    assert np.array_equal(guessed.positions, plain.positions)
-    assert np.array_equal(guessed.scores, plain.scores)
+    assert_same(guessed, plain)
 
 
 def test_rows_in_another_order() -> None:
     rows, queries = vectors(500), vectors(3, seed=5)
     order = np.random.default_rng(0).permutation(500)[:321]
     chosen, plain = search(rows, queries, 12, rows=order), search(rows[order], queries, 12)
-    assert np.array_equal(chosen.positions, plain.positions)
-    assert np.array_equal(chosen.scores, plain.scores)
+    assert_same(chosen, plain)
 
 
 def test_bad_input() -> None:

@@ -13,6 +13,8 @@ from airgen.errors import DatasetError, UsageError
 from airgen.retrievers.lexical import _postings, _postings_compiled
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
 
+from .conftest import assert_same
+
 
 def make(rows: list[list[float]]) -> InvertedIndex:
     """An index from a dense matrix (terms, passages); 0 is no posting."""
@@ -44,8 +46,7 @@ def test_compiled_equals_numpy_and_a_plain_sort(seed: int, size: int, k: int, ti
         for n in random.integers(0, 6, 20)
     ]
     fast, slow = (index.search(queries, k, compiled=compiled, threads=2) for compiled in (True, False))
-    np.testing.assert_array_equal(fast.positions, slow.positions)
-    np.testing.assert_array_equal(fast.scores, slow.scores)
+    assert_same(fast, slow)
     for row, query in enumerate(queries):
         scores = np.zeros(size, np.float32)
         for term, weight in query.items():

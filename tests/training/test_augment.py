@@ -334,7 +334,7 @@ def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str, terms
     assert not {term.term for term in system.explain(text)} & {"[SEP]", "[CLS]", "[UNK]", "[PAD]"}
 
 
-def test_folders_that_are_none(dataset: Path, bert: Path, tmp_path: Path) -> None:
+def test_folders_that_are_not_models(dataset: Path, bert: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a model of `airgen train augment`"):
         load_retriever({"kind": "augment", "path": str(tmp_path)})
     with pytest.raises(UsageError, match="max_added"):

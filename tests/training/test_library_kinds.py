@@ -82,11 +82,11 @@ def test_colbert(dataset: Path, bert: Path, tmp_path: Path, teacher: str) -> Non
     assert hits.positions[0, 0] == 7  # a text is most like itself
 
 
-def test_positives_are_keptseparate() -> None:
+def test_positives_are_kept_separate() -> None:
     examples = [Example(str(n), str(n), (n % 5,)) for n in range(20)]
     found = separate(examples, [list(range(5)), list(range(5, 10)), list(range(10, 15)), list(range(15, 20))])
     assert sorted(number for batch in found for number in batch) == list(range(20))
     assert all(len({examples[number].positives for number in batch}) == 5 for batch in found)
-    # More queries of one passage than batches: some must share one, none is lost.
+    # More queries of one passage than batches: some must share a batch, and none is lost.
     same = [Example(str(n), str(n), (1,)) for n in range(6)]
     assert sorted(number for batch in separate(same, [[0, 1, 2], [3, 4, 5]]) for number in batch) == list(range(6))

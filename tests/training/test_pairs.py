@@ -100,7 +100,7 @@ def test_the_coin_follows_the_seed_only() -> None:
     units = [SourcePassage(f"d#{n}", f"{LONG} {n}", "", "d") for n in range(40)]
     first, again, other = (mined(*units, seed=seed)[0] for seed in (1, 1, 2))
     assert first == again != other
-    # Forty tosses on one side would be a coin that is none.
+    # A fair coin hardly ever gives fewer than nine of forty tosses to one side.
     forward = sum(int(pair.source[2:]) < int(pair.passage_id[2:]) for pair in first)
     assert 8 < forward < 32
 
@@ -215,13 +215,13 @@ def test_ranks_are_counted_as_by_hand(tmp_path: Path) -> None:
     matrix = model.encode(texts, "passage").astype(np.float16).astype(np.float32)
     scores = model.encode(asked, "query") @ matrix.T
     by_hand = [1 + sum(score > scores[row, row] + 1e-4 for score in scores[row]) for row in range(40)]
-    # Equal scores are no rivals; the two sums may differ in the last digit only where scores are that close.
+    # Equal scores do not count as higher. Two scores that are this close may differ only by rounding.
     close = [sum(abs(score - scores[row, row]) < 1e-4 for score in scores[row]) > 1 for row in range(40)]
     assert [rank for rank, near in zip(got.tolist(), close, strict=True) if not near] == [
         rank for rank, near in zip(by_hand, close, strict=True) if not near
     ]
     assert sum(close) < 20
-    # With every rival excused the passage is first.
+    # If no other passage competes, the passage is first.
     everything = {int(key) for key in pool.keys}
     assert ranks(model.encode(asked, "query"), model.encode(found, "passage"), pool, [everything] * 40).max() == 1
 

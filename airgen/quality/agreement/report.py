@@ -227,11 +227,7 @@ class AgreementReport:
             ]
         if self.leave_one_out:
             rows = [
-                [
-                    md(one.system),
-                    md(", ".join(one.without)),
-                    *(f"{r:g}" for r in (one.human, one.generated, one.alone)),
-                ]
+                [md(one.system), md(", ".join(one.without)), f"{one.human:g}", f"{one.generated:g}", f"{one.alone:g}"]
                 for one in self.leave_one_out
             ]
             table = markdown_table(["system", "control without", "human rank", "generated rank", "left out"], rows)

@@ -61,8 +61,8 @@ def gather(
 ) -> Evidence:
     """Recall, select and pre-label; what the store has already is not made again.
 
-    The pool of a query is the top `depth` of BM25 and of the recall, as far as it was recalled: quality control never
-    meets anything else. Raises DatasetError where the pools of a collection hold no relevant passage, or nothing else.
+    The pool of a query is the top `depth` of BM25 and of the recall model. A passage that was not recalled is left out,
+    because quality control never judges one. Raises DatasetError if the pools hold no relevant passage, or no other.
     """
     dataset = BeirDataset.open(folder)
     task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or "en"))

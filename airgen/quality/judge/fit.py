@@ -1,6 +1,6 @@
 """Fitting the combined judge: on some collections, tested on the one that was left out, then on all.
 
-A fit sees no label of the collection it is tested on: neither its weights nor its threshold come from there.
+No label of the collection that is left out enters the fit: it changes neither the weights nor the threshold.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def _rows(one: Evidence, said: Probability, names: Sequence[str]) -> _Rows:
 def fit_combination(
     evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str] = FEATURES
 ) -> Combination:
-    """Weights fitted on all these collections, each counting the same. Raises UsageError where nothing can be told."""
+    """Fit weights on all these collections, which count equally. Raises UsageError if there are no pairs."""
     rows = [_rows(one, said, names) for one in evidence]
     rows = [one for one in rows if len(one.kept)]
     if not rows:
-        raise UsageError("a combined judge is fitted on pairs that the LLM has answered, there are none")
+        raise UsageError("a combined judge cannot be fitted, because the LLM answered none of the pairs")
     mean = sum(len(one.kept) for one in rows) / len(rows)
     weights = np.concatenate([np.full(len(one.kept), mean / len(one.kept)) for one in rows])
     values, relevant = np.vstack([one.values for one in rows]), np.concatenate([one.relevant for one in rows])

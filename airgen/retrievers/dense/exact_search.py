@@ -107,8 +107,8 @@ def _guess(
 ) -> NDArray[np.float32]:
     """For each query a score that about a few times k rows exceed, estimated from a sample of the rows.
 
-    How many of the k best are among s sampled rows is about Poisson with mean m = k * s / n. So the score of the
-    sample's (m + 4 sqrt(m) + 4)th best is almost never above that of the k-th best of all rows.
+    A sample of s rows contains about m = k * s / n of the k best rows, and this number is about Poisson distributed.
+    So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th best row of all.
     """
     places = np.sort(np.random.default_rng(n).choice(n, _SAMPLE, replace=False))
     sample = _padded(matrix[places if rows is None else rows[places]], _PAD_ROWS)

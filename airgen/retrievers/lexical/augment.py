@@ -8,8 +8,8 @@
 Documents are indexed once, as for any BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d), with
 a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for the i-th token of the query (BM25 Query
 Augmentation Learned End-to-End, section 2). v * f(d) is what a BM25 index holds, so w * (bow + a) is all that a search
-needs. A term that stands twice in the query has the greater of its two weights, an added one that does not stand in
-it the weight 1. `airgen train augment` makes the folder; it runs here by numpy, without torch.
+needs. A term that is in the query twice has the greater of its two weights. An added term that is not in the query has
+the weight 1. `airgen train augment` makes the folder, and the model runs here by numpy, without torch.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Augmenter:
 
 
 class Augmented(LexicalRetriever):
-    """BM25 over the model's terms (WordPiece, or words); the model weights and widens the queries."""
+    """BM25 over the model's terms (WordPiece, or words); the model adds terms to the queries and weights them."""
 
     class Settings(Component.Settings):
         """`path`: the model's folder. `k1` and `b`: the model's own where they are not given.

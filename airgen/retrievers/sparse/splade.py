@@ -134,7 +134,7 @@ class _MaskedLanguageModel:
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder} is not a BERT model: {error}") from error
         if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
-            raise ModelError(f"{folder}: only BERT with gelu runs by numpy, use sentence-transformers for it")
+            raise ModelError(f"{folder}: only BERT with gelu can run by numpy: load it with kind: sparse-encoder")
         self._epsilon = float(config["layer_norm_eps"])
         # Older checkpoints call the weight and bias of a layer norm gamma and beta.
         self._weights: dict[str, Array] = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -43,24 +44,23 @@ def write_pairs(
     written = 0
     with building(out, PAIRS) as folder:
         (folder / "qrels").mkdir()
-        names = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
-        files = [(folder / name).open("w", encoding="utf-8", newline="\n") for name in names]
-        try:
-            corpus, asking, qrels = files
+        with ExitStack() as stack:
+            names = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
+            files = [(folder / name).open("w", encoding="utf-8", newline="\n") for name in names]
+            corpus, asking, qrels = map(stack.enter_context, files)
             qrels.write(_HEAD)
             for pair in pairs:
                 key = text_key(pair.query)[:16]
-                if _new(int(key, 16), queries):
+                if (number := int(key, 16)) not in queries:
+                    queries.add(number)
                     row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
                     asking.write(encode_row(row, f"query {key}"))
-                if _new(int(text_key(pair.passage_id)[:16], 16), passages):
+                if (number := int(text_key(pair.passage_id)[:16], 16)) not in passages:
+                    passages.add(number)
                     row = {"_id": pair.passage_id, "title": "", "text": pair.passage}
                     corpus.write(encode_row(row, f"passage {pair.passage_id}"))
                 qrels.write(f"{key}\t{_plain(pair.passage_id)}\t1\n")
                 written += 1
-        finally:
-            for file in files:
-                file.close()
         if not written:
             raise DatasetError("no pair was found: " + (_reasons(counts) or "the corpus is empty"))
         kinds: dict[str, dict[str, int]] = {}
@@ -180,13 +180,6 @@ class _Lines:
 
 def _full(row: Mapping[str, Any]) -> str:
     return flat_text(row.get("title"), str(row["text"]))
-
-
-def _new(key: int, seen: set[int]) -> bool:
-    """Add the key to `seen`; whether it is new there."""
-    before = len(seen)
-    seen.add(key)
-    return len(seen) > before
 
 
 def _plain(key: str) -> str:

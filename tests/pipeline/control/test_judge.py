@@ -161,7 +161,7 @@ def test_what_a_judgment_depends_on() -> None:
 
 def test_a_panel_says_everything_in_its_judges() -> None:
     for own in ({"kind": "rubric"}, {"prompt": "judge"}, {"llm": {"model": "m"}}, {"calibration": "small"}):
-        with pytest.raises(ValidationError, match="with a panel, this stands in each of its judges"):
+        with pytest.raises(ValidationError, match="cannot be given beside a panel: give it in each judge"):
             JudgeSettings.model_validate({"panel": [{"kind": "levels"}], **own})
     found = JudgeSettings.model_validate({"panel": [{"kind": "yes-no"}, {"llm": {"model": "m"}}], "relevant_from": 3})
     assert [one.prompt for one in found.members] == ["small/judge_yes_no", "judge"]
