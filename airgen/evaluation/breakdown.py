@@ -8,7 +8,7 @@ the share of the query's words that they contain, compared with those of the rel
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ __all__ = ["Group", "attributes", "biases", "by_attribute", "length_class", "neg
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
 _SHOWN = 400  # characters of a passage in a report
-_BIASES: dict[str, Callable[[Sequence[float]], Any]] = {"characters": np.median, "overlap": np.mean}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +146,28 @@ def biases(
                 split[place] = frozenset(word.lower() for word in words(corpus.full_text(place), corpus.language))
         return [len(query & split[place]) / len(query) for place in passages] if query else []
 
-    found: dict[str, list[float]] = {f"{kind}_{measure}": [] for measure in _BIASES for kind in ("top", "relevant")}
+    top_length: list[int] = []
+    top_overlap: list[float] = []
+    relevant_length: list[int] = []
+    relevant_overlap: list[float] = []
     for key, hits in run.ranked().items():
         if key not in qrels or key not in queries:
             continue
         terms = frozenset(word.lower() for word in words(queries[key].text, corpus.language))
-        top = [passage for passage, _ in hits[:depth]]
-        relevant = [passage for passage, label in qrels[key].items() if label > 0]
-        for kind, passages in (("top", top), ("relevant", relevant)):
-            known = [places[passage] for passage in passages if passage in places]
-            found[f"{kind}_characters"] += [len(corpus.full_text(place)) for place in known]
-            found[f"{kind}_overlap"] += overlap(terms, known)
-    found["corpus_characters"] = [len(text) for text in corpus.full_texts()]
-    means = {name: _BIASES[name.partition("_")[2]](values) if values else 0.0 for name, values in found.items()}
-    return {name: float(mean) for name, mean in means.items()}
+        top = [places[passage] for passage, _ in hits[:depth] if passage in places]
+        relevant = [places[passage] for passage, label in qrels[key].items() if label > 0 and passage in places]
+        top_length += [len(corpus.full_text(place)) for place in top]
+        relevant_length += [len(corpus.full_text(place)) for place in relevant]
+        top_overlap += overlap(terms, top)
+        relevant_overlap += overlap(terms, relevant)
+    lengths = [len(corpus.full_text(place)) for place in range(len(corpus))]
+    return {
+        "top_characters": _median(top_length),
+        "relevant_characters": _median(relevant_length),
+        "corpus_characters": _median(lengths),
+        "top_overlap": float(np.mean(top_overlap)) if top_overlap else 0.0,
+        "relevant_overlap": float(np.mean(relevant_overlap)) if relevant_overlap else 0.0,
+    }
 
 
 def _only(run: Run, wanted: set[str]) -> list[tuple[str, list[tuple[str, float]]]]:
@@ -173,6 +180,10 @@ def _only(run: Run, wanted: set[str]) -> list[tuple[str, list[tuple[str, float]]
             ids = [run.passage_ids[passage] for passage in passages]
             found.append((key, list(zip(ids, run.scores[span].tolist(), strict=True))))
     return found
+
+
+def _median(values: Sequence[int]) -> float:
+    return float(np.median(values)) if values else 0.0
 
 
 def length_class(count: int) -> str:
