@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from dataclasses import field as settled
+from dataclasses import field as dataclass_field
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -65,7 +65,7 @@ class Part(Mark):
     can also hold a component that was made already.
     """
 
-    name: str = settled(default="part", init=False)
+    name: str = dataclass_field(default="part", init=False)
     kind: str = ""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
