@@ -56,6 +56,7 @@ class LlmSettings(Settings):
     timeout_seconds: Seconds = 120.0
     retries: Annotated[int, SPEED, Field(ge=0)] = 6
     max_failures: Annotated[float, SPEED, Field(ge=0)] = 0.2  # below 1 a share of the calls, else a count
+    min_accepted: Annotated[float, SPEED, Field(ge=0, le=0.2)] = 0.05  # a lower share stops the run; 0: nothing does
     prices: Annotated[dict[str, dict[str, float]], SPEED] = {}  # model: {input, output, cached} USD a million tokens
 
     @property
