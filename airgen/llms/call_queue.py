@@ -34,6 +34,8 @@ ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fa
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
 TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
 REFUSALS = 30  # retries after HTTP 429
+WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
+PATIENCE = 3600.0  # seconds without an answer, because of limits, after which the run stops
 GRACE = 20  # calls before a share of failures can stop the run
 
 
@@ -107,6 +109,9 @@ class CallQueue:
         self._failures_in_a_row = 0
         self._finished, self._failures = 0, Counter[str]()
         self._timer: asyncio.TimerHandle | None = None
+        self._held_since: float | None = None  # since when limits hold calls back and no answer has come
+        self._last_limit = ""  # the server's words
+        self._say_again = 0.0
         self._random = rng("jitter")
 
     def add(self, call: Call) -> None:
@@ -131,7 +136,7 @@ class CallQueue:
                 call.done.cancel()
                 continue
             if (wait := self.rate.wait(call.tokens, self._now())) > 0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self.start_calls)
+                self._wait(call, wait)
                 return
             try:
                 replaced = self._shared.budget.reserve(call.reserved, call.key)
@@ -189,6 +194,7 @@ class CallQueue:
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
             self._failures_in_a_row = 0
+            self._held_since = None
             self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
             self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
@@ -229,6 +235,28 @@ class CallQueue:
             self._timer.cancel()
             self._timer = None
 
+    def _wait(self, call: Call, wait: float) -> None:
+        """Try again after `wait` seconds, in which the limits allow no call. Nobody waits for long without a word."""
+        now = self._now()
+        if self._held_since is None:
+            self._held_since = now
+        who = f"{call.request.model} at endpoint {call.request.endpoint!r}"
+        reason = self._last_limit or "the limits of requests and tokens a minute"
+        if now + wait - self._held_since > PATIENCE:
+            self._shared.stop(
+                Stopped(
+                    f"{who} would make the next call wait {_duration(wait)} ({reason}), after "
+                    f"{_duration(now - self._held_since)} without an answer: run the same command to go on later"
+                )
+            )
+            return
+        if max(wait, now - self._held_since) >= WORTH_SAYING and now >= self._say_again:
+            self._say_again = now + max(60.0, wait)
+            self._shared.say(
+                f"{who}: the next call waits {_duration(wait)} ({reason}); Ctrl-C stops, and keeps the rest"
+            )
+        self._timer = asyncio.get_running_loop().call_later(wait, self.start_calls)
+
     def _has_room(self) -> bool:
         """Whether one more call may be sent.
 
@@ -251,6 +279,7 @@ class CallQueue:
         if limited:
             call.refusals += 1
             call.attempts -= 1
+            self._last_limit = f"HTTP 429{f': {error.detail}' if error.detail else ''}"
             self.rate.refused(call.number, sent, now, error.after, self._random.random())
         if not limited or self.rate.refusals > 1:  # after a single refusal, a lower rate is enough
             self.concurrency.failed(sent, now)
@@ -334,6 +363,13 @@ class CallQueue:
             seconds=seconds,
             logprobs=logprobs,
         )
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:

@@ -23,7 +23,7 @@ from airgen.llms.chat import FORMATS, billed_in, chat_body, load_json, with_usag
 from airgen.llms.http import OPENAI_URL, Endpoint, error_of, server_limits, status_in
 from airgen.llms.prices import Price, price
 from airgen.settings.base import SPEED
-from airgen.settings.llm import LlmSettings, Seconds, secret, secret_in
+from airgen.settings.llm import LlmSettings, Seconds, hidden, secret, secret_in
 
 __all__ = ["OpenAIBackend", "OpenAISettings"]
 
@@ -49,14 +49,14 @@ class OpenAISettings(LlmSettings):
     @classmethod
     def _an_address_without_a_key(cls, value: str | None) -> str | None:
         if value is not None and (problem := secret_in(value)):
-            raise ValueError(problem)
+            raise hidden(problem)
         return value
 
     @field_validator("api_key_env")
     @classmethod
     def _a_name_not_a_key(cls, value: str | None) -> str | None:
         if value is not None and not value.replace("_", "").isalnum():
-            raise ValueError("must be the name of an environment variable, not the key itself")
+            raise hidden("must be the name of an environment variable, not the key itself")
         return value
 
 

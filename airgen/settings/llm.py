@@ -26,6 +26,7 @@ __all__ = [
     "Seconds",
     "answer_parts",
     "by_model",
+    "hidden",
     "own_answer_settings",
     "secret",
     "secret_in",
@@ -133,6 +134,11 @@ def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettin
         limits = {name: getattr(llm, name) for name in differ if name in llm.model_fields_set}
         found[llm.endpoint, llm.model] = (first, other.model_copy(update=limits))
     return {where: llm for where, (_, llm) in found.items()}
+
+
+def hidden(problem: str) -> PydanticCustomError:
+    """The error of a validator whose value may hold a key, so that no message shows it."""
+    return PydanticCustomError("secret", "{message}", {"message": problem})
 
 
 def secret_in(url: str) -> str:

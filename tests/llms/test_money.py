@@ -22,7 +22,7 @@ from airgen.settings import Pipeline
 from airgen.store import Store
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
-HISTORIES = int(os.environ.get("AIRGEN_FUZZ", "1000"))
+HISTORIES = 20_000 if os.environ.get("AIRGEN_FUZZ") else 1000
 
 
 class Mortal(MemoryStore):

@@ -77,11 +77,12 @@ def engine_of(
     budget_usd: float | None = None,
     spent_usd: float = 0.0,
     retry_failed: bool = False,
+    say: Callable[[str], None] = lambda text: None,
     **limits: Any,
 ) -> Engine:
     """An engine with one backend for every model; `limits` are those of `airgen.llms.base.CallLimits`."""
     connection = Connection(backend, CallLimits(**limits), price)
-    return Engine(store, connection, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed)
+    return Engine(store, connection, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed, say=say)
 
 
 class MemoryStore:
