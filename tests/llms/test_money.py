@@ -17,6 +17,7 @@ from airgen.llms.budget import Budget, cost
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.prices import FREE, Price, price
 from airgen.pipeline.engines import make_engine, money
+from airgen.pipeline.status import render_report
 from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
 from airgen.store import Store
@@ -260,3 +261,10 @@ def test_the_command_line_refuses_a_negative_budget(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         command_line(["run", "pipelines/quickstart.yaml", "--budget", "-1"])
     assert ended.value.code == 2 and "budget" in capsys.readouterr().err
+
+
+def test_status_says_what_stands_behind_no_answer() -> None:
+    spent = {"spent_usd": 5.0, "without_answer_usd": 0.5, "lost_usd": 4.0, "lost_calls": 2}
+    lines = render_report({"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent})
+    assert "spent $5.0000" in lines and "$0.5000 for attempts whose answer was not kept" in lines
+    assert "$4.0000, the most that 2 calls in flight at a kill or a crash can have cost" in lines
