@@ -8,7 +8,8 @@ AirgenError                 the base: `airgen` prints it as one line and exits w
 ├── PromptError             a template is missing, malformed, or lacks a variable
 ├── StoreError              the work database is locked, damaged, newer than this airgen, or the disk is full
 ├── ModelError              a local model is missing, or its hash is wrong
-├── LlmError                an endpoint that refuses for good: wrong key, unknown model, no credit
+├── LlmError                an endpoint that refuses for good (wrong key, unknown model, no credit), or a stage whose
+│                           answers are all rejected
 ├── DatasetError            a dataset directory, a run file or qrels that cannot be used
 ├── TrainingError           a training that cannot go on: another recipe's checkpoint, a loss that is no number
 └── Stopped                 not a failure: stopped by the user or by a spent budget, resumable (exit 3)
@@ -83,7 +84,7 @@ class ModelError(AirgenError):
 
 
 class LlmError(AirgenError):
-    """An LLM endpoint refuses for good; carries the server's words."""
+    """An LLM endpoint refuses for good, or its answers are all rejected; carries the server's words."""
 
 
 class DatasetError(AirgenError):

@@ -247,7 +247,8 @@ class Answer:
 
     `key` is the key of the complete outgoing request. `error` is empty for an answer; else a short reason
     (refusal, timeout, http_500, ...). `logprobs` is JSON: for each generated token, its top alternatives
-    [[token, logprob], ...], or empty. `cost_usd` uses the prices known when it was sent.
+    [[token, logprob], ...], or empty. `cost_usd` is what all attempts at it cost, by the prices known when they were
+    sent.
     """
 
     key: str
@@ -265,6 +266,30 @@ class Answer:
     logprobs: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The most that one attempt at a call can cost, on the disk before the call is sent. `answer` is the answer's key.
+
+    It is settled by the payment of the same key. Without one, a kill or a crash lost the outcome: it counts as spent.
+    """
+
+    key: str
+    answer: str
+    stage: str
+    model: str
+    endpoint: str
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What one attempt at a call cost in US dollars. `key` is that of its reservation."""
+
+    key: str
+    stage: str
+    usd: float
+
+
 TABLES: dict[type, str] = {
     Passage: "passage",
     Dropped: "dropped",
@@ -280,6 +305,8 @@ TABLES: dict[type, str] = {
     Decision: "decision",
     Skip: "skip",
     Answer: "answer",
+    Reservation: "reservation",
+    Payment: "payment",
 }
 
 

@@ -53,8 +53,9 @@ Target = Annotated[
 Budget = Annotated[
     float | None,
     typer.Option(
+        min=0,
         help="Maximum cost in US dollars, earlier runs of this work included. "
-        "At the limit the command stops; run it again with a higher limit to go on."
+        "At the limit the command stops; run it again with a higher limit to go on.",
     ),
 ]
 Dataset = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset directory in BEIR format.")]

@@ -32,6 +32,7 @@ def build(
     """
     import json
 
+    from airgen.pipeline.engines import money
     from airgen.pipeline.job import Job
     from airgen.pipeline.summary import run_pipeline
     from airgen.publishing.suites import FinishedPipeline, load_suite
@@ -42,8 +43,7 @@ def build(
         run_pipeline(path, runs=runs, budget_usd=budget_usd, evaluate=False)
         job = Job(path, runs)
         with job.open_store(read_only=True) as store:
-            rows = list(store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer"))
-        return FinishedPipeline(job.dataset, float(rows[0][0]))
+            return FinishedPipeline(job.dataset, money(store).spent)
 
     def say(line: str) -> None:
         typer.echo(line, err=True)

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from airgen.keys import canonical_json
@@ -23,7 +24,15 @@ from airgen.records import Answer
 
 __all__ = ["afresh", "corrective", "parse_answer", "parse_json"]
 
-_LONGEST = 1_000_000  # characters: 100 times what any stage asks for; repairing longer text is slow
+_LONGEST = 200_000  # characters: 20 times what any stage asks for
+# Repair takes quadratic time in what is broken, so it is only for texts of these bounds, where it takes
+# a fifth of a second at most.
+_REPAIRED = 8_000  # characters
+_MARKS = 250  # brackets, quotes, colons and commas
+_DEEPEST = 32  # brackets inside each other
+_PIECES = 8  # code fences, and members of a list, that are tried
+_MARK = re.compile(r"[][{}\"'“”:,]")
+_BRACKET = re.compile(r"[][{}]")
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 
 
@@ -37,7 +46,9 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
         raise ValueError("the answer is empty")
     if len(text) > _LONGEST:
         raise ValueError(f"the answer has {len(text):,} characters, far more than was asked for")
-    reason = "the answer is not JSON"
+    reason = (
+        "the answer is not JSON" if len(text) <= _REPAIRED else f"the answer is not JSON ({len(text):,} characters)"
+    )
     for value in _candidates(text):
         problem = _problem(value, schema)
         if problem is None:
@@ -91,7 +102,7 @@ def _candidates(text: str) -> list[Any]:
     import json_repair
 
     found: list[Any] = []
-    pieces = [text.strip(), *(match.group(1).strip() for match in _FENCE.finditer(text))]
+    pieces = [text.strip(), *(match.group(1).strip() for match in islice(_FENCE.finditer(text), _PIECES))]
     for piece in pieces:
         try:
             return [json.loads(piece)]
@@ -99,6 +110,8 @@ def _candidates(text: str) -> list[Any]:
             continue
     starts = [position for position in (text.find("{"), text.find("[")) if position >= 0]
     for piece in [*pieces[1:], *([text[min(starts) :]] if starts else [])]:
+        if not _repairable(piece):
+            continue
         try:
             value = json_repair.loads(piece)
         except (ValueError, RecursionError):
@@ -107,8 +120,19 @@ def _candidates(text: str) -> list[Any]:
             found.append(value)
             # Repair puts an object and the prose after it into a list, so its members are candidates, too.
             if isinstance(value, list):
-                found.extend(member for member in value if isinstance(member, dict))
+                found.extend(islice((member for member in value if isinstance(member, dict)), _PIECES))
     return found
+
+
+def _repairable(text: str) -> bool:
+    """Whether repair of the text takes a bounded time."""
+    if len(text) > _REPAIRED or len(_MARK.findall(text)) > _MARKS:
+        return False
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(text):
+        depth += 1 if bracket in "{[" else -1
+        deepest = max(deepest, depth)
+    return deepest <= _DEEPEST
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:

@@ -34,6 +34,7 @@ __all__ = [
     "Retry",
     "Rule",
     "ServerLimits",
+    "Usage",
     "backend_class",
     "parse_logprobs",
 ]
@@ -85,8 +86,20 @@ Rule = Callable[[Request], str]
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens that a server bills. Without prompt tokens their number is unknown: then the reservation is paid."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """What a backend received: the text, the tokens used, and for each token [[alternative, log-probability], ...]."""
+    """What a backend received: the text, the tokens used, and for each token [[alternative, log-probability], ...].
+
+    estimated: the tokens were counted here, because the server gave no usable count.
+    """
 
     text: str
     finish_reason: str = "stop"
@@ -95,6 +108,14 @@ class Reply:
     completion_tokens: int = 0
     logprobs: Sequence[Sequence[tuple[str, float]]] = ()
     limits: ServerLimits | None = None
+    estimated: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        """What the server bills."""
+        if self.estimated:
+            return Usage()
+        return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +134,12 @@ class Retry(AirgenError):
     """A failure that may pass: HTTP 429 or 5xx, a dropped connection, a time-out.
 
     `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`. `after` is how many
-    seconds the server asks to wait. `detail` is the message of the server or the operating system.
+    seconds the server asks to wait. `detail` is the message of the server or the operating system. `usage` is what
+    the server bills for the attempt, None where it bills nothing.
     """
 
-    def __init__(self, reason: str, after: float | None = None, detail: str = "") -> None:
-        self.reason, self.after, self.detail = reason, after, detail
+    def __init__(self, reason: str, after: float | None = None, detail: str = "", usage: Usage | None = None) -> None:
+        self.reason, self.after, self.detail, self.usage = reason, after, detail, usage
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
@@ -125,11 +147,11 @@ class Refused(AirgenError):
     """A failure of this request alone, such as a content filter or a prompt that is too long.
 
     It is kept as a row, and asked again only on request. `reason` is a short name, by which failures are counted;
-    `detail` is the server's message.
+    `detail` is the server's message. `usage` is what the server bills, None where it bills nothing.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
-        self.reason, self.detail = reason, detail
+    def __init__(self, reason: str, detail: str = "", usage: Usage | None = None) -> None:
+        self.reason, self.detail, self.usage = reason, detail, usage
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
@@ -162,6 +184,7 @@ class Backend:
     """
 
     Settings: ClassVar[type[LlmSettings]] = LlmSettings
+    RECOVERS: ClassVar[bool] = False  # a later process gets the answers to what this one had in flight, at no new cost
 
     @classmethod
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
@@ -219,8 +242,8 @@ class AnswerStore(Protocol):
         """Remove failed answers, so that they can be asked again. May block."""
         ...
 
-    async def commit(self, rows: Sequence[Answer]) -> None:
-        """Return once the rows are on the disk."""
+    async def commit(self, rows: Sequence[Any]) -> None:
+        """Write answers, reservations and payments in one transaction; return once the rows are on the disk."""
         ...
 
 

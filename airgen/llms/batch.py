@@ -18,12 +18,12 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airgen.errors import AirgenError, LlmError
-from airgen.llms.base import Backend, Reply, Request, Retry
+from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
 from airgen.llms.batch_file import BatchFile
-from airgen.llms.chat import chat_body, chat_reply, with_usage
+from airgen.llms.chat import chat_body, load_json, with_usage
 from airgen.llms.http import OPENAI_URL, Endpoint, error_in, failure
 from airgen.registry import load_extra
 
@@ -44,6 +44,8 @@ class BatchBackend(Backend):
     pause after a failed step. max_requests, max_bytes: OpenAI's limits of one file. See
     `airgen.llms.http.Endpoint` for the rest. Raises MissingExtra without the `openai` package.
     """
+
+    RECOVERS: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -245,7 +247,8 @@ class BatchBackend(Backend):
             reason = str(errors[0].message) if errors else "no reason given"
             raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(reason)}")
         outcomes: dict[str, Reply | AirgenError] = {
-            key: Retry("batch_expired" if ended.status == "expired" else "batch_lost") for key in batch.keys
+            key: Retry("batch_expired") if ended.status == "expired" else Retry("batch_lost", usage=Usage())
+            for key in batch.keys
         }
         for file in (ended.output_file_id, ended.error_file_id):
             if not file:
@@ -258,22 +261,26 @@ class BatchBackend(Backend):
         return outcomes
 
     def _outcome(self, line: bytes) -> tuple[str, Reply | AirgenError]:
+        """The key of a request and what came of it; never raises. Without a key the line is nobody's."""
+        key = ""
         try:
-            item = json.loads(line)
-            key, response, error = str(item["custom_id"]), item.get("response"), item.get("error")
-            status, body = (int(response["status_code"]), response["body"]) if response else (0, None)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return "", Retry("bad_body")
+            item = load_json(line)
+            key = str(item["custom_id"])
+            return key, self._result(item.get("response"), item.get("error"))
+        except (Retry, Refused) as problem:
+            return key, problem
+        except Exception as error:  # noqa: BLE001  # the line is text from outside: it can be anything
+            return key, Retry("bad_body", detail=f"not a result ({type(error).__name__})", usage=Usage())
+
+    def _result(self, response: Any, error: Any) -> Reply | AirgenError:
+        status, body = (int(response["status_code"]), response["body"]) if response else (0, None)
         if status == 200:
-            try:
-                return key, chat_reply(body)
-            except AirgenError as problem:
-                return key, problem
+            return self._endpoint.reply(body)
         if response:
             message, code = error_in(body)
-            return key, failure(status, self._endpoint.scrub(message), code, {}, self._endpoint.where)
-        code = str(error.get("code")) if isinstance(error, dict) else "batch_lost"
-        return key, Retry(code if code.startswith("batch_") else f"batch_{code}")
+            return failure(status, self._endpoint.scrub(message), code, {}, self._endpoint.where)
+        code = str(error.get("code"))[:40] if isinstance(error, dict) else "batch_lost"
+        return Retry(code if code.startswith("batch_") else f"batch_{code}")
 
     # -- calls ---------------------------------------------------------------------------------------------------
 

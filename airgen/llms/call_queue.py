@@ -10,29 +10,32 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
+import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airgen.errors import AirgenError, LlmError, Stopped
 from airgen.keys import content_key, rng
-from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry
-from airgen.llms.budget import Budget
-from airgen.llms.chat import upper_bound
+from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Usage
+from airgen.llms.budget import Budget, cost
+from airgen.llms.chat import DEFAULT_OUTPUT, most_prompt_tokens
 from airgen.llms.prices import FREE, Price
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.llms.usage import StageUsage
-from airgen.records import Answer, storable
+from airgen.records import Answer, Payment, Reservation, storable
 
 __all__ = ["GROUP", "Call", "CallQueue", "Connection", "Shared"]
 
-DEFAULT_OUTPUT = 4096  # tokens reserved for an answer whose request names no maximum
 GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
 SET_ASIDE = 3  # calls without retries left, and no success between them: the endpoint is down
 ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fault of a single request
+PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
 TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
 REFUSALS = 30  # retries after HTTP 429
+WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
+PATIENCE = 3600.0  # seconds without an answer, because of limits, after which the run stops
 GRACE = 20  # calls before a share of failures can stop the run
 
 
@@ -66,6 +69,8 @@ class Call:
     refusals: int = 0
     began: float = 0.0
     reserved: float = 0.0
+    replaced: Sequence[str] = ()  # open reservations of a killed process that this attempt's replaces
+    paid: float = 0.0
     tokens: float = 0.0
     number: int = 0
 
@@ -74,13 +79,17 @@ class Call:
 class Shared:
     """What all queues of an engine share; `unsaved` counts answers that are not on the disk yet.
 
-    `start(queue, call)` is called for each call that may start; `stop(error)` stops the whole engine.
+    `start(queue, call)` is called for each call that may start; `stop(error)` stops the whole engine; `save(rows)`
+    returns once they are on the disk; `say(text)` shows the user a line. `payments` are to be saved next.
     """
 
     budget: Budget
     usage: Mapping[str, StageUsage]
     start: Callable[[CallQueue, Call], None]
     stop: Callable[[AirgenError], None]
+    save: Callable[[Sequence[Any]], Awaitable[None]]
+    say: Callable[[str], None]
+    payments: list[Payment] = field(default_factory=list)
     unsaved: int = 0
 
 
@@ -100,13 +109,16 @@ class CallQueue:
         self._failures_in_a_row = 0
         self._finished, self._failures = 0, Counter[str]()
         self._timer: asyncio.TimerHandle | None = None
+        self._held_since: float | None = None  # since when limits hold calls back and no answer has come
+        self._last_limit = ""  # the server's words
+        self._say_again = 0.0
         self._random = rng("jitter")
 
     def add(self, call: Call) -> None:
         """Queue a new call."""
         request = call.request
         output = request.params.get("max_completion_tokens") or request.params.get("max_tokens") or DEFAULT_OUTPUT
-        prompt = upper_bound(request.messages)
+        prompt = most_prompt_tokens(request)
         # The most it can cost: a token a byte, and the longest answer it allows.
         call.reserved = self._price.usd(prompt, int(output))
         # Providers count a call against tokens a minute by such an estimate, before it runs.
@@ -124,15 +136,17 @@ class CallQueue:
                 call.done.cancel()
                 continue
             if (wait := self.rate.wait(call.tokens, self._now())) > 0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self.start_calls)
+                self._wait(call, wait)
                 return
             try:
-                if not self._shared.budget.reserve(call.reserved):
-                    return
+                replaced = self._shared.budget.reserve(call.reserved, call.key)
             except AirgenError as error:
                 self._shared.stop(error)
                 return
+            if replaced is None:
+                return
             self._take()
+            call.replaced = replaced
             self._in_flight += 1
             call.number = self.rate.take(call.tokens)
             self._shared.usage[call.request.stage].in_flight += 1
@@ -159,46 +173,89 @@ class CallQueue:
         call.began = call.began or sent
         call.attempts += 1
         outcome: Reply | AirgenError
+        key = secrets.token_hex(16)  # of the reservation: every attempt has its own
         try:
+            if call.reserved or call.replaced:
+                await self._reserve(call, key)
+                sent = self._now()
             async with asyncio.timeout(self._limits.timeout):
                 outcome = await self._connection.backend.send(call.request)
         except TimeoutError:
-            outcome = Retry("timeout", detail=f"no answer within {self._limits.timeout:g} s")
+            outcome = Retry("timeout", detail=f"no answer within {self._limits.timeout:g} s", usage=Usage())
         except AirgenError as error:
             outcome = error
         finally:
             self._in_flight -= 1
             self._shared.usage[call.request.stage].in_flight -= 1
         now = self._now()
+        self._pay(call, key, outcome)
         finished: list[tuple[Call, Answer]] = []
         if isinstance(outcome, Reply):
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
             self._failures_in_a_row = 0
-            self._shared.budget.settle(call.reserved, answer.cost_usd)
+            self._held_since = None
             self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
             self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
                 self.rate.apply(outcome.limits, call.number, now)
+        elif isinstance(outcome, Retry):
+            self._failures_in_a_row += outcome.reason != "rate_limit"
+            self._retry(call, outcome, sent, now)
+        elif isinstance(outcome, Refused):
+            finished.append((call, _failure(call, outcome, now)))
         else:
-            self._shared.budget.settle(call.reserved, 0.0)
-            if isinstance(outcome, Retry):
-                self._failures_in_a_row += outcome.reason != "rate_limit"
-                self._retry(call, outcome, sent, now)
-            elif isinstance(outcome, Refused):
-                finished.append((call, _failure(call, outcome, now)))
-            else:
-                self._set_aside.append((call, Retry("stopped")))  # so that `empty` finds it
-                self._shared.stop(outcome)
+            self._set_aside.append((call, Retry("stopped")))  # so that `empty` finds it
+            self._shared.stop(outcome)
         finished += self._decide(now, alive=bool(finished))
         for each, answer in finished:
             self._count(each, answer, now)
         return finished
 
+    async def _reserve(self, call: Call, key: str) -> None:
+        """Put the reservation on the disk: whatever a kill loses from now on is known to have been sent."""
+        request = call.request
+        reservation = Reservation(key, call.key, request.stage, request.model, request.endpoint, call.reserved)
+        await self._shared.save([reservation, *(Payment(old, request.stage, 0.0) for old in call.replaced)])
+
+    def _pay(self, call: Call, key: str, outcome: Reply | AirgenError) -> None:
+        """Settle the reservation of an attempt by what the server bills for it."""
+        usage = outcome.usage if isinstance(outcome, Reply | Retry | Refused) else None
+        if usage is None and isinstance(outcome, Retry) and outcome.reason in PERHAPS_PAID:
+            usage = Usage()
+        paid = cost(self._price, usage, call.reserved)
+        call.paid += paid
+        self._shared.usage[call.request.stage].usd += paid
+        self._shared.budget.settle(call.reserved, paid)
+        if call.reserved:
+            self._shared.payments.append(Payment(key, call.request.stage, paid))
+
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _wait(self, call: Call, wait: float) -> None:
+        """Try again after `wait` seconds, in which the limits allow no call. Nobody waits for long without a word."""
+        now = self._now()
+        if self._held_since is None:
+            self._held_since = now
+        who = f"{call.request.model} at endpoint {call.request.endpoint!r}"
+        reason = self._last_limit or "the limits of requests and tokens a minute"
+        if now + wait - self._held_since > PATIENCE:
+            self._shared.stop(
+                Stopped(
+                    f"{who} would make the next call wait {_duration(wait)} ({reason}), after "
+                    f"{_duration(now - self._held_since)} without an answer: run the same command to go on later"
+                )
+            )
+            return
+        if max(wait, now - self._held_since) >= WORTH_SAYING and now >= self._say_again:
+            self._say_again = now + max(60.0, wait)
+            self._shared.say(
+                f"{who}: the next call waits {_duration(wait)} ({reason}); Ctrl-C stops, and keeps the rest"
+            )
+        self._timer = asyncio.get_running_loop().call_later(wait, self.start_calls)
 
     def _has_room(self) -> bool:
         """Whether one more call may be sent.
@@ -222,6 +279,7 @@ class CallQueue:
         if limited:
             call.refusals += 1
             call.attempts -= 1
+            self._last_limit = f"HTTP 429{f': {error.detail}' if error.detail else ''}"
             self.rate.refused(call.number, sent, now, error.after, self._random.random())
         if not limited or self.rate.refusals > 1:  # after a single refusal, a lower rate is enough
             self.concurrency.failed(sent, now)
@@ -301,10 +359,17 @@ class CallQueue:
             prompt_tokens=reply.prompt_tokens,
             cached_tokens=reply.cached_tokens,
             completion_tokens=reply.completion_tokens,
-            cost_usd=self._price.usd(reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens),
+            cost_usd=call.paid,
             seconds=seconds,
             logprobs=logprobs,
         )
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
@@ -317,5 +382,6 @@ def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
         endpoint=request.endpoint,
         text=storable(error.detail[:500]),
         error=storable(error.reason),
+        cost_usd=call.paid,
         seconds=now - call.began,
     )

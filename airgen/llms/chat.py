@@ -7,18 +7,39 @@ reply = chat_reply(body_of_the_answer)    # Reply; raises Refused, Retry
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from airgen.llms.base import Message, Refused, Reply, Request, Retry
+from airgen.llms.base import Message, Refused, Reply, Request, Retry, Usage
 from airgen.text.tokens import count_tokens
 
-__all__ = ["FORMATS", "chat_body", "chat_reply", "closed", "count_messages", "upper_bound", "with_usage"]
+__all__ = [
+    "DEFAULT_OUTPUT",
+    "FORMATS",
+    "billed_in",
+    "chat_body",
+    "chat_reply",
+    "closed",
+    "count_messages",
+    "load_json",
+    "masked",
+    "most_prompt_tokens",
+    "upper_bound",
+    "with_usage",
+]
+
+DEFAULT_OUTPUT = 4096
+"""The most tokens of an answer whose request names no maximum."""
+
+MOST_TOKENS = 2**31 - 1  # a larger count is no count
 
 FORMATS = ("json_schema", "json_object", "none")
 """The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
 
 _PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
+_SERVERS_FRAME = 64  # tokens that a server adds to a chat: the default system prompt of some templates
 
 
 def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = "max_tokens") -> dict[str, Any]:
@@ -28,6 +49,8 @@ def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = 
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
         **request.params,
     }
+    if "max_completion_tokens" not in body:
+        body.setdefault("max_tokens", DEFAULT_OUTPUT)  # without a maximum, nothing bounds what the answer costs
     if "max_tokens" in body and max_tokens != "max_tokens":
         body[max_tokens] = body.pop("max_tokens")
     if request.schema is not None and form == "json_schema":
@@ -76,13 +99,39 @@ def _is_strict(schema: Any) -> bool:
 
 
 def chat_reply(payload: Any) -> Reply:
-    """A server's answer as a Reply. Raises Refused where the model refused, Retry("bad_body") for another format."""
+    """A server's answer as a Reply. Raises Refused where the model refused, Retry("bad_body") for another format.
+
+    Nothing else is raised, whatever the payload is. Both errors say what the server bills for the answer.
+    """
+    usage = Usage()
+    try:
+        usage = _usage(payload)
+        return _reply(payload, usage)
+    except (Retry, Refused) as problem:
+        problem.usage = usage
+        raise
+    except Exception as error:  # noqa: BLE001  # the payload is text from outside: it can be anything
+        raise Retry("bad_body", detail=f"not a chat completion ({type(error).__name__})", usage=usage) from None
+
+
+def billed_in(payload: Any) -> Usage | None:
+    """What the server bills for a payload that is an error; None where it names no usage."""
+    return _usage(payload) if _mapping(payload).get("usage") else None
+
+
+def load_json(content: bytes | str) -> Any:
+    """The JSON value. Raises ValueError. A whole number of more than 18 digits becomes infinite."""
+    try:
+        return json.loads(content, parse_int=lambda digits: int(digits) if len(digits) <= 18 else math.inf)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _reply(payload: Any, usage: Usage) -> Reply:
     try:
         choice = payload["choices"][0]
         message = choice["message"]
-        text = message.get("content") or ""
-        finish = str(choice.get("finish_reason") or "")
-        refusal = message.get("refusal")
+        text, refusal = message.get("content") or "", message.get("refusal")
     except (TypeError, KeyError, IndexError, AttributeError):
         raise Retry("bad_body", detail="the answer holds no choices[0].message") from None
     if isinstance(text, list):  # some servers send the content in typed parts
@@ -91,48 +140,75 @@ def chat_reply(payload: Any) -> Reply:
         raise Retry("bad_body", detail="the message's content is not text")
     if refusal:
         raise Refused("refusal", str(refusal))
+    finish = str(choice.get("finish_reason") or "")[:40]
     if finish == "content_filter":
         raise Refused("content_filter", text)
-    usage = payload.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
     return Reply(
         text=text,
         finish_reason=finish,
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        cached_tokens=_count(cached),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=usage.completion_tokens,
         logprobs=_logprobs(choice.get("logprobs")),
     )
 
 
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _usage(payload: Any) -> Usage:
+    """The usage that a server reports; that of an unknown bill where a count is missing or absurd."""
+    usage = _mapping(_mapping(payload).get("usage"))
+    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if not prompt or completion is None:
+        return Usage()
+    details = _mapping(usage.get("prompt_tokens_details"))
+    cached = _count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")) or 0
+    return Usage(prompt, min(cached, prompt), completion)
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens that an answer can have, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_TOKENS:
+        return None
+    return int(value)
 
 
 def _logprobs(value: Any) -> list[list[tuple[str, float]]]:
-    """Each token's alternatives; a token without alternatives is its own only one."""
-    if not isinstance(value, dict):
-        return []
+    """Each token's alternatives; a token without alternatives is its own only one. Empty for an unknown format."""
     tokens = []
-    for token in value.get("content") or ():
-        try:
+    try:
+        for token in _mapping(value).get("content") or ():
             alternatives = token.get("top_logprobs") or [token]
             tokens.append([(str(one["token"]), float(one["logprob"])) for one in alternatives])
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise Retry("bad_body", detail="log-probabilities in an unknown format") from None
-    return tokens
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        return []
+    return tokens if all(math.isfinite(number) for token in tokens for _, number in token) else []
+
+
+def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
+    """The reply without the key, which a server may echo. Log-probabilities whose tokens spell it are left out."""
+    spelled = "".join(alternatives[0][0] for alternatives in reply.logprobs if alternatives)
+    every = "\n".join(token for alternatives in reply.logprobs for token, _ in alternatives)
+    clean = mask(spelled) == spelled and mask(every) == every
+    return dataclasses.replace(
+        reply,
+        text=mask(reply.text),
+        finish_reason=mask(reply.finish_reason),
+        logprobs=reply.logprobs if clean else (),
+    )
 
 
 def with_usage(request: Request, reply: Reply) -> Reply:
-    """The reply, with its tokens counted here where the server did not report them, so that a budget still holds."""
-    prompt, completion = reply.prompt_tokens, reply.completion_tokens
-    if prompt and (completion or not reply.text):
+    """The reply, with its tokens counted here where the server gave no usable count."""
+    if reply.prompt_tokens and (reply.completion_tokens or not reply.text):
         return reply
     return dataclasses.replace(
         reply,
-        prompt_tokens=prompt or count_messages(request.messages),
-        completion_tokens=completion or count_tokens(reply.text),
+        prompt_tokens=reply.prompt_tokens or count_messages(request.messages),
+        completion_tokens=count_tokens(reply.text),
+        estimated=True,
     )
 
 
@@ -144,3 +220,9 @@ def count_messages(messages: Iterable[Message]) -> int:
 def upper_bound(messages: Iterable[Message]) -> int:
     """The most prompt tokens that a byte-level tokenizer can give: one a byte. A budget reserves so many."""
     return sum(len(message.content.encode("utf-8", "replace")) + 8 for message in messages)
+
+
+def most_prompt_tokens(request: Request) -> int:
+    """The most prompt tokens that a server can count: those of the messages, of the schema, and of its own frame."""
+    schema = "" if request.schema is None else json.dumps(request.schema)
+    return upper_bound(request.messages) + len(schema) + _SERVERS_FRAME

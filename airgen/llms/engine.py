@@ -12,8 +12,9 @@ and saved.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +28,8 @@ from airgen.records import Answer
 
 __all__ = ["Engine"]
 
+_LOG = logging.getLogger(__name__)
+
 LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the disk together
 LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are sent while the others are looked up
 
@@ -36,7 +39,7 @@ class Engine:
 
     llms: (endpoint, model) -> Connection; or one Connection for all. Each endpoint and model has its own queue.
     budget: what all calls together may cost, and what earlier processes of the job have spent. retry_failed: ask
-    again what is on the disk as a failure.
+    again what is on the disk as a failure. say: shows the user a line, such as why nothing is sent for a while.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Engine:
         *,
         budget: Budget | None = None,
         retry_failed: bool = False,
+        say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._store, self._llms, self._retry_failed = store, llms, retry_failed
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
@@ -54,6 +58,8 @@ class Engine:
             self._usage,
             start=lambda queue, call: self._spawn(self._run(queue, call)),
             stop=self._halt,
+            save=store.commit,
+            say=say,
         )
         self._calls: dict[str, Call] = {}
         self._queues: dict[tuple[str, str], CallQueue] = {}
@@ -175,7 +181,7 @@ class Engine:
         where = (request.endpoint, request.model)
         if where not in self._queues:
             connection = self._connection(request)
-            if connection.price is None and self._shared.budget.limit is not None:
+            if self._shared.budget.limit is not None and (connection.price is None or connection.price.assumed):
                 self._halt(SettingsError([f"a budget needs prices: {unknown_price(request.model)}"]))
             self._queues[where] = CallQueue(connection, self._shared)
         return self._queues[where]
@@ -183,13 +189,14 @@ class Engine:
     async def _run(self, queue: CallQueue, call: Call) -> None:
         """Make one attempt, save the answers that are finished by it, and pass them to their callers."""
         finished = await queue.attempt(call)
+        payments, self._shared.payments = self._shared.payments, []
         self._shared.unsaved += len(finished)
         self._start_calls()
-        if not finished:
+        if not finished and not payments:
             return
         outcome: AirgenError | None = None
         try:
-            await self._store.commit([answer for _, answer in finished])
+            await self._store.commit([*(answer for _, answer in finished), *payments])
         except AirgenError as error:
             outcome = error
             self._halt(error)

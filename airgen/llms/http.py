@@ -4,7 +4,7 @@
     status, headers, content = await endpoint.post("/chat/completions", body)
 
 The key is read from the environment and sent in one header. Redirects are not followed, and the key is removed from
-all text that a server sends back.
+all text that a server sends back, answers included.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from time import time
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airgen.errors import AirgenError, LlmError, SettingsError
-from airgen.llms.base import Refused, Retry, ServerLimits
+from airgen.llms.base import Refused, Reply, Retry, ServerLimits, Usage
+from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.settings import secret
+from airgen.settings.llm import secret_in
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,7 +32,10 @@ __all__ = ["OPENAI_URL", "Endpoint", "error_in", "error_of", "failure", "retry_a
 
 OPENAI_URL = "https://api.openai.com/v1"
 
-_LARGEST = 1 << 30  # bytes of one answer
+_LARGEST = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
+_LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
+_SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
+_LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
 
@@ -51,8 +57,8 @@ class Endpoint:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingsError([f"llm.base_url: {base_url!r} is not an http(s) address"])
-        if parts.username or parts.password:
-            raise SettingsError(["llm.base_url: must not hold a user or password; use llm.api_key_env"])
+        if problem := secret_in(base_url):
+            raise SettingsError([f"llm.base_url: {problem}"])
         self.base_url = base_url.rstrip("/")
         self.where = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
         self._key = secret(api_key_env) or ""
@@ -76,7 +82,8 @@ class Endpoint:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-                headers={**self.headers, "Content-Type": "application/json"},
+                headers={**self.headers, "Content-Type": "application/json", "Accept-Encoding": "gzip, deflate"},
+                auto_decompress=False,  # `_read` bounds what comes out
                 proxy=_proxy(self.base_url),  # trust_env would look it up anew for each call, in a thread
             )
         data = json.dumps(body, separators=(",", ":")).encode("ascii")
@@ -87,23 +94,36 @@ class Endpoint:
         except aiohttp.InvalidURL as error:
             raise LlmError(f"{self.scrub(str(error))} is not an address") from None
         except aiohttp.ClientPayloadError as error:
-            raise Retry("bad_body", detail=self.scrub(str(error))) from None
-        except (aiohttp.ClientError, OSError) as error:
+            raise Retry("bad_body", detail=self.scrub(str(error)), usage=Usage()) from None
+        except aiohttp.ClientConnectorError as error:  # nothing was sent
             raise Retry("connection", detail=self.scrub(str(error) or type(error).__name__)) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: headers that are none
+            detail = self.scrub(str(error) or type(error).__name__)
+            raise Retry("connection", detail=detail, usage=Usage()) from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body. Raises LlmError where it is larger than an answer can be."""
-        if (response.content_length or 0) <= _LARGEST:
-            if response.content_length is not None:
-                return await response.read()
-            content = bytearray()
-            async for chunk in response.content.iter_any():
-                content += chunk
-                if len(content) > _LARGEST:
-                    break
-            else:
-                return bytes(content)
-        raise LlmError(f"{self.where} sends an answer of more than {_LARGEST >> 20} MB")
+        """The body, inflated. Raises Refused where it is larger than an answer can be, Retry where it is damaged."""
+        coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise Retry("bad_body", detail=f"Content-Encoding {coding[:40]!r} was not asked for", usage=Usage())
+        inflate = None if coding in ("", "identity") else zlib.decompressobj(zlib.MAX_WBITS | 32)
+        content, first = bytearray(), True
+        async for chunk in response.content.iter_any():
+            if inflate is not None:
+                if first and coding == "deflate" and chunk[0] & 0x0F != 8:
+                    inflate = zlib.decompressobj(-zlib.MAX_WBITS)  # no zlib header, as some servers send it
+                first = False
+                try:
+                    chunk = inflate.decompress(chunk, _LARGEST + 1 - len(content))
+                except zlib.error as error:
+                    raise Retry("bad_body", detail=f"damaged {coding}: {error}", usage=Usage()) from None
+            content += chunk
+            if len(content) > _LARGEST:
+                detail = f"{self.where} sends an answer of more than {_LARGEST >> 20} MB"
+                raise Refused("too_large", detail, Usage() if response.status == 200 else None)
+        if inflate is not None and content and not inflate.eof:
+            raise Retry("bad_body", detail=f"the {coding} body ends early", usage=Usage())
+        return bytes(content)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -115,6 +135,17 @@ class Endpoint:
         """A server's message on one line, without the key."""
         message = " ".join(message.split())
         return (message.replace(self._key, "[key]") if self._key else message)[:500]
+
+    def mask(self, text: str) -> str:
+        """A text of the server without the key."""
+        return text.replace(self._key, "[key]") if len(self._key) >= _SECRET else text
+
+    def reply(self, payload: Any) -> Reply:
+        """The answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""
+        try:
+            return masked(chat_reply(payload), self.mask)
+        except (Retry, Refused) as problem:
+            raise type(problem)(problem.reason, detail=self.scrub(problem.detail), usage=problem.usage) from None
 
     def failure(self, status: int, headers: Mapping[str, str], content: bytes, what: str = "") -> AirgenError:
         """The exception for an answer that is not a success. `what` is the model or path that was asked for."""
@@ -135,19 +166,22 @@ def error_of(content: bytes) -> tuple[str, str]:
     """The message and the code in the body of an error, which servers write in several formats."""
     text = content.decode("utf-8", "replace")
     try:
-        payload = json.loads(text)
-    except (ValueError, RecursionError):
-        return re.sub(r"<[^>]*>", " ", text).strip(), ""
+        payload = load_json(text)
+    except ValueError:
+        return re.sub(r"<[^<>]*>", " ", text[:_LONGEST_ERROR]).strip(), ""
     return error_in(payload)
 
 
 def error_in(payload: Any) -> tuple[str, str]:
     """The message and the code in the parsed body of an error."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
-    if isinstance(error, dict):
-        message = error.get("message") or error.get("detail") or json.dumps(error)
-        return str(message), str(error.get("code") or error.get("type") or "")
-    return "" if error is None else str(error), ""
+    try:
+        if isinstance(error, dict):
+            message = error.get("message") or error.get("detail") or json.dumps(error)
+            return str(message)[:_LONGEST_ERROR], str(error.get("code") or error.get("type") or "")[:100]
+        return "" if error is None else str(error)[:_LONGEST_ERROR], ""
+    except RecursionError:
+        return "", ""
 
 
 def failure(status: int, message: str, code: str, headers: Mapping[str, str], where: str) -> AirgenError:
@@ -157,7 +191,9 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
     if status == 429:
         return Retry("rate_limit", retry_after(headers), message)
     if status in (408, 409, 425) or status >= 500:
-        return Retry(f"http_{status}", retry_after(headers), message)
+        # behind a gateway that gave up waiting, the model may have answered
+        usage = Usage() if status in (408, 504) else None
+        return Retry(f"http_{status}", retry_after(headers), message, usage)
     lowered = f"{code} {message}".lower()
     if "context" in lowered and ("length" in lowered or "window" in lowered):
         return Refused("context_length", message)
@@ -181,7 +217,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         value = headers.get("Retry-After")
         if not value:
             return None
-        if re.fullmatch(r"\s*[\d.]+\s*", value):
+        value = value[:100].strip()
+        if re.fullmatch(r"[\d.]+", value):
             return _bounded(float(value))
         return _bounded(parsedate_to_datetime(value).timestamp() - time())
     except (ValueError, TypeError, OverflowError):
@@ -208,7 +245,7 @@ def server_limits(headers: Mapping[str, str]) -> ServerLimits | None:
 
 
 def _whole(value: str | None) -> int | None:
-    return int(value) if value and value.isdecimal() else None
+    return int(value) if value and len(value) <= 15 and value.isdecimal() else None
 
 
 def _duration(value: str | None) -> float | None:
@@ -216,8 +253,9 @@ def _duration(value: str | None) -> float | None:
     if not value:
         return None
     units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "": 1.0}
-    found = re.findall(r"([\d.]+)(ms|[dhms]|)", value)
+    found = re.findall(r"([\d.]+)(ms|[dhms]|)", value[:40])
     try:
-        return sum(float(number) * units[unit] for number, unit in found) if found else None
+        seconds = sum(float(number) * units[unit] for number, unit in found)
     except ValueError:
         return None
+    return min(seconds, _LONGEST_WAIT) if found else None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,12 +18,12 @@ from typing import Annotated, Literal
 
 from pydantic import field_validator
 
-from airgen.llms.base import Backend, CallLimits, Reply, Request, Retry, Rule
-from airgen.llms.chat import FORMATS, chat_body, chat_reply, with_usage
+from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Rule, Usage
+from airgen.llms.chat import FORMATS, billed_in, chat_body, load_json, with_usage
 from airgen.llms.http import OPENAI_URL, Endpoint, error_of, server_limits, status_in
 from airgen.llms.prices import Price, price
 from airgen.settings.base import SPEED
-from airgen.settings.llm import LlmSettings, Seconds, secret
+from airgen.settings.llm import LlmSettings, Seconds, hidden, secret, secret_in
 
 __all__ = ["OpenAIBackend", "OpenAISettings"]
 
@@ -46,11 +45,18 @@ class OpenAISettings(LlmSettings):
         """In batch mode all calls of a stage, so that they go into one batch."""
         return BATCH_REQUESTS if self.mode == "batch" else self.concurrency
 
+    @field_validator("base_url")
+    @classmethod
+    def _an_address_without_a_key(cls, value: str | None) -> str | None:
+        if value is not None and (problem := secret_in(value)):
+            raise hidden(problem)
+        return value
+
     @field_validator("api_key_env")
     @classmethod
     def _a_name_not_a_key(cls, value: str | None) -> str | None:
         if value is not None and not value.replace("_", "").isalnum():
-            raise ValueError("must be the name of an environment variable, not the key itself")
+            raise hidden("must be the name of an environment variable, not the key itself")
         return value
 
 
@@ -132,18 +138,21 @@ class OpenAIBackend(Backend):
 
     def _reply(self, request: Request, headers: Mapping[str, str], content: bytes) -> Reply:
         try:
-            payload = json.loads(content)
-        except (ValueError, RecursionError):
-            kind = headers.get("Content-Type", "no type")
-            raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)") from None
+            payload = load_json(content)
+        except ValueError:
+            kind = self._endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
+            raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage()) from None
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
             # some gateways send errors with status 200
-            raise self._endpoint.failure(status_in(payload), headers, content, request.model)
-        return dataclasses.replace(with_usage(request, chat_reply(payload)), limits=server_limits(headers))
+            problem = self._endpoint.failure(status_in(payload), headers, content, request.model)
+            if isinstance(problem, Retry | Refused):
+                problem.usage = billed_in(payload) or problem.usage
+            raise problem
+        return dataclasses.replace(with_usage(request, self._endpoint.reply(payload)), limits=server_limits(headers))
 
     def _learn(self, request: Request, form: int, limit: str, message: str) -> bool:
         """Whether the server refused a parameter that has an alternative; the model gets that from now on."""
-        if "max_completion_tokens" in message and limit == "max_tokens" and "max_tokens" in request.params:
+        if "max_completion_tokens" in message and limit == "max_tokens":
             self._max_tokens[request.model] = "max_completion_tokens"
             return True
         named = re.search(r"response_format|json_schema|json_object|guided|grammar|structured output", message, re.I)

@@ -2,7 +2,8 @@
 
     price("gpt-4o-mini")                                   # Price(input=0.15, cached=0.075, output=0.6)
     price("my-finetune", {"my-finetune": {"input": 1, "output": 3}})
-    price("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1")     # FREE: the user's own machine
+    price("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1")     # free: the user's own machine
+    price("gpt-4o-mini", base_url="http://localhost:4000/v1")       # 0.15 ...: a gateway on this machine is not free
     price("no-such-model")                                 # None: an unknown price is never guessed
 
 The data is part of that package: nothing is downloaded, and equal versions give equal estimates.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from airgen.errors import SettingsError
@@ -22,11 +23,16 @@ __all__ = ["FREE", "Price", "price", "price_in", "unknown_price"]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a million tokens: fresh prompt tokens, cached prompt tokens, generated tokens."""
+    """US dollars a million tokens: fresh prompt tokens, cached prompt tokens, generated tokens.
+
+    assumed: nobody said this price. It follows from the address, which may be that of a gateway to a paid model: no
+    budget can rest on it.
+    """
 
     input: float
     cached: float
     output: float
+    assumed: bool = field(default=False, compare=False)
 
     def usd(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
         """The cost of one call; `cached_tokens` are among `prompt_tokens`."""
@@ -39,17 +45,19 @@ class Price:
 
 
 FREE = Price(0.0, 0.0, 0.0)
+_OWN_MACHINE = Price(0.0, 0.0, 0.0, assumed=True)
 
 
 def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None, base_url: str = "") -> Price | None:
     """The price of a model, or None where it is unknown.
 
-    The pipeline's own prices (see `price_in`) come first. A `base_url` on a loopback or private address is free.
+    The pipeline's own prices (see `price_in`) come first. A model on a loopback or private address is assumed to be
+    free, unless it has a published price: then the address is taken for that of a gateway.
     """
     if found := price_in(overrides or {}, model):
         return found
     if base_url and _own_machine(base_url):
-        return FREE
+        return _published(model, "") or _OWN_MACHINE
     return _published(model, base_url)
 
 

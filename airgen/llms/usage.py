@@ -19,7 +19,7 @@ class StageUsage:
 
     calls: finished calls, failures included. from_disk: requests answered without a call. failures: calls that ended
     without an answer, by reason. retries: repeated attempts, by reason. cached_tokens are part of prompt_tokens.
-    usd: US dollars. in_flight, waiting: calls being sent, calls queued.
+    usd: US dollars of all attempts, whatever came of them. in_flight, waiting: calls being sent, calls queued.
     """
 
     calls: int = 0
@@ -40,7 +40,6 @@ class StageUsage:
         self.prompt_tokens += answer.prompt_tokens
         self.cached_tokens += answer.cached_tokens
         self.completion_tokens += answer.completion_tokens
-        self.usd += answer.cost_usd
         if answer.error:
             self.failures[answer.error] += 1
         self._finished.append(now)

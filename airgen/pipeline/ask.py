@@ -40,7 +40,8 @@ async def ask_until(
     for attempt in range(1, attempts + 1):
         answer = await llm.ask(sent)
         if answer.error:
-            return Refusal(Problem(f"llm: {answer.error.partition(':')[0]}", answer.error, "llm"))
+            # The text of a failed call is what the server said.
+            return Refusal(Problem(f"llm: {answer.error.partition(':')[0]}", answer.error, "llm"), answer.text)
         result = read(answer)
         if not isinstance(result, Problem):
             return result, attempt

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from airgen.llms.base import Llm, Rule
+from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.engines import make_engine, workers_of
 from airgen.settings import Pipeline
 from airgen.store import Store
@@ -54,7 +55,8 @@ def ask_about(
     progress: Callable[[int], None] | None = None,
     rules: Mapping[str, Rule] | None = None,
 ) -> list[V]:
-    """One answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped.
+    """One answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped, and
+    LlmError where almost every value is a Refusal.
 
     Answers are kept in `database`, as those of a job are: a second call asks nothing, a stopped one goes on. `rules`
     are the scripted backend's.
@@ -66,6 +68,7 @@ def ask_about(
                 budget_usd=budget_usd, retry_failed=retry_failed, progress=progress, rules=rules,
             )  # fmt: skip
     found: dict[int, V] = {}
+    breaker = Breaker(pipeline, database)
 
     async def main() -> None:
         engine = make_engine(pipeline, database, budget_usd=budget_usd, retry_failed=retry_failed, rules=rules)
@@ -73,6 +76,8 @@ def ask_about(
 
             async def one(place: int) -> None:
                 found[place] = await ask_one(engine, items[place])
+                breaker.saw_answer("answers", found[place])
+                breaker.check()
                 if progress:
                     progress(len(found))
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from airgen.errors import SettingsError
 from airgen.llms.base import Rule, backend_class
 from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
+from airgen.llms.prices import unknown_price
+from airgen.records import Reservation
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings
 from airgen.store import Store
 
-__all__ = ["connect", "make_engine", "workers_of"]
+__all__ = ["Money", "connect", "make_engine", "money", "unpriced", "workers_of"]
 
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
@@ -35,10 +41,57 @@ def make_engine(
     budget_usd: float | None = None,
     retry_failed: bool = False,
     rules: Mapping[str, Rule] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Engine:
-    """One engine, one budget, for the generator and the judges. `rules`: stage -> answer of the scripted backend."""
+    """One engine, one budget, for the generator and the judges.
+
+    rules: stage -> answer of the scripted backend. say: see `Engine`. Raises SettingsError for a budget on an LLM
+    without a known price, UsageError for a budget below 0.
+    """
+    limit = budget_usd if budget_usd is not None else pipeline.llm.budget_usd
+    if limit is not None and (problems := unpriced(pipeline)):
+        raise SettingsError(problems)
     folder = store.path.parent / "batches"
     llms = {where: connect(llm, folder, rules or {}) for where, llm in pipeline.llms.items()}
-    (spent,) = store.query("SELECT coalesce(sum(cost_usd), 0) FROM answer")[0]
-    budget = Budget(budget_usd if budget_usd is not None else pipeline.llm.budget_usd, float(spent))
-    return Engine(store, llms, budget=budget, retry_failed=retry_failed)
+    found, still_there = money(store), defaultdict[str, list[Reservation]](list)
+    for one in found.open:
+        where = (one.endpoint, one.model)
+        if where in llms and llms[where].backend.RECOVERS:
+            still_there[one.answer].append(one)
+    options = {} if say is None else {"say": say}
+    return Engine(store, llms, budget=Budget(limit, found.spent, still_there), retry_failed=retry_failed, **options)
+
+
+def unpriced(pipeline: Pipeline) -> list[str]:
+    """One line for each LLM of the job on which no budget can rest, because its price is unknown or only assumed."""
+    prices = {llm.model: backend_class(llm).price(llm) for llm in pipeline.llms.values()}
+    wrong = [model for model, price in prices.items() if price is None or price.assumed]
+    return [f"a budget needs prices: {unknown_price(model)}" for model in wrong]
+
+
+@dataclass(frozen=True)
+class Money:
+    """What a job has cost, in US dollars, over all its processes.
+
+    paid: attempts whose cost is known. open: reservations that a kill or a crash left without an outcome; their calls
+    may have been billed.
+    """
+
+    paid: float
+    open: list[Reservation]
+
+    @property
+    def lost(self) -> float:
+        """The most that the open reservations can have cost."""
+        return math.fsum(one.usd for one in self.open)
+
+    @property
+    def spent(self) -> float:
+        """What counts against the budget."""
+        return self.paid + self.lost
+
+
+def money(store: Store) -> Money:
+    """The money in a work database. While a process works on it, its calls in flight are among the open ones."""
+    (paid,) = store.query("SELECT coalesce(sum(usd), 0) FROM payment")[0]
+    return Money(float(paid), store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)"))

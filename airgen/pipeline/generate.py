@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from airgen.keys import row_key
 from airgen.pipeline.ask_each import ask_each
+from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.load_lineages import load_lineages
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Cause, Lineage, Plan, Stage, Tools
@@ -62,13 +63,15 @@ class Accepted:
         return [lineage.final.key for lineage in self.lineages]
 
 
-async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store) -> Lineage:
+async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store, breaker: Breaker) -> Lineage:
     """Take one lineage through the stages that it has not been through; each stage's rows are on the disk first."""
     for stage in stages:
         if not stage.done(lineage):
             rows: list[Row] = await stage.work(lineage, tools)
             await store.commit(rows)
             lineage = lineage.extended(rows)
+            breaker.saw_stage(lineage, stage)
+            breaker.check()
         if stage.stopped(lineage):
             break
     return lineage
@@ -78,6 +81,26 @@ def finished(lineage: Lineage, flow: Flow) -> bool:
     """Whether no candidate stage is left to do."""
     ended = any(stage.stopped(lineage) for stage in flow.candidates)
     return ended or all(stage.done(lineage) for stage in flow.candidates)
+
+
+def _breaker(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Breaker:
+    """A breaker that has seen what is on the disk: a run that it stopped does not spend more when it starts again."""
+    breaker = Breaker(pipeline, store)
+    rejected = {one.lineage.sample.key: one for one in done.rejected}
+    for lineage in lineages:
+        for stage in flow.candidates:
+            if stage.done(lineage):
+                breaker.saw_stage(lineage, stage)
+        if finished(lineage, flow):
+            _saw_end(breaker, rejected.get(lineage.sample.key))
+    return breaker
+
+
+def _saw_end(breaker: Breaker, rejected: Rejected | None) -> None:
+    if rejected is None:
+        breaker.saw("queries")
+    else:
+        breaker.saw("queries", rejected.words, usable=rejected.cause not in ("llm", "malformed"))
 
 
 def draw_samples(
@@ -134,6 +157,7 @@ async def generate(
 ) -> Accepted:
     """Everything up to the hard negatives, for the first `target` accepted queries; sources come from `frame`."""
     pipeline, plan, target = tools.pipeline, tools.plan, tools.pipeline.target
+    breaker = Breaker(pipeline, store)
     drawn = math.ceil(target / PRIOR)
     with display.stage("queries", target) as bar:
         while True:
@@ -143,10 +167,15 @@ async def generate(
             if pending := [lineage for lineage in lineages if not finished(lineage, flow)]:
                 accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
                 bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
+                breaker = _breaker(pipeline, store, flow, lineages, accepted)
+                breaker.check()
 
-                async def one(lineage: Lineage) -> None:
-                    end = await walk(lineage, flow.candidates, tools, store)
-                    good = not select([end], flow, pipeline).rejected
+                async def one(lineage: Lineage, breaker: Breaker = breaker) -> None:
+                    end = await walk(lineage, flow.candidates, tools, store, breaker)
+                    rejected = select([end], flow, pipeline).rejected
+                    _saw_end(breaker, rejected[0] if rejected else None)
+                    breaker.check()
+                    good = not rejected
                     bar.advance(int(good and bar.done < target), f"last: {end.final.text[:60]}" if end.query else None)
 
                 await ask_each(pending, one, workers)
@@ -163,7 +192,7 @@ async def generate(
     with display.stage("hard negatives", len(samples)) as bar:
 
         async def complete(lineage: Lineage) -> None:
-            await walk(lineage, flow.accepted, tools, store)
+            await walk(lineage, flow.accepted, tools, store, breaker)
             bar.advance()
 
         await ask_each(load_lineages(store, samples, flow.every, plan), complete, workers)

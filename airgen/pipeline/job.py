@@ -202,8 +202,9 @@ class Job:
         self, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
     ) -> tuple[Accepted, dict[str, Any]]:
         engine = make_engine(
-            self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=self.flow.scripted
-        )
+            self.pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=self.flow.scripted,
+            say=display.say,
+        )  # fmt: skip
         workers = workers_of(*self.pipeline.llms.values())
         async with engine:
             with _interruptible(engine) as stopping:

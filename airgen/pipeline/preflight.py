@@ -9,6 +9,7 @@ from airgen.corpus.needs import missing
 from airgen.errors import AirgenError
 from airgen.evaluation.systems import load_systems, missing_needs
 from airgen.llms.base import backend_class
+from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
 from airgen.settings.parts import needs, walk
 
@@ -31,6 +32,8 @@ def preflight(job: Job) -> list[str]:
     problems += missing(job.corpus, pipeline.task)
     for llm in pipeline.llms.values():
         attempt(lambda llm=llm: problems.extend(backend_class(llm).missing(llm)))  # type: ignore[misc]
+    if pipeline.llm.budget_usd is not None:
+        attempt(lambda: problems.extend(unpriced(pipeline)))
     for judge in control.judge.members:
         attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
     for place, _, settings in walk(pipeline, job.folder):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
 
 from airgen.errors import StoreError
+from airgen.pipeline.engines import money
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.saved_calls import saved_calls
@@ -42,6 +44,7 @@ def read_report(job: Job) -> dict[str, Any]:
     try:
         with Store.open(path, read_only=True) as store:
             report["calls"] = [dict(zip(_COLUMNS, row, strict=True)) for row in store.query(_CALLS)]
+            report["money"] = _money(store, report["calls"])
             report["failures"] = [list(row) for row in store.query(_FAILURES)]
             report["skips"] = [list(row) for row in store.query(_SKIPS, [list(job.plan(store).values())])]
             saved = saved_calls(store, job.accepted(store))
@@ -64,6 +67,7 @@ def render_report(report: dict[str, Any]) -> str:
             left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
         lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{left}  {stage.get('note', '')}".rstrip())
     lines += [_call_line(row) for row in report.get("calls", ())]
+    lines += _money_lines(report["money"]) if report.get("money") else []
     lines += [_saved_line(report["saved"])] if report.get("saved") else []
     lines += [f"  failed {stage}: {count} x {error}" for stage, error, count in report.get("failures", ())]
     lines += [f"  skipped {stage}: {count} x {reason}" for stage, reason, count in report.get("skips", ())]
@@ -76,6 +80,29 @@ def _call_line(row: dict[str, Any]) -> str:
         f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
         f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
     )
+
+
+def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the job has spent, and the parts of it that stand behind no answer."""
+    found = money(store)
+    return {
+        "spent_usd": round(found.spent, 6),
+        "without_answer_usd": round(max(0.0, found.paid - math.fsum(row["usd"] for row in calls)), 6),
+        "lost_usd": round(found.lost, 6),
+        "lost_calls": len(found.open),
+    }
+
+
+def _money_lines(money: dict[str, Any]) -> list[str]:
+    lines = [f"  spent ${money['spent_usd']:.4f}"] if money["spent_usd"] else []
+    if money["without_answer_usd"]:
+        lines.append(f"    of it ${money['without_answer_usd']:.4f} for attempts whose answer was not kept")
+    if money["lost_calls"]:
+        lines.append(
+            f"    of it ${money['lost_usd']:.4f}, the most that {money['lost_calls']} calls in flight at a kill or a "
+            "crash can have cost"
+        )
+    return lines
 
 
 def _saved_line(saved: dict[str, Any]) -> str:

@@ -123,12 +123,12 @@ def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> Va
 
 
 def message(error: Mapping[str, Any]) -> str:
-    """One problem of a ValidationError in words, without its place."""
+    """One problem of a ValidationError in words, without its place. A value that may hold a key is not shown."""
     if error["type"] in ("missing", "unknown_key"):
         return "is missing" if error["type"] == "missing" else str(error["msg"])
     words = str(error["msg"]).removeprefix("Value error, ")
     given = error.get("input")
-    if isinstance(given, str | int | float | bool) and repr(given) not in words:
+    if error["type"] != "secret" and isinstance(given, str | int | float | bool) and repr(given) not in words:
         words += f", not {given!r}"
     return words[:1].lower() + words[1:]
 

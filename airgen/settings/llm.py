@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -19,7 +20,17 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.registry import resolve
 from airgen.settings.base import SPEED, Settings, answer_settings, marked
 
-__all__ = ["Concurrency", "LlmSettings", "Seconds", "answer_parts", "by_model", "own_answer_settings", "secret"]
+__all__ = [
+    "Concurrency",
+    "LlmSettings",
+    "Seconds",
+    "answer_parts",
+    "by_model",
+    "hidden",
+    "own_answer_settings",
+    "secret",
+    "secret_in",
+]
 
 L = TypeVar("L", bound="LlmSettings")
 
@@ -46,6 +57,7 @@ class LlmSettings(Settings):
     timeout_seconds: Seconds = 120.0
     retries: Annotated[int, SPEED, Field(ge=0)] = 6
     max_failures: Annotated[float, SPEED, Field(ge=0)] = 0.2  # below 1 a share of the calls, else a count
+    min_accepted: Annotated[float, SPEED, Field(ge=0, le=0.2)] = 0.05  # a lower share stops the run; 0: nothing does
     prices: Annotated[dict[str, dict[str, float]], SPEED] = {}  # model: {input, output, cached} USD a million tokens
 
     @property
@@ -122,6 +134,22 @@ def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettin
         limits = {name: getattr(llm, name) for name in differ if name in llm.model_fields_set}
         found[llm.endpoint, llm.model] = (first, other.model_copy(update=limits))
     return {where: llm for where, (_, llm) in found.items()}
+
+
+def hidden(problem: str) -> PydanticCustomError:
+    """The error of a validator whose value may hold a key, so that no message shows it."""
+    return PydanticCustomError("secret", "{message}", {"message": problem})
+
+
+def secret_in(url: str) -> str:
+    """What is wrong with an address that can hold a key, or nothing. The words do not show the address."""
+    try:
+        parts = urlsplit(url)
+        if parts.username is None and parts.password is None and not (parts.query or parts.fragment):
+            return ""
+    except ValueError:
+        return "is not an address"
+    return "must not hold a user, a password, a key or other parameters: name the key's variable in llm.api_key_env"
 
 
 def secret(name: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -125,3 +126,44 @@ def test_an_answer_that_would_be_repeated_is_not_shown() -> None:
     again = afresh(request, "wrong length: it has 21 words")
     assert [message.role for message in again.messages] == ["system", "user"] and again.key != request.key
     assert again.messages[1].content.startswith("the wish") and "it has 21 words" in again.messages[1].content
+
+
+# -- hostile answers -----------------------------------------------------------------------------------------------
+
+HOSTILE = ("{", "[", '{"a":', "{'a'", '"a":"b" c', 'q,"', "```\n{", "```json\n{a\n```\n", "aaaa /```json\n}e", "}", '"',
+           "\\", "}" + "a" * 30, "/1*}\n" + "a" * 30, '{"query": "a",', "\n ")  # fmt: skip
+
+
+def steps(text: str) -> int:
+    """Lines of Python that `parse_json` runs for a text, in whatever module."""
+    count = 0
+
+    def line(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += 1
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(line)
+    try:
+        parse_json(text, QUERY)
+    except ValueError:
+        pass
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("prefix", ["", "[", '{"query": "'])
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_a_hostile_answer_takes_steps_in_proportion_to_its_length(prefix: str, unit: str) -> None:
+    """From 20,000 to 80,000 characters: four times the text takes at most six times the steps, and never many."""
+    small, large = (steps(prefix + unit * (size // len(unit))) for size in (20_000, 80_000))
+    assert large <= 6 * small + 5_000
+    assert max(steps(prefix + unit * (size // len(unit))) for size in (1_000, 7_900)) < 10_000_000
+
+
+def test_a_long_answer_that_is_json_is_read_whatever_its_length() -> None:
+    value = {"query": "why? " * 30_000}
+    assert parse_json(json.dumps(value), QUERY) == value
+    assert parse_json(f"Sure:\n```json\n{json.dumps(value)}\n```", QUERY) == value

@@ -84,7 +84,8 @@ def pipeline(llm: object, judge: object = None) -> Pipeline:
 OTHER: dict[str, Any] = {  # another valid value of each field
     "model": "another", "endpoint": "another", "temperature": 0.5, "top_p": 0.5, "max_tokens": 7, "concurrency": 7,
     "budget_usd": 7.0, "requests_per_minute": 7, "tokens_per_minute": 7, "timeout_seconds": 7.0, "retries": 7,
-    "max_failures": 7.0, "prices": {"m": {"input": 1.0, "output": 1.0}}, "base_url": "http://h/v1", "api_key_env": "K",
+    "max_failures": 7.0, "min_accepted": 0.1, "prices": {"m": {"input": 1.0, "output": 1.0}}, "base_url": "http://h/v1",
+    "api_key_env": "K",
     "mode": "batch", "batch_poll_seconds": 7.0, "threads": 7, "faults": {"prose": 0.5}, "latency": 7.0,
 }  # fmt: skip
 
@@ -143,6 +144,7 @@ def test_each_llm_is_asked_within_its_own_limits(tmp_path: Path) -> None:
 
 def test_a_price_belongs_to_an_endpoint_and_a_model(tmp_path: Path) -> None:
     own = {"model": "gpt-4o-mini", "base_url": "http://localhost:1/v1"}
+    own["prices"] = {"gpt-4o-mini": {"input": 0, "output": 0}}  # without it, a gateway on this machine is not free
     found = pipeline(own, {"llm": {"model": "gpt-4o-mini", "endpoint": "openai", "mode": "batch"}}).llms
     prices = {where: connect(llm, tmp_path, {}).price for where, llm in found.items()}
     free, halved = prices["default", "gpt-4o-mini"], prices["openai", "gpt-4o-mini"]

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate
 
+from airgen.errors import Stopped
 from airgen.llms.base import Reply, Request, Retry, ServerLimits
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit, TokenBucket
 
@@ -147,3 +148,70 @@ def test_a_gate_cuts_once_for_what_was_in_flight_together() -> None:
     assert gate.limit == 12
     gate.failed(sent=1.2, now=1.3)
     assert gate.limit == 9
+
+
+# -- limits that a server only pretends to have ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ServerLimits(tokens=1, tokens_left=0),
+        ServerLimits(tokens=1, tokens_left=0, tokens_reset=1e12),
+        ServerLimits(requests=100, requests_left=0, requests_reset=1e12),
+        ServerLimits(requests=10**15, requests_left=1, requests_reset=1e300),
+        ServerLimits(requests=1, requests_left=10**15, requests_reset=0.0),
+    ],
+)
+def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(limits: ServerLimits) -> None:
+    class Absurd(Simulated):
+        async def send(self, request: Request) -> Reply:
+            return Reply((await super().send(request)).text, prompt_tokens=900, completion_tokens=9, limits=limits)
+
+    said: list[str] = []
+
+    async def main() -> None:
+        engine = engine_of(Absurd(), MemoryStore(), concurrency=1, say=said.append)
+        async with engine:
+            found = await asyncio.gather(*(engine.ask(one) for one in requests(12)), return_exceptions=True)
+        stops = [one for one in found if isinstance(one, Stopped)]
+        assert now() < 2 * 3600 + 600
+        assert all("wait" in str(one) and "run the same command" in str(one) for one in stops)
+        assert not stops or len(stops) < 12
+
+    simulate(main)
+    assert len(said) <= 130
+
+
+def test_a_wait_is_said_with_its_reason_and_bounded() -> None:
+    said: list[str] = []
+
+    def hour(request: Request, attempt: int) -> str | None:
+        if attempt == 1:
+            raise Retry("rate_limit", 3000.0, "tokens of the day are used up")
+        return None
+
+    async def main() -> None:
+        async with engine_of(Simulated(behave=hour), MemoryStore(), concurrency=1, say=said.append) as engine:
+            assert (await engine.ask(requests(1)[0])).text
+        assert 3000 <= now() < 3100
+
+    simulate(main)
+    assert len(said) == 1 and "50 min (HTTP 429: tokens of the day are used up)" in said[0]
+
+
+@pytest.mark.parametrize("after", [None, 3600.0])
+def test_a_server_that_only_refuses_is_said_and_left_within_two_hours(after: float | None) -> None:
+    said: list[str] = []
+
+    def never(request: Request, attempt: int) -> str | None:
+        raise Retry("rate_limit", after, "slow down")
+
+    async def main() -> None:
+        async with engine_of(Simulated(behave=never), MemoryStore(), concurrency=4, say=said.append) as engine:
+            found = await asyncio.gather(*(engine.ask(one) for one in requests(20)), return_exceptions=True)
+        assert all(isinstance(one, Stopped) and "slow down" in str(one) for one in found)
+        assert now() < 2 * 3600
+
+    simulate(main)
+    assert said and "slow down" in said[0] and len(said) < 130

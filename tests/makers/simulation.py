@@ -17,7 +17,7 @@ from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.prices import FREE, Price
-from airgen.records import Answer
+from airgen.records import Answer, Payment, Reservation
 
 T = TypeVar("T")
 
@@ -77,18 +77,21 @@ def engine_of(
     budget_usd: float | None = None,
     spent_usd: float = 0.0,
     retry_failed: bool = False,
+    say: Callable[[str], None] = lambda text: None,
     **limits: Any,
 ) -> Engine:
     """An engine with one backend for every model; `limits` are those of `airgen.llms.base.CallLimits`."""
     connection = Connection(backend, CallLimits(**limits), price)
-    return Engine(store, connection, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed)
+    return Engine(store, connection, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed, say=say)
 
 
 class MemoryStore:
-    """Answers in a dict; `commits` is how many groups were written."""
+    """Answers in a dict; `commits` is how many groups of answers were written. Money is kept as in the real store."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Answer] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.payments: dict[str, Payment] = {}
         self.commits = 0
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
@@ -98,12 +101,21 @@ class MemoryStore:
         for key in answers:
             del self.rows[key]
 
-    async def commit(self, rows: Sequence[Answer]) -> None:
+    async def commit(self, rows: Sequence[Any]) -> None:
         await asyncio.sleep(0.01)
+        tables: dict[type, dict[str, Any]] = {
+            Answer: self.rows, Reservation: self.reservations, Payment: self.payments,
+        }  # fmt: skip
         for row in rows:
-            assert row.key not in self.rows, "an answer was written twice"
-            self.rows[row.key] = row
-        self.commits += 1
+            assert row.key not in tables[type(row)], "a row was written twice"
+            tables[type(row)][row.key] = row
+        self.commits += any(isinstance(row, Answer) for row in rows)
+
+    @property
+    def spent(self) -> float:
+        """As `airgen.pipeline.engines.money` counts it."""
+        rows = [*self.payments.values(), *(one for key, one in self.reservations.items() if key not in self.payments)]
+        return sum(row.usd for row in rows)
 
 
 class Simulated(Backend):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airgen.keys import row_key
 from airgen.pipeline.ask_each import ask_each
+from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.judge import judge_kind, judge_name, judge_pair
 from airgen.pipeline.control.prelabels import prelabels_of
 from airgen.pipeline.control.set_stage import Control
@@ -31,14 +32,24 @@ async def add_judgments(control: Control) -> None:
     """Ask about every pair that has neither a judgment nor a skip."""
     tools, store, fp = control.tools, control.store, control.plan["judgment"]
     done = {row.key for row in store.made(Judgment, fp)}
-    failed = {row.parent for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
+    failed = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
     pairs = {f"{pair.query}/{pair.id}": pair for pair in pairs_of(control)}
-    pending = [name for name in pairs if row_key("judgment", name, fp) not in done and name not in failed]
+    pending = {name: None for name in pairs if row_key("judgment", name, fp) not in done and name not in failed}
+    breaker = Breaker(tools.pipeline, store)
+    for name in pairs:  # what is on the disk counts, so that a stopped run does not spend more when it starts again
+        if name in failed:
+            skipped = failed[name]
+            breaker.saw("judgment", skipped.reason, skipped.detail, usable=skipped.cause == "check")
+        elif name not in pending:
+            breaker.saw("judgment")
+    if pending:
+        breaker.check()
     with control.display.stage("judgments", len(pairs), len(pairs) - len(pending)) as bar:
 
         async def one(name: str) -> None:
             pair = pairs[name]
             found = await judge_pair(tools, control.queries[pair.query], control.document(pair.id))
+            breaker.saw_answer("judgment", found)
             if isinstance(found, Refusal):
                 await store.commit([skip("judgment", name, tools, found.problem, found.answer)])
             else:
@@ -46,5 +57,6 @@ async def add_judgments(control: Control) -> None:
                 verdict = (found.level, found.probability, judge_name(tools.pipeline), found.reason)
                 await store.commit([Judgment(key, pair.query, fp, 0, pair.id, *verdict)])
             bar.advance()
+            breaker.check()
 
-        await ask_each(pending, one, control.workers)
+        await ask_each(list(pending), one, control.workers)

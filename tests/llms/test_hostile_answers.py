@@ -1,0 +1,341 @@
+"""Answers of a server that means harm: whatever it sends, a call ends as an answer or a known error."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gzip
+import json
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation import engine_of
+
+from airgen.errors import AirgenError, LlmError, SettingsError
+from airgen.llms.answers import parse_json
+from airgen.llms.base import Message, Refused, Reply, Request, Retry, parse_logprobs
+from airgen.llms.batch import BatchBackend
+from airgen.llms.chat import most_prompt_tokens
+from airgen.llms.http import retry_after
+from airgen.llms.openai import OpenAIBackend
+from airgen.llms.prices import Price
+from airgen.pipeline import Job
+from airgen.records import Answer
+from airgen.store import Store
+
+FUZZ = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50, "logprobs": True}, stage="query")
+CENT = Price(10_000.0, 10_000.0, 10_000.0)
+KEY = "sk-loopback-0123456789"
+GOOD: dict[str, Any] = {
+    "choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 2},
+}
+
+
+def body(**changes: Any) -> bytes:
+    return json.dumps({**GOOD, **changes}).encode()
+
+
+def answered(content: bytes, path: Path, *, headers: str = "", key: str | None = None) -> tuple[Answer, float]:
+    """The row that a raw HTTP answer leaves in the real store, and what the engine counts for it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+                if line == b"\r\n":
+                    await reader.readexactly(length)
+                    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{headers}"
+                    writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+                    await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def main() -> tuple[Answer, float]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with Store.open(path / "w.duckdb") as store:
+            backend = OpenAIBackend(f"http://127.0.0.1:{port}/v1", key)
+            async with engine_of(backend, store, price=CENT, budget_usd=1e6, retries=0) as engine:
+                await engine.ask(REQUEST)
+                spent = engine.spent_usd
+            server.close()
+            (row,) = store.rows(Answer)
+            return row, spent
+
+    return asyncio.run(main())
+
+
+RESERVED = (most_prompt_tokens(REQUEST) + 50) / 100
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        "none", [1], 5, None, {}, {"prompt_tokens": "9"}, {"prompt_tokens": 10**400, "completion_tokens": 1},
+        {"prompt_tokens": 10**19, "completion_tokens": 10**60}, {"prompt_tokens": -5, "completion_tokens": -5},
+        {"prompt_tokens": float("nan"), "completion_tokens": 1}, {"prompt_tokens": True, "completion_tokens": 1},
+        {"prompt_tokens": 9, "completion_tokens": [1]}, {"prompt_tokens": 9, "completion_tokens": 10**6},
+    ],
+)  # fmt: skip
+def test_an_answer_with_an_absurd_usage_is_kept_and_paid_by_its_reservation(usage: Any, tmp_path: Path) -> None:
+    row, spent = answered(body(usage=usage), tmp_path)
+    assert (row.text, row.error) == ("fine", "")
+    assert row.cost_usd == spent == pytest.approx(RESERVED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "headers"),
+    [
+        ({"usage": {**GOOD["usage"], "prompt_tokens_details": [1]}}, ""),
+        ({"usage": {**GOOD["usage"], "prompt_tokens_details": {"cached_tokens": 10**30}}}, ""),
+        ({"choices": [{**GOOD["choices"][0], "logprobs": {"content": 5}}]}, ""),
+        ({"choices": [{**GOOD["choices"][0], "logprobs": {"content": [{"token": "a", "logprob": 10**400}]}}]}, ""),
+        ({"choices": [{**GOOD["choices"][0], "logprobs": {"content": [{"token": "a", "logprob": float("nan")}]}}]}, ""),
+        ({"choices": [{**GOOD["choices"][0], "finish_reason": ["stop"]}]}, ""),
+        ({}, f"x-ratelimit-limit-tokens: {'9' * 5000}\r\nx-ratelimit-remaining-tokens: 0\r\n"),
+        ({}, f"x-ratelimit-limit-requests: 5\r\nx-ratelimit-reset-requests: {'9' * 5000}\r\n"),
+    ],
+)  # fmt: skip
+def test_an_answer_with_poison_beside_it_is_kept(changes: dict[str, Any], headers: str, tmp_path: Path) -> None:
+    row, spent = answered(body(**changes), tmp_path, headers=headers)
+    assert (row.text, row.error, parse_logprobs(row)) == ("fine", "", [])
+    assert 0 < spent <= 0.13
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "usd"),
+    [
+        (body(choices=[{"message": {"content": None, "refusal": "no"}}]), "refusal", 0.12),
+        (body(choices=[{"message": {"content": ""}, "finish_reason": "content_filter"}]), "content_filter", 0.12),
+        (body(choices=[]), "bad_body", 0.12),
+        (body(choices=[{"message": {"content": 5}}]), "bad_body", 0.12),
+        (body(choices={"0": 1}, usage=None), "bad_body", RESERVED),
+        (b"<html>", "bad_body", RESERVED),
+        (b"[" * 100_000, "bad_body", RESERVED),
+        (b"1" * 5_000, "bad_body", RESERVED),
+        (json.dumps({"error": {"code": 10**30, "message": ["x"]}}).encode(), "http_500", 0.0),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_a_row_and_paid(content: bytes, error: str, usd: float, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airgen.llms.call_queue.SET_ASIDE", 99)  # a single call that fails is no dead server here
+        row, spent = answered(content, tmp_path)
+    assert row.error == error and spent == pytest.approx(usd) and row.cost_usd == spent
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+BOMB = 128 << 20
+
+
+def packed(form: str) -> bytes:
+    """Zeros of `BOMB` bytes, compressed."""
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15, "raw": -15}[form])
+    return b"".join(squeeze.compress(bytes(1 << 20)) for _ in range(BOMB >> 20)) + squeeze.flush()
+
+
+@pytest.mark.parametrize(("form", "coding"), [("gzip", "gzip"), ("deflate", "deflate"), ("raw", "deflate")])
+def test_a_bomb_takes_the_memory_of_an_answer_and_is_a_row(form: str, coding: str, tmp_path: Path) -> None:
+    bomb = packed(form)
+    tracemalloc.start()
+    row, spent = answered(bomb, tmp_path, headers=f"Content-Encoding: {coding}\r\n")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert row.error == "too_large" and "more than 16 MB" in row.text and spent == pytest.approx(RESERVED)
+    assert peak < 4 * (16 << 20)
+
+
+def test_a_large_plain_answer_is_a_row(tmp_path: Path) -> None:
+    assert answered(b" " * (17 << 20), tmp_path)[0].error == "too_large"
+
+
+def test_compressed_answers_are_read(tmp_path: Path) -> None:
+    raw = zlib.compressobj(wbits=-15)
+    forms = [
+        ("gzip", gzip.compress(body())),
+        ("deflate", zlib.compress(body())),
+        ("deflate", raw.compress(body()) + raw.flush()),
+    ]
+    for number, (coding, content) in enumerate(forms):
+        folder = tmp_path / str(number)
+        assert answered(content, folder, headers=f"Content-Encoding: {coding}\r\n")[0].text == "fine"
+
+
+@pytest.mark.parametrize(
+    ("coding", "content"), [("br", b"x"), ("gzip", b"no gzip"), ("gzip", gzip.compress(body())[:-9])]
+)
+def test_a_damaged_or_unknown_encoding_is_a_bad_body(coding: str, content: bytes, tmp_path: Path) -> None:
+    assert answered(content, tmp_path, headers=f"Content-Encoding: {coding}\r\n")[0].error == "bad_body"
+
+
+# -- secrets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"message": {"content": f"your key is {KEY}!"}},
+        {"message": {"content": None, "refusal": f"not with {KEY}"}},
+        {"message": {"content": f"{KEY}"}, "finish_reason": "content_filter"},
+        {"message": {"content": "fine"}, "finish_reason": KEY},
+        {"message": {"content": "fine"}, "logprobs": {"content": [{"token": KEY, "logprob": -1}]}},
+        {
+            "message": {"content": "x"},
+            "logprobs": {"content": [{"token": part, "logprob": 0} for part in (KEY[:9], KEY[9:])]},
+        },
+    ],
+)  # fmt: skip
+def test_a_key_that_the_server_echoes_is_not_stored(
+    choice: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    row, _ = answered(body(choices=[choice]), tmp_path, key="LOOPBACK_KEY")
+    assert KEY not in repr(row) and KEY[9:] not in repr(row)
+    assert all(KEY.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_word_that_a_server_of_ones_own_wants_as_a_key_is_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPBACK_KEY", "fine")
+    assert answered(body(), tmp_path, key="LOOPBACK_KEY")[0].text == "fine"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"https://me:{KEY}@host/v1", f"https://{KEY}@host/v1", f"https://host/v1?key={KEY}", f"https://host/v1#{KEY}"],
+)
+def test_a_key_in_the_address_is_refused_before_anything_is_read(url: str, tmp_path: Path) -> None:
+    """`check` and `run` both begin with the job's settings; the corpus does not even exist."""
+    text = f"name: p\ntask: qa\ncorpus: no-such-corpus\ntarget: 1\nllm: {{model: m, base_url: '{url}'}}\n"
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(SettingsError, match=r"p\.yaml:5: llm\.base_url: .*must not hold") as caught:
+        Job(tmp_path / "p.yaml", tmp_path / "runs")
+    assert KEY not in str(caught.value)
+
+
+def test_a_key_in_place_of_its_variable_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        f"name: p\ntask: qa\ncorpus: c\ntarget: 1\nllm: {{model: m, api_key_env: {KEY}}}\n"
+    )
+    with pytest.raises(SettingsError, match="must be the name of an environment variable") as caught:
+        Job(tmp_path / "p.yaml", tmp_path / "runs")
+    assert KEY not in str(caught.value)
+
+
+# -- fuzz: `make fuzz` draws more examples --------------------------------------------------------------------------
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.text(max_size=20), st.floats(), st.integers(), st.integers(min_value=10**19),
+    st.sampled_from([10**400, -1, 2**63, "stop", KEY, "9" * 5000, "\ud800"]),
+)  # fmt: skip
+NAMES = st.sampled_from(
+    ["choices", "message", "content", "refusal", "finish_reason", "logprobs", "top_logprobs", "token", "logprob",
+     "text", "usage", "prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens", "error", "code",
+     "type",
+     "custom_id", "response", "status_code", "body"]
+)  # fmt: skip
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+)
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> Any:
+    """A chat completion of which any parts are something else."""
+    message = draw(st.fixed_dictionaries({"content": st.just("fine") | values}, optional={"refusal": values}))
+    choice = {"message": draw(st.just(message) | values), **draw(st.dictionaries(NAMES, values, max_size=3))}
+    found = {"choices": draw(st.just([choice]) | values), **draw(st.dictionaries(NAMES, values, max_size=3))}
+    return draw(st.just(found) | values)
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(
+        [f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")]
+        + ["Retry-After", "retry-after-ms", "Content-Type"]
+    ),
+    st.text(max_size=30)
+    | st.integers().map(str)
+    | st.floats().map(str)
+    | st.sampled_from(["9" * 5000, "1e999", "5m", "٣"]),
+)
+
+
+@FUZZ
+@given(payload=payloads(), headers=HEADERS, cut=st.integers(0, 5))
+def test_fuzz_every_answer_ends_in_one_of_the_known_ways(payload: Any, headers: dict[str, str], cut: int) -> None:
+    content = json.dumps(payload).encode()
+    content = content[: len(content) // 2] if cut == 0 else content
+    backend = OpenAIBackend("http://127.0.0.1:1/v1")
+    try:
+        reply = backend._reply(REQUEST, headers, content)
+    except (Retry, Refused, LlmError) as error:
+        assert len(str(error)) < 1000
+    else:
+        check(reply)
+        for limit in (reply.limits and (reply.limits.tokens, reply.limits.requests, reply.limits.tokens_left)) or ():
+            assert limit is None or 0 <= limit < 2**63
+    after = retry_after(headers)
+    assert after is None or 0 <= after <= 3600
+
+
+def check(reply: Reply) -> None:
+    """The store can hold it."""
+    assert isinstance(reply.text, str) and isinstance(reply.finish_reason, str)
+    assert all(0 <= number < 2**31 for number in (reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens))
+    json.dumps(reply.logprobs, allow_nan=False)
+
+
+@functools.cache
+def batches() -> BatchBackend:
+    pytest.importorskip("openai")
+    return BatchBackend(folder=Path("no-such-folder"), base_url="http://127.0.0.1:1/v1")
+
+
+@FUZZ
+@given(item=values, body=payloads(), status=st.just(200) | scalars, cut=st.integers(0, 5))
+def test_fuzz_every_line_of_a_batch_is_an_outcome(item: Any, body: Any, status: Any, cut: int) -> None:
+    result = {"custom_id": "k", "response": {"status_code": status, "body": body}, "error": None}
+    for value in (item, result):
+        line = json.dumps(value).encode()
+        key, outcome = batches()._outcome(line[: len(line) // 2] if cut == 0 else line)
+        assert isinstance(key, str)
+        if isinstance(outcome, Reply):
+            check(outcome)
+        else:
+            assert isinstance(outcome, AirgenError)
+
+
+SCHEMA = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
+PIECES = st.sampled_from(
+    ["{", "}", "[", "]", '"', "'", ":", ",", "\\", "```json\n", "```", '"query"', "why?", " ", "\n", "//", "/*", "#",
+     "1e999", "NaN", "\x00", "\ud800", "“", "<|im_end|>", "null", "-", "\\u0000"]
+)  # fmt: skip
+
+
+@FUZZ
+@given(
+    st.text(max_size=60)
+    | st.lists(PIECES, max_size=80).map("".join)
+    | st.binary(max_size=60).map(lambda b: b.decode("latin-1"))
+)
+def test_fuzz_every_text_is_a_fitting_value_or_one_line(text: str) -> None:
+    try:
+        value = parse_json(text, SCHEMA)
+    except ValueError as error:
+        assert "\n" not in str(error) and len(str(error)) < 500
+    else:
+        assert isinstance(value["query"], str) and value["query"]

@@ -1,0 +1,270 @@
+"""The budget against any server and any kill, in simulated time; and the journal that it rests on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from simulation import MemoryStore, Simulated, engine_of, requests, simulate
+
+from airgen.cli import main as command_line
+from airgen.errors import BudgetSpent, SettingsError, UsageError
+from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
+from airgen.llms.budget import Budget, cost
+from airgen.llms.chat import most_prompt_tokens
+from airgen.llms.prices import FREE, Price, price
+from airgen.pipeline.engines import make_engine, money
+from airgen.pipeline.status import render_report
+from airgen.records import Answer, Payment, Reservation
+from airgen.settings import Pipeline
+from airgen.store import Store
+
+CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
+HISTORIES = 20_000 if os.environ.get("AIRGEN_FUZZ") else 1000
+
+
+class Mortal(MemoryStore):
+    """A store whose process can be killed: what was not written then never is."""
+
+    dead = False
+
+    async def commit(self, rows: object) -> None:
+        await asyncio.sleep(0)
+        if self.dead:
+            await asyncio.Event().wait()
+        await super().commit(rows)  # type: ignore[arg-type]
+
+
+class Greedy(Backend):
+    """Bills what it likes within the reservation, and answers, refuses, breaks off or says nonsense about it.
+
+    It keeps to one rule: a usage that a request can have is what it bills.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.random, self.billed = random, 0.0
+
+    async def send(self, request: Request) -> Reply:
+        random = self.random
+        prompt, output = most_prompt_tokens(request), int(request.params["max_tokens"])
+        honest = Usage(random.randint(1, prompt), 0, random.randint(0, output))
+        kind = random.choice(["honest", "honest", "silent", "absurd", "negative", "refused", "mute", "bad", "hang",
+                              "drop", "http_500", "rate_limit"])  # fmt: skip
+        truth = honest.prompt_tokens + honest.completion_tokens
+        if kind in ("silent", "absurd", "negative", "mute", "bad", "hang", "drop"):
+            truth = random.choice([truth, prompt + output])
+        self.billed += 0.0 if kind in ("http_500", "rate_limit") else truth / 100
+        await asyncio.sleep(random.uniform(0, 0.2))
+        if kind == "hang":
+            await asyncio.sleep(1e6)
+        if kind in ("refused", "mute"):
+            raise Refused("refusal", usage=honest if kind == "refused" else Usage())
+        if kind in ("http_500", "rate_limit"):
+            raise Retry(kind)
+        if kind in ("bad", "drop"):
+            raise Retry({"bad": "bad_body", "drop": "connection"}[kind], usage=None if kind == "bad" else Usage())
+        if kind == "absurd":
+            return Reply("x", prompt_tokens=10**6, completion_tokens=10**6)
+        if kind == "negative":
+            return Reply("x", prompt_tokens=honest.prompt_tokens, completion_tokens=-(10**6))
+        return Reply(
+            "x",
+            prompt_tokens=honest.prompt_tokens,
+            completion_tokens=honest.completion_tokens,
+            estimated=kind == "silent",
+        )
+
+
+def history(seed: int) -> tuple[float, float]:
+    """Processes that are killed at random moments and start again; returns what was billed and the budget."""
+    random = Random(seed)
+    server, rows = Greedy(random), Mortal()
+    budget, concurrency = random.uniform(0, 25), random.randint(1, 8)
+    for kill in [*(random.uniform(0, 1.5) for _ in range(random.randint(0, 3))), None]:
+        store = Mortal()
+        store.rows, store.reservations, store.payments = rows.rows, rows.reservations, rows.payments
+
+        async def main(store: Mortal = store, kill: float | None = kill) -> None:
+            engine = engine_of(
+                server, store, price=CENT, budget_usd=budget, spent_usd=store.spent, concurrency=concurrency,
+                timeout=0.5, retries=2, backoff=0.01,
+            )  # fmt: skip
+            asked = asyncio.gather(*(engine.ask(one) for one in requests(20, max_tokens=50)), return_exceptions=True)
+            await asyncio.wait({asyncio.ensure_future(asked)}, timeout=kill)
+            store.dead = kill is not None
+            if kill is None:
+                await engine.close()
+
+        simulate(main)
+        assert store.spent >= server.billed - 1e-6, f"seed {seed}: billed more than is counted"
+        rows = store
+    return server.billed, budget
+
+
+def test_property_no_server_and_no_kill_passes_a_budget() -> None:
+    """The sum billed never passes the budget: what was in flight at a kill is counted, too."""
+    used = [(billed, budget) for billed, budget in map(history, range(HISTORIES))]
+    assert all(billed <= budget + 1e-6 for billed, budget in used)
+    assert sum(billed for billed, _ in used) > 0.3 * sum(min(budget, 14) for _, budget in used)  # and it is not idle
+
+
+@pytest.mark.parametrize(
+    ("usage", "usd"),
+    [
+        (Usage(10, 0, 5), 0.15),
+        (Usage(10, 10**9, 5), 0.15),
+        (None, 0.0),
+        (Usage(), 2.0),
+        (Usage(0, 0, 5), 2.0),
+        (Usage(-1, 0, 5), 2.0),
+        (Usage(5, 0, -1), 2.0),
+        (Usage(5, -1, 1), 2.0),
+        (Usage(10**19, 0, 10**60), 2.0),
+    ],
+)
+def test_what_an_attempt_cost(usage: Usage | None, usd: float) -> None:
+    assert cost(CENT, usage, 2.0) == pytest.approx(usd)
+
+
+def test_every_attempt_is_paid_whatever_comes_of_it() -> None:
+    """Six answers that are no answers and a refusal: before, none of them cost anything."""
+
+    def behave(request: Request, attempt: int) -> str:
+        if request.messages[0].content == "number 0":
+            raise Retry("bad_body", usage=Usage(10, 0, 40))
+        if request.messages[0].content == "number 1":
+            raise Refused("refusal", usage=Usage(10, 0, 20))
+        return "fine"
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with engine_of(Simulated(behave=behave), store, budget_usd=100, price=CENT, retries=5) as engine:
+            bad, refused, good = await asyncio.gather(*(engine.ask(one) for one in requests(3)))
+            assert (bad.error, bad.cost_usd) == ("bad_body", pytest.approx(6 * 0.5))
+            assert (refused.error, refused.cost_usd) == ("refusal", pytest.approx(0.3))
+            assert engine.spent_usd == pytest.approx(store.spent) == pytest.approx(3.3 + good.cost_usd)
+            assert engine.usage()["query"].usd == pytest.approx(engine.spent_usd)
+        assert len(store.payments) == len(store.reservations) == 8
+
+    simulate(main)
+
+
+def test_a_free_model_writes_no_journal() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with engine_of(Simulated(), store, budget_usd=0) as engine:
+            assert (await engine.ask(requests(1)[0])).text
+        assert not store.reservations and not store.payments
+
+    simulate(main)
+
+
+# -- the real store ------------------------------------------------------------------------------------------------
+
+
+def pipeline(**llm: object) -> Pipeline:
+    settings = {"backend": "scripted", "prices": {"scripted": {"input": 1e4, "output": 1e4}}, **llm}
+    return Pipeline.model_validate({"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": settings})
+
+
+def open_reservation(usd: float) -> Reservation:
+    return Reservation("r1", "answer", "query", "scripted", "default", usd)
+
+
+def test_what_a_kill_left_open_counts_as_spent(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "w.duckdb") as store:
+        store.put([open_reservation(4.5), Reservation("r2", "b", "query", "scripted", "default", 9.0)])
+        store.put([Payment("r2", "query", 0.25)])
+        assert money(store).paid == 0.25 and money(store).spent == 4.75
+
+        async def main() -> None:
+            async with make_engine(pipeline(), store, budget_usd=5) as engine:
+                with pytest.raises(BudgetSpent, match=r"\$4\.7500 of \$5\.00 is spent"):
+                    await engine.ask(Request("scripted", requests(1)[0].messages, {"max_tokens": 100}))
+
+        asyncio.run(main())
+
+
+def test_the_journal_is_settled_with_the_answers(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "w.duckdb") as store:
+
+        async def main() -> float:
+            async with make_engine(pipeline(faults={"refuse": 0.3}), store, budget_usd=500) as engine:
+                asked = [Request("scripted", one.messages, {"max_tokens": 90}, stage="s") for one in requests(20)]
+                await asyncio.gather(*(engine.ask(one) for one in asked))
+                return engine.spent_usd
+
+        spent = asyncio.run(main())
+        assert not money(store).open and money(store).paid == pytest.approx(spent)
+        assert sum(row.cost_usd for row in store.rows(Answer)) == pytest.approx(spent)
+        store.forget([row.key for row in store.rows(Answer)])
+        assert money(store).spent == pytest.approx(spent), "what is asked again was paid all the same"
+
+
+def test_a_call_that_the_server_still_works_on_is_not_counted_twice() -> None:
+    """A batch goes on when the process is killed: the new call for its answer replaces the open reservation."""
+    budget = Budget(10.0, 8.0, {"answer": [open_reservation(6.0)]})
+    with pytest.raises(BudgetSpent):
+        budget.reserve(3.0, "another")
+    assert budget.reserve(6.0, "answer") == ["r1"]
+    assert budget.spent == pytest.approx(2.0)
+    budget.settle(6.0, 1.0)
+    assert budget.spent == pytest.approx(3.0)
+
+
+def test_costs_of_an_older_database_count(tmp_path: Path) -> None:
+    import duckdb
+
+    from airgen.store.migrate import migrations
+
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as old:
+        old.execute("CREATE TABLE migration (number BIGINT PRIMARY KEY)")
+        for number, sql in migrations():
+            if number < 5:
+                old.execute(sql)
+                old.execute("INSERT INTO migration VALUES (?)", [number])
+        old.execute("INSERT INTO answer VALUES ('k', 's', 'm', 'e', 't', '', 'stop', 1, 0, 1, 1.25, 0, '')")
+    with Store.open(tmp_path / "w.duckdb") as store:
+        assert money(store).spent == 1.25
+
+
+# -- prices --------------------------------------------------------------------------------------------------------
+
+
+def test_a_gateway_on_this_machine_is_not_free_unless_that_is_said() -> None:
+    url = "http://localhost:4000/v1"
+    assert price("gpt-4o-mini", base_url=url) == price("gpt-4o-mini")
+    assert price("gpt-4o-mini", {"gpt-4o-mini": {"input": 0, "output": 0}}, url) == FREE
+
+
+@pytest.mark.parametrize("url", ["http://localhost:4000/v1", "https://llm.example.com/v1"])
+def test_a_budget_on_an_unknown_price_is_refused_with_advice(url: str, tmp_path: Path) -> None:
+    llm = {"backend": "openai", "model": "alias-of-a-paid-model", "base_url": url, "prices": {}}
+    with Store.open(tmp_path / "w.duckdb") as store:
+        with pytest.raises(SettingsError, match=r"a budget needs prices: .*llm\.prices: \{'alias"):
+            make_engine(pipeline(**llm), store, budget_usd=1)
+        told = {**llm, "prices": {"alias-of-a-paid-model": {"input": 0, "output": 0}}}
+        assert make_engine(pipeline(**told), store, budget_usd=1)
+        assert make_engine(pipeline(**llm), store)
+
+
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_a_budget_that_is_no_amount(limit: float) -> None:
+    with pytest.raises(UsageError, match="budget"):
+        Budget(limit)
+
+
+def test_the_command_line_refuses_a_negative_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command_line(["run", "pipelines/quickstart.yaml", "--budget", "-1"])
+    assert ended.value.code == 2 and "budget" in capsys.readouterr().err
+
+
+def test_status_says_what_stands_behind_no_answer() -> None:
+    spent = {"spent_usd": 5.0, "without_answer_usd": 0.5, "lost_usd": 4.0, "lost_calls": 2}
+    lines = render_report({"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent})
+    assert "spent $5.0000" in lines and "$0.5000 for attempts whose answer was not kept" in lines
+    assert "$4.0000, the most that 2 calls in flight at a kill or a crash can have cost" in lines
