@@ -73,13 +73,14 @@ class Adversary:
         self.public = home / "public" / name
         self.queries = {row["_id"]: row for row in rows(self.public / "queries.jsonl")}
         self.corpus = rows(self.public / "corpus.jsonl")
-        self.original = {row["text"]: row["id"] for row in rows(home / "small.jsonl")}
         # The pipeline as it was published; the corpus that it names is public. A missing seed is guessed.
         value = yaml.safe_load((self.public / "pipeline.yaml").read_text(encoding="utf-8"))
         value = {**value, "seed": value.get("seed", seed), "export": {**value.get("export", {}), "secret": False}}
         path = home / f"guess-{name}-{seed}.yaml"
         path.write_text(yaml.safe_dump(value), encoding="utf-8")
         self.job = Job(path, home / "guess")
+        corpus = [one for one in prepare(self.job.corpus, "qa") if isinstance(one, Passage)]
+        self.original = {passage.text: passage.id for passage in corpus}
         self.published = {row["_id"]: self.original.get(row["text"]) for row in self.corpus}
 
     def chains(self) -> Iterator[tuple[str, str, str]]:

@@ -209,7 +209,7 @@ def test_a_lost_or_foreign_secret(dataset: Path, tmp_path: Path) -> None:
         keep_secret(job)
     assert not (job / "secret.key").exists()
     assert [one.kind for one in secrecy_problems(job / "dataset")] == ["lost-secret"]
-    with pytest.raises(DatasetError, match="is missing"):
+    with pytest.raises(DatasetError, match=r"private/secret\.key: is in the manifest but not in the directory"):
         plan(job / "dataset", REPO, tmp_path / "work", private_qrels=["test"])
     write_secret(job / "secret.key", Secret(bytes(32)))
     with pytest.raises(DatasetError, match="is lost"):
