@@ -17,6 +17,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_secret() -> Iterator[None]:
+    """New datasets get one known secret, so that jobs in two folders make the same bytes."""
+    from airgen.dataset import secret
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secret, "new_secret", lambda: secret.Secret(bytes(range(32))))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with human-labelled collections; tests that need it skip where it is missing."""

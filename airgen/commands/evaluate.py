@@ -30,15 +30,19 @@ def evaluate(
 ) -> None:
     """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
 
+    Where the labels of the split are private, scores wait for them: runs are kept for `airgen submit`.
+
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
     """
     import json
     from dataclasses import asdict
 
+    from airgen.dataset.beir import BeirDataset
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
+    from airgen.evaluation.unlabelled import run_without_labels
 
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
 
@@ -50,19 +54,41 @@ def evaluate(
     options = EvaluationOptions(
         split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh
     )
-    results = []
+    results, waiting = [], []
     for dataset in datasets:
+        if split in BeirDataset.open(dataset).withheld:
+            searched = run_without_labels(dataset, chosen, out, options, started=say)
+            waiting += searched
+            if not as_json:
+                _print_waiting(dataset, searched)
+            continue
         found = run(dataset, chosen, out, options, progress=say, started=say)
         results += found
         if not as_json:
             typer.echo(ranking_text(found, compare_results(found)))
-    write_overview(out, results)
+    if results:
+        write_overview(out, results)
     if as_json:
-        typer.echo(json.dumps([asdict(result) for result in results], ensure_ascii=False, indent=1, default=str))
+        rows = [*map(asdict, results), *map(asdict, waiting)]
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=1, default=str))
         return
-    if len(datasets) > 1:
+    if not results:
+        return
+    if len(results) > len(chosen):
         typer.echo(overview_table(results))
     typer.echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
+
+
+def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-arg]
+    """What ran without labels, and how to go on."""
+    for one in searched:
+        typer.echo(f"{one.dataset}: {one.name}: {one.queries:,} queries ({'kept' if one.cached else 'ran'}): {one.run}")
+    first = searched[0]
+    typer.echo(f"The labels of {first.split} are private: scores wait for them. To send in a run:")
+    typer.echo(
+        f"  airgen submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
+        f"--out {first.name}.zip"
+    )
 
 
 def _chosen(systems: list, only: list[str] | None) -> list:  # type: ignore[type-arg]

@@ -44,7 +44,10 @@ def publish(
     from airgen.publishing.hub import Hub
     from airgen.publishing.publish import plan
     from airgen.publishing.publish import publish as carry_out
+    from airgen.publishing.secrecy import secrecy_problems
 
+    for problem in secrecy_problems(dataset) if private_qrels else ():
+        typer.echo(str(problem), err=True)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(dataset, repo, Path(work), private_qrels=private_qrels or (), permission=permission)
         if not yes:

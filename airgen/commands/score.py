@@ -24,9 +24,12 @@ def score(
     split: Split = "test",
     bm25: Annotated[Path | None, typer.Option(metavar="ZIP", help="BM25's submission; checks Reranking Only.")] = None,
     save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the score for `airgen leaderboard`.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the saved score of this name.")] = False,
     as_json: Json = False,
 ) -> None:
     """Validate a submission and score it with private labels. Queries without results count as zero.
+
+    A submission that is refused ends in all reasons at once.
 
     Example: airgen score bm25.zip --qrels private/ --save scores/
     """
@@ -39,7 +42,7 @@ def score(
 
     official = Submission(bm25) if bm25 else None
     scored = score_results(Submission(submission), load_labels(qrels, split), bm25=official)
-    path = save_score(scored, save) if save else None
+    path = save_score(scored, save, replace=replace) if save else None
     if as_json:
         typer.echo(json.dumps({"class": scored.system_class, **asdict(scored)}, ensure_ascii=False, indent=1))
         return

@@ -29,7 +29,6 @@ def show(
     """
     import json
 
-    from airgen.pipeline.assemble import query_id
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_lineage, job_with, life, render_life
 
@@ -40,9 +39,10 @@ def show(
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         if query is None:
-            rows = [{"id": query_id(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
+            ids = job.ids
+            rows = [{"id": ids.query(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
             rows += [
-                {"id": query_id(one.lineage), "query": one.lineage.final.text, "outcome": one.words}
+                {"id": ids.query(one.lineage), "query": one.lineage.final.text, "outcome": one.words}
                 for one in accepted.rejected
                 if one.lineage.query is not None
             ]
@@ -53,7 +53,7 @@ def show(
                     outcome = "" if row["outcome"] == "accepted" else f"  ({row['outcome']})"
                     typer.echo(f"{row['id']}  {row['query']}{outcome}")
             return
-        value = life(store, job, *find_lineage(accepted, query))
+        value = life(store, job, *find_lineage(accepted, query, job.ids))
     if as_json:
         value.pop("lines")
     typer.echo(json.dumps(value, ensure_ascii=False, indent=1) if as_json else render_life(value))

@@ -86,7 +86,7 @@ class BeirDataset:
         dataset = cls(path)
         for name in ("corpus", "queries"):
             dataset.file(name)
-        if not dataset.splits:
+        if not dataset.splits and not dataset.withheld:
             raise DatasetError(f"{path}: there is no qrels/*.tsv or qrels/*.jsonl, so it cannot be evaluated")
         return dataset
 
@@ -128,6 +128,12 @@ class BeirDataset:
         files = (self.path / "qrels").glob("*")
         return sorted({path.stem for path in files if path.suffix in {".tsv", ".jsonl"}})
 
+    @cached_property
+    def withheld(self) -> list[str]:
+        """The splits whose labels are private, by the manifest: there are queries and no qrels."""
+        named = self.manifest.get("withheld")
+        return sorted({str(one) for one in named} - set(self.splits)) if isinstance(named, list) else []
+
     def passages(self) -> Iterator[BeirPassage]:
         """The corpus in file order. Raises DatasetError for an id that comes twice or a missing field."""
         path = self.file("corpus")
@@ -155,6 +161,11 @@ class BeirDataset:
         for suffix in (".tsv", ".jsonl"):
             if (path := self.path / "qrels" / f"{split}{suffix}").is_file():
                 return path
+        if split in self.withheld:
+            raise DatasetError(
+                f"{self.path}: the labels of {split} are private, so nothing can be scored here: run systems with "
+                f"`airgen evaluate {self.path} --split {split}` and send in their runs with `airgen submit`"
+            )
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 
     def _qrels_files(self, split: str) -> list[Path]:
@@ -173,12 +184,16 @@ class BeirDataset:
         return Qrels(labels, sum(one.repeated for one in found))
 
     def digest(self, split: str = "test") -> str:
-        """SHA-256 of the decompressed corpus, queries and qrels of the split, on which a score depends."""
+        """SHA-256 of the decompressed corpus, queries and qrels of the split, on which a score depends.
+
+        For a withheld split, of corpus and queries.
+        """
         total = hashlib.sha256()
+        labels = [] if split in self.withheld else self._qrels_files(split)
         for name, path in (
             ("corpus", self.file("corpus")),
             ("queries", self.file("queries")),
-            *(("qrels", path) for path in self._qrels_files(split)),
+            *(("qrels", path) for path in labels),
         ):
             total.update(f"{name} {_sha256(path)}\n".encode())
         return total.hexdigest()

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airgen.errors import DatasetError
+
+if TYPE_CHECKING:
+    from airgen.dataset.secret import Secret
 
 __all__ = [
     "SHORT_NAME",
@@ -38,10 +41,10 @@ SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 class DatasetInfo:
     """Name, task, languages, source and licences of a dataset.
 
-    `splits` are the ratios of the splits. `relevant_from` is the lowest level of the judge that counts as relevant.
-    `levels` describes the judge's levels where they differ from the paper's Table 8. `tokenizer` is the name of what
-    counted the tokens of the statistics. `source_licence` is the licence of the corpus, `labels_licence` that of
-    queries and labels.
+    `seed` is None where it is secret. `splits` are the ratios of the splits. `relevant_from` is the lowest level of the
+    judge that counts as relevant. `levels` describes the judge's levels where they differ from the paper's Table 8.
+    `tokenizer` is the name of what counted the tokens of the statistics. `source_licence` is the licence of the corpus,
+    `labels_licence` that of queries and labels.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -53,7 +56,7 @@ class DatasetInfo:
     source_licence: str
     labels_licence: str
     version: str
-    seed: int
+    seed: int | None
     splits: Mapping[str, int]
     languages: tuple[str, ...] = ()
     source: str = ""
@@ -130,7 +133,7 @@ class DatasetContent:
 
     `corpus` can be a stream in any order. The rows of `lineage` (from which document a query was made, and so on) are
     written to a file that is never published with the queries. `count_tokens` counts tokens for the statistics, by
-    default with `count_words_and_characters`.
+    default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do.
     """
 
     info: DatasetInfo
@@ -144,6 +147,7 @@ class DatasetContent:
     audit: Mapping[str, Any] | None = None
     lineage: Iterable[Mapping[str, Any]] = ()
     count_tokens: Callable[[str], int] | None = None
+    secret: Secret | None = None
 
 
 def check_info(info: DatasetInfo) -> None:

@@ -1,7 +1,8 @@
 """Make a dataset from a finished one: with fewer passages, one split for all queries, or another version.
 
 Trimming keeps every judged passage and adds others in the order of a hash of their ids. So a smaller trimmed corpus is
-a part of a larger one.
+a part of a larger one. The hash depends on the dataset's secret: without it, anyone could tell from the ids of the
+trimmed corpus which passages are there only because they are judged.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from airgen.dataset.atomic import building
 from airgen.dataset.files import FileWriter, encode_row, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, load_manifest
+from airgen.dataset.secret import secret_of
 from airgen.dataset.statistics import count_words_and_characters
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
@@ -79,10 +81,17 @@ def _kept(source: Path, size: int) -> set[str]:
     if len(judged) > size:
         raise DatasetError(f"{source}: {len(judged)} passages are judged, so its corpus cannot be trimmed to {size}")
 
+    secret = secret_of(source)
+
+    def place(identifier: str) -> bytes:
+        if secret is not None:
+            return bytes.fromhex(secret.text("trim", identifier))
+        return hashlib.blake2b(identifier.encode(), digest_size=8).digest()
+
     def others() -> Iterator[tuple[bytes, str]]:
         for row in read_rows(source / "corpus.jsonl"):
             if row["_id"] not in judged:
-                yield hashlib.blake2b(row["_id"].encode(), digest_size=8).digest(), row["_id"]
+                yield place(row["_id"]), row["_id"]
 
     return judged | {identifier for _, identifier in heapq.nsmallest(size - len(judged), others())}
 
@@ -123,8 +132,8 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
     return SplitStatistics(
         queries=queries,
         mean_tokens=sum(part.mean_tokens * part.queries for part in parts) / queries,
-        positives=sum(part.positives for part in parts),
-        hard_negatives=sum(part.hard_negatives for part in parts),
+        positives=sum(part.positives or 0 for part in parts),
+        hard_negatives=sum(part.hard_negatives or 0 for part in parts),
     )
 
 
@@ -132,7 +141,7 @@ def _copy(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEnt
     """Copy a file. Raises DatasetError if it is not the one that the manifest names."""
     target = directory / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source / name, target)
+    shutil.copy(source / name, target)  # with its mode: the secret is its owner's alone
     if file_sha256(target) != entry.sha256:
         raise DatasetError(f"{source / name} differs from the manifest: run airgen verify {source}")
     return entry

@@ -47,14 +47,17 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class SplitStatistics:
-    """One split: its queries, their mean length in tokens, and its labels 1 (positives) and 0 (hard negatives)."""
+    """One split: its queries, their mean length in tokens, and its labels 1 (positives) and 0 (hard negatives).
+
+    The public part does not tell the numbers of labels of a withheld split: they are None.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     queries: int
     mean_tokens: float
-    positives: int
-    hard_negatives: int
+    positives: int | None
+    hard_negatives: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,9 @@ class Manifest:
 
     `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata. `variants` are the
     label directories beside `qrels`. `withheld` are the splits whose labels are not in this directory. `part` is whole,
-    public (without the withheld labels and the lineage) or labels (only what the public part lacks). `notes` describes
-    what was done to the dataset after its export, such as trimming.
+    public (without the withheld labels and the lineage) or labels (only what the public part lacks). `secret` is the
+    public name of the secret that ids and splits depend on, empty where there is none. `notes` describes what was done
+    to the dataset after its export, such as trimming.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -88,6 +92,7 @@ class Manifest:
     query_fields: Mapping[str, str] = field(default_factory=dict)
     variants: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    secret: str = ""
     provenance: tuple[ModelUse, ...] = ()
     funnel: tuple[FunnelStep, ...] = ()
     pipeline_yaml: str = ""

@@ -64,8 +64,8 @@ def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | floa
                 split,
                 part.queries,
                 round(part.mean_tokens, 1),
-                part.positives,
-                part.hard_negatives,
+                "" if part.positives is None else part.positives,
+                "" if part.hard_negatives is None else part.hard_negatives,
             )
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     return rows
@@ -75,7 +75,7 @@ def statistics_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -
     """The rows as a Markdown table; numbers have thousands separators and are right-aligned."""
     if not rows:
         return ""
-    right = [all(isinstance(row[column], int | float) for row in rows) for column in columns]
+    right = [all(isinstance(row[column], int | float) or row[column] == "" for row in rows) for column in columns]
     return markdown_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right)
 
 

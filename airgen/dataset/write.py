@@ -5,6 +5,7 @@ queries.jsonl               {"_id", "text", "metadata"}, by id, all splits
 qrels/{split}.tsv, .jsonl   query-id, corpus-id, score: 1 relevant, 0 hard negative
 qrels-positives/, qrels-graded/, qrels-soft/     variants of the same labels
 private/lineage.jsonl       what each query was made from; never published with the queries
+private/secret.key          what ids and splits depend on, where they do; never published with the queries
 pipeline.yaml, README.md (the card), croissant.json
 manifest.json               every file with its SHA-256; written last
 """
@@ -29,8 +30,10 @@ from airgen.dataset.manifest import (
     manifest_text,
 )
 from airgen.dataset.row_checks import check_document, check_qrels, check_queries
+from airgen.dataset.secret import SECRET_FILE, write_secret
 from airgen.dataset.statistics import count_words_and_characters
 from airgen.errors import DatasetError
+from airgen.keys import file_sha256
 from airgen.records import flat_text
 
 __all__ = ["VARIANTS", "seal", "write_dataset", "write_labels"]
@@ -63,6 +66,10 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         _write_queries(directory, queries, entries)
         written = write_labels(directory, queries, qrels, variants, entries, content.info.relevant_from)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
+        if content.secret is not None:
+            path = directory / "private" / SECRET_FILE
+            write_secret(path, content.secret)
+            _note(entries, f"private/{SECRET_FILE}", (path.stat().st_size, file_sha256(path)))
         if content.pipeline_yaml:
             _note(entries, "pipeline.yaml", write_text(directory / "pipeline.yaml", content.pipeline_yaml))
         statistics = Statistics(passages, tokens / passages, _split_statistics(queries, qrels, count))
@@ -80,6 +87,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
                 pipeline_yaml=content.pipeline_yaml,
                 calibration=content.calibration,
                 audit=content.audit,
+                secret=content.secret.name if content.secret is not None else "",
             ),
         )
 

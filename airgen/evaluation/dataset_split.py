@@ -22,7 +22,7 @@ class DatasetSplit:
 
     @cached_property
     def digest(self) -> str:
-        """The content hash of corpus, queries and this split's qrels."""
+        """The content hash of corpus, queries and this split's qrels, if they are there."""
         return self.dataset.digest(self.split)
 
     @cached_property
@@ -32,8 +32,16 @@ class DatasetSplit:
 
     @cached_property
     def queries(self) -> dict[str, BeirQuery]:
-        """The queries that have labels, in the qrels' order. Raises DatasetError where none has a text."""
+        """The queries that have labels, in the qrels' order; those of a withheld split in file order.
+
+        Raises DatasetError where none has a text.
+        """
         every = self.dataset.queries()
+        if self.split in self.dataset.withheld:
+            found = {key: query for key, query in every.items() if query.metadata.get("split") == self.split}
+            if not found:
+                raise DatasetError(f"{self.dataset.path}: queries.jsonl has no query of the split {self.split!r}")
+            return found
         found = {key: every[key] for key in self.qrels.labels if key in every}
         if not found:
             raise DatasetError(f"{self.dataset.path}: no query of the {self.split} qrels is in queries.jsonl")

@@ -39,7 +39,7 @@ from airgen.keys import content_key
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
 
-__all__ = ["DEFAULT_MEASURES", "EvaluationOptions", "evaluate"]
+__all__ = ["DEFAULT_MEASURES", "EvaluationOptions", "evaluate", "results_folder", "run_key"]
 
 DEFAULT_MEASURES = (
     "nDCG@10",
@@ -100,7 +100,7 @@ def evaluate(
     """
     opened = BeirDataset.open(dataset)
     task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
-    target = Path(out) / _folder_name(opened.name) / options.split
+    target = results_folder(out, opened.name, options.split)
     ordered = in_order(systems)
     if missing := missing_needs(ordered, options.base):
         raise SettingsError(missing)
@@ -140,7 +140,7 @@ class _Experiment:
     def add(self, system: SystemSettings) -> None:
         """Run and score one system, as far as that is not kept."""
         task, options, paths = self.task, self.options, Paths.of(self.target, system.name)
-        key = _key(task, system, options, [self.results[name].key for name in system.uses])
+        key = run_key(task, system, options, [self.results[name].key for name in system.uses])
         scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules])
         kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
@@ -228,7 +228,7 @@ def _score(
     )
 
 
-def _key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptions, uses: Sequence[str]) -> str:
+def run_key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptions, uses: Sequence[str]) -> str:
     """The identity of a run. Times, output folder, measures and settings about speed are not part of it."""
     files = []
     for place, _, part in system.parts(options.base):
@@ -279,7 +279,7 @@ def _rules(ignore_identical_ids: bool) -> dict[str, str]:
     }
 
 
-def _folder_name(name: str) -> str:
-    """A dataset's name as a folder's: a manifest must not lead out of the output folder."""
+def results_folder(out: str | Path, name: str, split: str) -> Path:
+    """Where a dataset's results are kept. The name comes from a manifest, which must not lead out of `out`."""
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
-    return safe.strip(".") or "dataset"
+    return Path(out) / (safe.strip(".") or "dataset") / split

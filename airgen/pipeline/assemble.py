@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airgen.corpus.cleaning.normalise import normalise, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, FunnelStep, ModelUse, QrelRow, QueryRow
-from airgen.dataset.split import split_of
 from airgen.errors import DatasetError
-from airgen.keys import text_key
 from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted
+from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan, prompt_name
 from airgen.pipeline.stages import Flow
 from airgen.prompts import Prompt, PromptSet
-from airgen.records import Character, Decision, HardNegative, Scenario
+from airgen.records import Character, Decision, HardNegative, Passage, Scenario
 from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["ABLATIONS", "Source", "assemble", "document_ids", "query_id"]
+__all__ = ["ABLATIONS", "Source", "assemble"]
 
 ABLATIONS = ("control", "negatives", "rewrite")
 
@@ -40,6 +40,7 @@ class Source:
     flow: Flow
     plan: Plan
     pipeline_yaml: str
+    ids: PublicIds
     combination: Combination | None = None
 
 
@@ -56,7 +57,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         decisions.setdefault(row.parent, []).append(row)
     if "control" in without:
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
-    name_of, tokenizer = document_ids(pipeline), load_tokenizer(source.corpus.tokenizer, pipeline.language)
+    ids, tokenizer = source.ids, load_tokenizer(source.corpus.tokenizer, pipeline.language)
     every, steps = accepted, []
     # A combined judge hears re-rankers too, and may drop what the LLM alone had accepted.
     fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
@@ -70,7 +71,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
             )
         counts = (len(every.lineages) - len(fallen), len(accepted.lineages))
         steps = [FunnelStep("queries with room", *counts, {"saturated": counts[0] - counts[1]} if dropped else {})]
-    queries = list(_queries(pipeline, accepted, original="rewrite" in without))
+    queries = list(_queries(ids, accepted, original="rewrite" in without))
     generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
     kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
     removed = {row.id for rows in decisions.values() for row in rows if row.action == "drop_negative"}
@@ -83,35 +84,25 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
     return DatasetContent(
         info=_info(pipeline, source.corpus, combination),
-        corpus=_corpus(store, plan, every, kept, name_of),  # a dropped query's negatives stay, unlabelled
+        corpus=_corpus(store, plan, every, kept, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
-        qrels=list(_qrels(accepted, decisions, kept, mined, name_of)),
+        qrels=list(_qrels(accepted, decisions, kept, mined, ids)),
         provenance=_provenance(source),
         funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
         pipeline_yaml=source.pipeline_yaml,
+        secret=ids.secret,
         calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
-        lineage=list(_lineage(accepted, mined, name_of)),
+        lineage=list(_lineage(accepted, mined, ids)),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
-
-
-def document_ids(pipeline: Pipeline) -> Callable[[str], str]:
-    """Document ids of the dataset. Opaque ones are hashes, so that nothing tells a generated negative from the rest."""
-    if pipeline.export.ids == "original":
-        return lambda id_: id_
-    return lambda id_: "d" + text_key(f"{pipeline.name}\x1f{id_}")[:15]
-
-
-def query_id(lineage: Lineage) -> str:
-    """A query's id in the dataset: from its final text's key, so it stays when the target grows."""
-    return "q" + lineage.final.key[:15]
 
 
 def _info(pipeline: Pipeline, corpus: CorpusSettings, combination: Combination | None) -> DatasetInfo:
     return DatasetInfo(
         name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
         source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
-        seed=pipeline.seed, splits=dict(pipeline.export.splits), source=corpus.source,
+        seed=None if pipeline.seed == "secret" else pipeline.seed, splits=dict(pipeline.export.splits),
+        source=corpus.source,
         relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
         levels=_levels(pipeline, combination),
     )  # fmt: skip
@@ -132,17 +123,27 @@ def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, st
     }
 
 
-def _corpus(
-    store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], name_of: Callable[[str], str]
-) -> Iterator[CorpusRow]:
+def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], ids: PublicIds) -> Iterator[CorpusRow]:
     for passage in store.passages(plan["corpus"]):
-        yield CorpusRow(name_of(passage.id), passage.title, passage.text)
-    negatives = {one.id: one for lineage in accepted.lineages for one in lineage.hard_negatives if one.id in kept}
-    for id_, negative in sorted(negatives.items()):
-        yield CorpusRow(name_of(id_), negative.title, negative.text)
+        yield CorpusRow(ids.document(passage.id), passage.title, passage.text)
+    negatives = {
+        one.id: (lineage.passage, one)
+        for lineage in accepted.lineages
+        for one in lineage.hard_negatives
+        if one.id in kept
+    }
+    yield from _generated([row for _, row in sorted(negatives.items())], ids.document)
 
 
-def _queries(pipeline: Pipeline, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:
+def _generated(negatives: Iterable[tuple[Passage, HardNegative]], name_of: Callable[[str], str]) -> Iterator[CorpusRow]:
+    """Generated documents, each with its source. Nothing but the text tells them from passages: they have the same
+    characters as cleaned ones, and a title only if their source has one.
+    """
+    for source, one in negatives:
+        yield CorpusRow(name_of(one.id), normalise_line(one.title) if source.title else "", normalise(one.text))
+
+
+def _queries(ids: PublicIds, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:
     for lineage in accepted.lineages:
         assert lineage.query is not None
         last = lineage.rewrites[-1] if lineage.rewrites else None
@@ -153,10 +154,8 @@ def _queries(pipeline: Pipeline, accepted: Accepted, *, original: bool) -> Itera
             "style": last.style if last else "",
             "rewritten": last is not None,
         }
-        id_ = query_id(lineage)
-        # By the sample and not by the text: a query does not change split when a prompt is changed.
         text = lineage.query.text if original else lineage.final.text
-        yield QueryRow(id_, text, split_of(lineage.sample.key, pipeline.export.splits), metadata)
+        yield QueryRow(ids.query(lineage), text, ids.split(lineage), metadata)
 
 
 def _undecided(lineage: Lineage) -> list[Decision]:
@@ -172,19 +171,19 @@ def _qrels(
     decisions: dict[str, list[Decision]],
     kept: Collection[str],
     mined: Mapping[str, Sequence[HardNegative]],
-    name_of: Callable[[str], str],
+    ids: PublicIds,
 ) -> Iterator[QrelRow]:
     for lineage in accepted.lineages:
         judged = {row.id: row for row in decisions.get(lineage.final.key, ())}
         for negative in mined.get(lineage.final.key, ()):
             found = judged.get(negative.id)
             level, gain = (found.level, found.probability) if found else (None, None)
-            yield QrelRow(query_id(lineage), name_of(negative.id), 0, level, gain)
+            yield QrelRow(ids.query(lineage), ids.document(negative.id), 0, level, gain)
         for row in judged.values():
             if row.action in ("keep_query", "add_positive"):
-                yield QrelRow(query_id(lineage), name_of(row.id), 1, row.level, row.probability)
+                yield QrelRow(ids.query(lineage), ids.document(row.id), 1, row.level, row.probability)
             elif row.action == "keep_negative" and row.id in kept:
-                yield QrelRow(query_id(lineage), name_of(row.id), 0, row.level, row.probability)
+                yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
 
 
 def _provenance(source: Source) -> list[ModelUse]:
@@ -219,18 +218,18 @@ def _model_name(model: str | dict[str, Any]) -> str:
 
 
 def _lineage(
-    accepted: Accepted, mined: Mapping[str, Sequence[HardNegative]], name_of: Callable[[str], str]
+    accepted: Accepted, mined: Mapping[str, Sequence[HardNegative]], ids: PublicIds
 ) -> Iterator[dict[str, Any]]:
     for lineage in accepted.lineages:
         assert lineage.query is not None
         yield {
-            "query": query_id(lineage),
-            "positive": name_of(lineage.passage.id),
+            "query": ids.query(lineage),
+            "positive": ids.document(lineage.passage.id),
             "source": lineage.passage.id,
             "character": lineage.one(Character).text,
             "scenario": lineage.one(Scenario).text,
             "original": lineage.query.text,
             "rewrites": [row.text for row in lineage.rewrites],
-            "negatives": [name_of(row.id) for row in lineage.hard_negatives],
-            "mined": [name_of(row.id) for row in mined.get(lineage.final.key, ())],
+            "negatives": [ids.document(row.id) for row in lineage.hard_negatives],
+            "mined": [ids.document(row.id) for row in mined.get(lineage.final.key, ())],
         }

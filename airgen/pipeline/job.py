@@ -4,6 +4,7 @@ runs/NAME/
     work.duckdb     every row; a stopped job goes on from here
     status.json     the state of the job, for other processes while it runs
     embeddings/     vectors by content and model
+    secret.key      what the public ids and splits depend on; the dataset's private part has a copy
     dataset/        the finished dataset
     evaluation/     runs, scores and tables
 """
@@ -22,8 +23,10 @@ from typing import Any
 from airgen import __version__
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
-from airgen.dataset.manifest import Manifest
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.dataset.secret import SECRET_FILE, Secret, keep_secret, secret_of
 from airgen.dataset.write import write_dataset
+from airgen.errors import DatasetError
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
@@ -35,6 +38,7 @@ from airgen.pipeline.engines import make_engine, workers_of
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet, data_dir
@@ -105,7 +109,7 @@ class Job:
         pipeline = self.pipeline
         found = {
             "corpus": corpus_fingerprint(self.corpus, pipeline),
-            "sample": fingerprint(stage="sample", version=1, seed=pipeline.seed),
+            "sample": fingerprint(stage="sample", version=1, seed=self._seed()),
         }
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         if self.combination is not None:
@@ -126,6 +130,27 @@ class Job:
         places = (self.path.parent / name, data_dir("pipelines") / name)
         return next((place for place in places if place.is_file()), Path(name))
 
+    def _seed(self) -> int | str:
+        """What the order of samples depends on. Raises DatasetError if it was drawn with a secret that is lost."""
+        if self.pipeline.seed != "secret":
+            return self.pipeline.seed
+        drawn, secret = self.directory / "work.duckdb", self.directory / SECRET_FILE
+        if drawn.is_file() and not secret.is_file() and secret_of(self.dataset) is None:
+            raise DatasetError(
+                f"{secret} is lost, and the samples of {drawn} were drawn with it: put the file back (the private "
+                f"repository has it as private/{SECRET_FILE}), or move {self.directory} away to begin again"
+            )
+        return keep_secret(self.directory).text("seed")
+
+    @property
+    def ids(self) -> PublicIds:
+        """The public ids of the job's dataset, or of its next export where there is no dataset yet."""
+        older = (self.dataset / MANIFEST).is_file() and not load_manifest(self.dataset).secret
+        return PublicIds(self.pipeline, None if older else self._secret())
+
+    def _secret(self) -> Secret | None:
+        return keep_secret(self.directory) if self.pipeline.export.secret else None
+
     @property
     def dataset(self) -> Path:
         """Where the finished dataset is."""
@@ -136,6 +161,8 @@ class Job:
         """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
         settings = answer_settings(self.pipeline)
         settings.pop("evaluate")
+        if settings["export"]["secret"]:  # the default: datasets that were made before there was a secret stay finished
+            settings["export"].pop("secret")
         frame = {} if self.frame is None else {"frame": sorted(self.frame)}
         return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, **frame)
 
@@ -176,8 +203,6 @@ class Job:
     ) -> RunResult:
         """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends the run."""
         if self.finished() and until is None:
-            from airgen.dataset.manifest import load_manifest
-
             return RunResult(self.directory, load_manifest(self.dataset), already_done=True)
         with self.open_store() as store:
             load_corpus(store, self.corpus, self.pipeline, self.fingerprints["corpus"], display)
@@ -230,9 +255,14 @@ class Job:
         return load_embedder(self.pipeline.generation.meaning.model, self.folder)
 
     def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
-        """Write the dataset of the rows that are in the work database."""
+        """Write the dataset of the rows that are in the work database.
+
+        The job's own dataset gets ids that depend on the secret. Any other has the ids of the job's own one.
+        """
         text = self.path.read_text(encoding="utf-8")
-        source = Source(self.pipeline, self.corpus, self.prompts, self.flow, self.plan(store), text, self.combination)
+        ids = PublicIds(self.pipeline, self._secret()) if out == self.dataset else self.ids
+        plan = self.plan(store)
+        source = Source(self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, self.combination)
         return write_dataset(out, assemble(store, source, accepted, without))
 
     def accepted(self, store: Store) -> Accepted:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import UsageError
-from airgen.pipeline.assemble import query_id
 from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.table2 import votes
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
+from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage
 from airgen.records import Decision, Judgment, Prelabel, Skip
 from airgen.store import Store
@@ -23,17 +23,17 @@ from airgen.text.display import terminal_lines
 __all__ = ["find_lineage", "job_with", "life", "render_life"]
 
 
-def find_lineage(accepted: Accepted, name: str) -> tuple[Lineage, str]:
+def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
     """The lineage of a query id (or a beginning of one), and why it was rejected, if it was.
 
     Raises UsageError where none or several match.
     """
     every = [(lineage, "") for lineage in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
-    found = [(one, reason) for one, reason in every if _name(one).startswith(name)]
+    found = [(one, reason) for one, reason in every if _name(one, ids).startswith(name)]
     if len(found) == 1:
         return found[0]
-    ids = ", ".join(_name(one) for one, _ in (found or every)[:8])
-    many = f"{len(found)} queries begin with {name!r}: {ids}" if found else f"no query {name!r}; some are: {ids}"
+    some = ", ".join(_name(one, ids) for one, _ in (found or every)[:8])
+    many = f"{len(found)} queries begin with {name!r}: {some}" if found else f"no query {name!r}; some are: {some}"
     raise UsageError(many)
 
 
@@ -48,8 +48,8 @@ def job_with(name: str, runs: Path) -> Job:
         job = Job(path, runs)
         with job.open_store(read_only=True) as store:
             accepted = job.accepted(store)
-        every = [*accepted.lineages, *(one.lineage for one in accepted.rejected)]
-        (found if any(_name(one).startswith(name) for one in every) else others).append(job)
+        every, ids = [*accepted.lineages, *(one.lineage for one in accepted.rejected)], job.ids
+        (found if any(_name(one, ids).startswith(name) for one in every) else others).append(job)
     if len(found) == 1:
         return found[0]
     where = ", ".join(job.pipeline.name for job in found or others) or "no job"
@@ -57,15 +57,15 @@ def job_with(name: str, runs: Path) -> Job:
     raise UsageError(f"{problem} {name!r} under {runs} ({where}): give the pipeline's YAML before the id")
 
 
-def _name(lineage: Lineage) -> str:
-    return query_id(lineage) if lineage.query is not None else "s" + lineage.sample.key[:15]
+def _name(lineage: Lineage, ids: PublicIds) -> str:
+    return ids.query(lineage) if lineage.query is not None else ids.sample(lineage)
 
 
 def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
     """Everything that is known of one query, as plain values; `lines` are the stages' own, for the terminal."""
     passage = lineage.passage
     value: dict[str, Any] = {
-        "id": _name(lineage),
+        "id": _name(lineage, job.ids),
         "outcome": f"rejected: {rejected}" if rejected else "accepted",
         "document": {"id": passage.id, "title": passage.title, "text": passage.text},
         "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
@@ -98,12 +98,13 @@ def _labels(store: Store, job: Job, lineage: Lineage) -> dict[str, Any]:
     kinds = {lineage.passage.id: "own document", **kinds}
     ids = list(dict.fromkeys([*kinds, *decisions, *judgments]))
     titles = dict(store.query("SELECT id, title FROM passage WHERE id IN (SELECT unnest(?))", [ids]))
-    found = []
+    public, found = job.ids, []
     for id_ in ids:
         judgment, decision = judgments.get(id_), decisions.get(id_)
         found.append(
             {
                 "id": id_,
+                "published": public.document(id_),
                 "kind": kinds.get(id_, "other"),
                 "title": titles.get(id_, ""),
                 "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
@@ -134,6 +135,6 @@ def render_life(value: dict[str, Any]) -> str:
         decision = row["decision"] or "-"
         lines.append(
             f"label      {row['kind']:<12} votes {row['votes']}  level {level}{probability}  {decision}"
-            f"  {row['id']}  {row['title']}".rstrip()
+            f"  {row['published']}  {row['id']}  {row['title']}".rstrip()
         )
     return terminal_lines("\n".join(lines))

@@ -70,7 +70,7 @@ def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) 
     moved = sorted(query for query in was.keys() & now.keys() if was[query] != now[query])
     if moved:
         lines.append(f"{len(moved):,} queries changed split, such as {moved[0]!r}: this should never happen")
-    positives = [sum(part.positives for part in m.statistics.splits.values()) for m in (before, after)]
+    positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
     if positives[0] != positives[1]:
         lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")
     licences = [(what, getattr(before.info, what), getattr(after.info, what)) for what in _LICENCES]

@@ -18,6 +18,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
+from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part
 
 __all__ = ["Published", "Upload", "plan", "publish"]
@@ -58,13 +59,14 @@ def plan(
     """The uploads, private labels first. Writes their files to `work` and sends nothing.
 
     Raises DatasetError for a repository name that is not ORG/NAME, a dataset in which `verify` finds an error (with
-    private labels also one whose negatives can be recognised by their ids or titles), a licence that forbids
-    redistribution, and a leak of private labels.
+    private labels also one whose negatives can be recognised by their ids or titles, or whose secret is lost), a
+    licence that forbids redistribution, and a leak of private labels.
     """
     if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
         raise DatasetError(f"repository {repo!r} is not of the form ORG/NAME")
     manifest = load_manifest(dataset)
-    problems = [p for p in verify(dataset) if p.severity == "error" or (private_qrels and p.kind == "mark")]
+    found = [*verify(dataset), *(secrecy_problems(dataset) if private_qrels else [])]
+    problems = [p for p in found if p.severity == "error" or (private_qrels and p.kind == "mark")]
     if problems:
         more = f" (and {len(problems) - 1} more: airgen verify names them)" if len(problems) > 1 else ""
         raise DatasetError(f"{dataset} is not published: {problems[0]}{more}")

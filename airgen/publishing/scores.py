@@ -22,8 +22,9 @@ from airgen.errors import DatasetError
 from airgen.evaluation.measures import AIR_BENCH, score
 from airgen.evaluation.run import run_from_dict
 from airgen.publishing import dataset_key
-from airgen.publishing.submission import NO_RERANKER, Results, Submission
+from airgen.publishing.submission import NO_RERANKER, Refused, Results, Submission, reasons_of
 from airgen.publishing.suites import key_of
+from airgen.publishing.withhold import pair_of
 
 __all__ = [
     "CLASSES",
@@ -46,12 +47,13 @@ _MOST_NAMED = 50  # missing queries that are listed by id
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split. `corpus` is the corpus.jsonl of the dataset, if it is there."""
+    """The labels of one split. `corpus` is the corpus.jsonl of the dataset, if it is there; `pair` as in Results."""
 
     manifest: Manifest
     split: str
     qrels: Mapping[str, Mapping[str, int]]
     corpus: Path | None = None
+    pair: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -128,7 +130,7 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
     for row in read_rows(home / "qrels" / f"{split}.jsonl"):
         qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
     corpus = home / "corpus.jsonl"
-    return Labels(manifest, split, qrels, corpus if corpus.is_file() else None)
+    return Labels(manifest, split, qrels, corpus if corpus.is_file() else None, pair_of(home, manifest))
 
 
 def score_results(
@@ -137,30 +139,59 @@ def score_results(
     """Score the results of one system, one dataset at a time.
 
     `bm25`: the official BM25 submission, which results of the class Reranking Only are checked against. Raises
-    DatasetError for results without labels, results of another version, results of the class Reranking Only that are
-    not of BM25's top 100, and if there are no results.
+    Refused, with all reasons, for results without labels, of another split, of another version or of another making of
+    the version, results of the class Reranking Only that are not of BM25's top 100, entries of a submission that cannot
+    be read, and if there are no results.
     """
     by_key = {one.key: one for one in labels}
-    scored = []
+    scored: list[DatasetScore] = []
+    reasons: list[str] = []
     present = set()
     first: Results | None = None
-    for one in results:
+    for one in results.read() if isinstance(results, Submission) else results:
+        if isinstance(one, DatasetError):
+            reasons += reasons_of(one)
+            continue
         first = first or one
         label = by_key.get((one.key, one.split))
-        if label is None:
-            known = ", ".join(f"{key} {split}" for key, split in by_key)
-            raise DatasetError(f"there are no labels for {one.key} {one.split} (there are for: {known})")
-        if one.version != label.manifest.info.version:
-            wanted = label.manifest.info.version
-            raise DatasetError(f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}")
-        if one.reranker != NO_RERANKER and one.model.lower() == "bm25":
-            _check_reranking(one, bm25.find(one.entry) if bm25 else None)
-        scored.append(_score_one(one, label))
-        present.add((one.key, one.split))
+        found = _why_not(one, label, by_key, bm25)
+        reasons += found
+        if label is not None and not reasons:
+            scored.append(_score_one(one, label))
+            present.add((one.key, one.split))
+    if reasons:
+        raise Refused(reasons)
     if first is None:
-        raise DatasetError("there are no results to score")
+        raise Refused(["there are no results to score"])
     absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in present)
     return SystemScore(first.model, first.reranker, first.version, tuple(scored), absent)
+
+
+def _why_not(
+    one: Results, label: Labels | None, labels: Mapping[tuple[str, str], Labels], bm25: Submission | None
+) -> list[str]:
+    """The reasons to refuse the results of one dataset."""
+    if label is None:
+        splits = [split for key, split in labels if key == one.key]
+        if splits:
+            return [f"{one.key}: results are of the split {one.split!r}, the labels of {', '.join(map(repr, splits))}"]
+        known = ", ".join(f"{key} {split}" for key, split in labels)
+        return [f"there are no labels for {one.key} {one.split} (there are for: {known})"]
+    reasons = []
+    if one.version != label.manifest.info.version:
+        wanted = label.manifest.info.version
+        reasons.append(f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}")
+    elif one.pair and label.pair and one.pair != label.pair:
+        reasons.append(
+            f"{one.key}: results and labels are of two datasets that both call themselves version {one.version!r}: "
+            "search the published one, or take the labels that were published with it"
+        )
+    if one.reranker != NO_RERANKER and one.model.lower() == "bm25":
+        try:
+            _check_reranking(one, bm25.find(one.entry) if bm25 else None)
+        except DatasetError as error:
+            reasons += reasons_of(error)
+    return reasons
 
 
 def _check_reranking(one: Results, bm25: Results | None) -> None:
@@ -205,15 +236,24 @@ def _score_one(one: Results, label: Labels) -> DatasetScore:
     )
 
 
-def save_score(scored: SystemScore, directory: Path) -> Path:
-    """Write a score for the leaderboard, over an earlier score of the same system. Returns the file."""
+def save_score(scored: SystemScore, directory: Path, *, replace: bool = False) -> Path:
+    """Write a score for the leaderboard. Returns the file.
+
+    Raises DatasetError if another submission has the same name, unless `replace` is true.
+    """
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{scored.model}_{scored.reranker}")[:80].strip("-.")
     identity = hashlib.blake2b(
         repr((scored.model, scored.reranker, scored.version)).encode(), digest_size=4
     ).hexdigest()
     path = directory / f"{name}-{identity}.score.json"
     value = {"format": FORMAT, "class": scored.system_class, **asdict(scored)}
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    if not replace and path.is_file() and path.read_text(encoding="utf-8") != text:
+        raise DatasetError(
+            f"{path}: another submission of {scored.model} + {scored.reranker}, version {scored.version}, was scored "
+            "before: replace it with --replace, or submit under another --model name"
+        )
+    write_text(path, text)
     return path
 
 

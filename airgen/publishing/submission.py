@@ -14,7 +14,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,22 @@ from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError
 from airgen.evaluation.run import read_run
+from airgen.keys import file_sha256
 from airgen.publishing import dataset_key
+from airgen.publishing.withhold import pair_of
+from airgen.registry import closest
 
-__all__ = ["NO_RERANKER", "Limits", "Results", "Submission", "pack", "read_results_tree", "results_of_run"]
+__all__ = [
+    "NO_RERANKER",
+    "Limits",
+    "Refused",
+    "Results",
+    "Submission",
+    "pack",
+    "read_results_tree",
+    "reasons_of",
+    "results_of_run",
+]
 
 NO_RERANKER = "NoReranker"
 # The errors of zipfile for a damaged file; RuntimeError is for a missing password.
@@ -44,6 +57,27 @@ _FIELDS = {  # our field: its name in air-benchmark
 }
 
 
+_PAIR = "dataset_pair"  # ours alone: which making of a version was searched
+_MOST_REASONS = 20
+
+
+class Refused(DatasetError):
+    """A submission that is refused, with all `reasons`."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(dict.fromkeys(reasons))
+        shown = [*self.reasons[:_MOST_REASONS]]
+        if len(self.reasons) > _MOST_REASONS:
+            shown.append(f"and {len(self.reasons) - _MOST_REASONS} more reasons")
+        listed = "".join(f"\n- {reason}" for reason in shown)
+        super().__init__(shown[0] if len(shown) == 1 else f"refused for {len(self.reasons)} reasons:{listed}")
+
+
+def reasons_of(error: DatasetError) -> tuple[str, ...]:
+    """All reasons of an error."""
+    return error.reasons if isinstance(error, Refused) else (str(error),)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of a submission: entries, unpacked bytes (of an entry and in all), compression ratio, hits of a query."""
@@ -57,7 +91,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One system's hits on one split of one dataset: `hits` is {query id: {document id: score}}."""
+    """One system's hits on one split of one dataset: `hits` is {query id: {document id: score}}.
+
+    `pair` says which making of the version was searched; empty where it is unknown, as for air-benchmark's results.
+    """
 
     model: str
     reranker: str
@@ -68,6 +105,7 @@ class Results:
     dataset: str
     split: str
     hits: Mapping[str, Mapping[str, float]]
+    pair: str = ""
 
     @property
     def key(self) -> str:
@@ -83,9 +121,15 @@ class Results:
 def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[Results, int]:
     """A TREC run of a dataset as results, and the number of queries of the split without hits.
 
-    Raises DatasetError for a query that the dataset does not have.
+    Raises DatasetError for a query or a split that the dataset does not have, and for a dataset that was edited.
     """
-    info = load_manifest(dataset).info
+    manifest = load_manifest(dataset)
+    info = manifest.info
+    if split not in manifest.statistics.splits:
+        raise DatasetError(f"{dataset} has no split {split!r}{closest(split, list(manifest.statistics.splits))}")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        if file_sha256(dataset / name) != manifest.files[name].sha256:
+            raise DatasetError(f"{dataset / name} was edited after it was published: download the dataset again")
     splits = {row["_id"]: row["metadata"]["split"] for row in read_rows(dataset / "queries.jsonl")}
     hits: dict[str, dict[str, float]] = {}
     for query, ranked in read_run(run).ranked().items():
@@ -95,8 +139,9 @@ def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split
             hits[query] = dict(ranked[: Limits().hits])
     missing = sum(of_query == split and query not in hits for query, of_query in splits.items())
     return Results(
-        model, reranker, info.version, info.task, info.domain, info.language, info.name, split, hits
-    ), missing
+        model, reranker, info.version, info.task, info.domain, info.language, info.name, split, hits,
+        pair_of(dataset, manifest),
+    ), missing  # fmt: skip
 
 
 def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) -> Path:
@@ -121,6 +166,8 @@ def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) ->
                 raise DatasetError(f"{one.entry}: two results for the same dataset and split")
             last = one.entry
             value: dict[str, Any] = {theirs: getattr(one, ours) for ours, theirs in _FIELDS.items()}
+            if one.pair:
+                value[_PAIR] = one.pair
             value["search_results"] = _checked_hits(one.hits, one.entry, limits)
             info = zipfile.ZipInfo(one.entry, date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
@@ -157,16 +204,27 @@ class Submission:
                 raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
 
     def __iter__(self) -> Iterator[Results]:
+        for found in self.read():
+            if isinstance(found, DatasetError):
+                raise found
+            yield found
+
+    def read(self) -> Iterator[Results | DatasetError]:
+        """The results of each entry, or why it is refused. A zip beyond the limits is given up with an error."""
         total = 0
         first: Results | None = None
         with self._open() as archive:
             for info in self._infos:
                 data = self._read(archive, info, self.limits.total_bytes - total)
                 total += len(data)
-                results = _parse(data, f"{self.path}: {info.filename}", info.filename, self.limits)
-                first = first or results
-                _check_same_system(first, results, str(self.path))
-                yield results
+                try:
+                    results = _parse(data, f"{self.path}: {info.filename}", info.filename, self.limits)
+                    first = first or results
+                    _check_same_system(first, results, str(self.path))
+                except DatasetError as error:
+                    yield error
+                else:
+                    yield results
 
     def find(self, entry: str) -> Results | None:
         """The results of one entry, or None."""
@@ -252,37 +310,46 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
         raise DatasetError(f"{where}: is not JSON: {str(error)[:200]}") from error
     if not isinstance(value, dict) or not isinstance(value.get("search_results"), dict):
         raise DatasetError(f"{where}: lacks the object search_results")
-    fields = {}
+    fields, reasons = {}, []
     parts = name.split("/")
     for ours, theirs in _FIELDS.items():
         text = value.get(theirs)
         if text is None and ours == "task" and len(parts) >= 3:
             text = parts[-3]  # early versions of air-benchmark have the task only in the folder
         if not isinstance(text, str) or not text or len(text) > 200:
-            raise DatasetError(f"{where}: {theirs} is missing or is not a short text")
-        fields[ours] = text
-    results = Results(**fields, hits=_checked_hits(value["search_results"], where, limits))
-    if _tail(name) != results.entry:
-        raise DatasetError(
+            reasons.append(f"{where}: {theirs} is missing or is not a short text")
+        fields[ours] = str(text)
+    hits: dict[str, dict[str, float]] = {}
+    try:
+        hits = _checked_hits(value["search_results"], where, limits)
+    except DatasetError as error:
+        reasons += reasons_of(error)
+    results = Results(**fields, hits=hits, pair=str(value.get(_PAIR) or "")[:64])
+    if not reasons and _tail(name) != results.entry:
+        reasons.append(
             f"{where}: its contents name {results.entry}, but its file name is another: "
             "rename the file or correct the contents"
         )
+    if reasons:
+        raise Refused(reasons)
     return results
 
 
 def _checked_hits(value: Mapping[str, Any], where: str, limits: Limits) -> dict[str, dict[str, float]]:
+    reasons: list[str] = []
     for query, hits in value.items():
         if not isinstance(hits, Mapping):
-            raise DatasetError(f"{where}: the hits of query {query[:80]!r} are not an object")
+            reasons.append(f"{where}: the hits of query {query[:80]!r} are not an object")
+            continue
         if len(hits) > limits.hits:
-            raise DatasetError(
-                f"{where}: query {query[:80]!r} has {len(hits)} hits, but at most {limits.hits} are allowed"
-            )
+            reasons.append(f"{where}: query {query[:80]!r} has {len(hits)} hits, but at most {limits.hits} are allowed")
         for document, score in hits.items():
             if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
-                raise DatasetError(
-                    f"{where}: query {query[:80]!r}, document {document[:80]!r}: the score is not a finite number"
-                )
+                place = f"{where}: query {query[:80]!r}, document {document[:80]!r}"
+                reasons.append(f"{place}: the score is not a finite number")
+                break  # one for each query
+    if reasons:
+        raise Refused(reasons)
     return {query: {document: float(score) for document, score in hits.items()} for query, hits in value.items()}
 
 

@@ -25,6 +25,7 @@ from airgen.dataset.statistics import statistics_csv, statistics_markdown, table
 from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError
 from airgen.publishing import dataset_key
+from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.base import Settings
 from airgen.settings.yaml_file import load_yaml
 
@@ -257,12 +258,17 @@ def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:
     If a version itself is damaged, its problem is under the name of `home`.
     """
     if not (home / SUITE).is_file():
-        return {str(home): verify(home)}
+        return {str(home): _verified(home)}
     try:
         named = datasets_of(home)
     except DatasetError as error:
         return {str(home): [DatasetProblem("suite", SUITE, str(error))]}
-    return {str(home / key): verify(home / key) for key in sorted(named)}
+    return {str(home / key): _verified(home / key) for key in sorted(named)}
+
+
+def _verified(dataset: Path) -> list[DatasetProblem]:
+    problems = verify(dataset)
+    return problems if any(one.kind == "manifest" for one in problems) else problems + secrecy_problems(dataset)
 
 
 def datasets_of(home: Path) -> dict[str, Manifest]:

@@ -17,10 +17,15 @@ from airgen.dataset.atomic import building
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
+from airgen.dataset.secret import secret_of
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
 
-__all__ = ["is_labels_of", "labels_part", "public_part"]
+__all__ = ["PAIR", "is_labels_of", "labels_part", "pair_of", "public_part"]
+
+PAIR = "pair of parts"
+_STEPS_OF_LABELS = ("hard negatives", "positives")  # less those of dev, they count the withheld labels
+_FEW = 5
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 _ENDS = ("tsv", "jsonl")
@@ -62,15 +67,23 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
         if is_labels_of(name, withhold) and not _is_own_labels(name, public_splits):
             raise DatasetError(f"not published: {name} looks like labels that must stay private")
     notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
+    files.pop("pipeline.yaml", None)
+    text = _without_seed(manifest.pipeline_yaml)
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
+        if text:
+            files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", text))
         public = dataclasses.replace(
             manifest,
+            info=dataclasses.replace(manifest.info, seed=None),
             part="public",
-            files=files,
+            files=dict(sorted(files.items())),
             withheld=tuple(sorted(withhold)),
-            notes={**notes, "digest of the whole dataset": manifest.digest},
+            pipeline_yaml=text,
+            notes=notes,
         )
+        if withhold:
+            public = _without_counts(public, pair_of(dataset, manifest))
         sealed = seal(directory, public)
         for leak in _leaks(dataset, directory, withhold):
             raise DatasetError(f"not published: {leak}")
@@ -99,10 +112,65 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
             files=dict(sorted(files.items())),
             digest=data_digest(files),
             withheld=tuple(sorted(set(manifest.statistics.splits) - set(withhold))),
-            notes={**manifest.notes, "digest of the whole dataset": manifest.digest},
+            notes={**manifest.notes, PAIR: pair_of(dataset, manifest)},
         )
         write_text(directory / MANIFEST, manifest_text(labels))
     return labels
+
+
+def pair_of(dataset: Path, manifest: Manifest) -> str:
+    """What the public and the private part of one dataset both hold, so that labels of another one are recognised.
+
+    It depends on the secret: a plain hash of the labels would let anyone confirm a guess. Empty without a secret.
+    `dataset` is the whole dataset or one of its parts.
+    """
+    if manifest.part != "whole":
+        return str(manifest.notes.get(PAIR, ""))
+    secret = secret_of(dataset)
+    return "" if secret is None else secret.text("pair", manifest.digest)[:32]
+
+
+def _without_counts(public: Manifest, pair: str) -> Manifest:
+    """The manifest without numbers of withheld labels, and without reasons in the funnel that are of few rows."""
+    splits = {
+        name: dataclasses.replace(part, positives=None, hard_negatives=None) if name in public.withheld else part
+        for name, part in public.statistics.splits.items()
+    }
+    funnel = []
+    for step in public.funnel:
+        if step.stage in _STEPS_OF_LABELS:
+            continue
+        few = sum(count for count in step.reasons.values() if count < _FEW)
+        reasons = {reason: count for reason, count in step.reasons.items() if count >= _FEW}
+        funnel.append(dataclasses.replace(step, reasons={**reasons, "rare reasons": few} if few else reasons))
+    notes = {name: value for name, value in public.notes.items() if name != "made from"}
+    return dataclasses.replace(
+        public,
+        statistics=dataclasses.replace(public.statistics, splits=splits),
+        funnel=tuple(funnel),
+        notes={**notes, PAIR: pair} if pair else notes,
+    )
+
+
+def _without_seed(text: str) -> str:
+    """A pipeline's YAML without its seed, and without the comments if the seed is more than one line of its own."""
+    import yaml
+
+    def has_seed(one: str) -> bool:
+        try:
+            value = yaml.safe_load(one)
+        except yaml.YAMLError:
+            return False
+        return isinstance(value, dict) and "seed" in value
+
+    if not has_seed(text):
+        return text
+    shorter = re.sub(r"(?m)^seed[ \t]*:.*\n?", "", text)
+    if shorter != text and not has_seed(shorter):
+        return shorter
+    value = yaml.safe_load(text)
+    value.pop("seed")
+    return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
 
 
 def _whole(dataset: Path, withhold: Sequence[str]) -> Manifest:

@@ -47,6 +47,7 @@ class ExportSettings(Settings):
     licence: str = "CC-BY-NC-SA-4.0"
     ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
     version: str = "0.1"
+    secret: bool = True  # ids, splits and order depend on a secret; false: anyone can compute them from the pipeline
     drop_saturated: float | None = Field(default=None, gt=0, le=1)  # share of control's systems with a positive on top
 
     @field_validator("splits")
@@ -73,7 +74,7 @@ class Pipeline(Settings):
     language: str = "en"
     domain: str = "web"
     target: int = Field(ge=1)
-    seed: int = 42
+    seed: int | Literal["secret"] = 42  # secret: drawn with the job's secret, so nobody can tell the source documents
     llm: SerializeAsAny[LlmSettings]
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
@@ -87,6 +88,12 @@ class Pipeline(Settings):
         paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
         judges = {path: one.llm for path, one in zip(paths, judge.members, strict=False) if one.llm is not None}
         return by_model({"llm": self.llm, **judges})
+
+    @model_validator(mode="after")
+    def _a_secret_seed_needs_a_secret(self) -> Pipeline:
+        if self.seed == "secret" and not self.export.secret:
+            raise ValueError("seed: secret needs export.secret: true, or give a number")
+        return self
 
     @model_validator(mode="after")
     def _llms_agree(self) -> Pipeline:

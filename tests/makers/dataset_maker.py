@@ -17,6 +17,7 @@ from airgen.dataset.content import (
     QrelRow,
     QueryRow,
 )
+from airgen.dataset.secret import Secret
 from airgen.dataset.write import write_dataset
 
 HOSTILE = '\u201cquoted\u201d "plain" <b>bold</b> \\ back 天気 погода مرحبا \u2028sep\ttab\nnext line 😀'
@@ -30,7 +31,7 @@ INFO = DatasetInfo(
     source_licence="CC-BY-4.0",
     labels_licence="CC-BY-NC-SA-4.0",
     version="26.11",
-    seed=42,
+    seed=None,
     splits={"dev": 1, "test": 4},
     source="Weather notes",
     source_url="https://example.org/notes",
@@ -71,6 +72,7 @@ def make_content(n_documents: int = 12, n_queries: int = 6, **changes: Any) -> D
         provenance=[ModelUse("judge", "gpt|4o", "judge", "1"), ModelUse("recall", "BAAI/bge-m3")],
         funnel=[FunnelStep("query", 10, 8, {"too long": 2}), FunnelStep("decision", 8, 6, {"not relevant": 2})],
         pipeline_yaml="name: weather-notes\ntask: qa\n# ```` a fence that would close a block\n",
+        secret=Secret(bytes(range(32))),
         lineage=[{"query": f"q-{i:02d}", "document": f"doc{i:03d}", "scenario": SECRET} for i in range(n_queries)],
     )
     return dataclasses.replace(content, **changes)

@@ -103,6 +103,15 @@ def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
+@dataclass
+class _File:
+    """A file that is downloaded."""
+
+    data: bytes
+    etag: str
+    commit: str
+
+
 class _Answer(Exception):
     """An answer other than 200."""
 
@@ -122,6 +131,7 @@ ROUTES = [
     ("GET", rf"{_API}/tree/{_REVISION}", "tree"),
     *(("POST", rf"{_API}/{name}/{_REVISION}", name) for name in ("preupload", "commit", "tag")),
     ("POST", rf"/datasets/{_REPO}\.git/info/lfs/objects/batch", "batch"),
+    ("GET", rf"/datasets/{_REPO}/resolve/{_REVISION}/(?P<path>.+)", "resolve"),
     ("PUT", rf"/large/{_REPO}/(?P<oid>[0-9a-f]{{64}})", "large"),
 ]
 
@@ -129,6 +139,7 @@ ROUTES = [
 class _Handler(BaseHTTPRequestHandler):
     hub: FakeHub
     protocol_version = "HTTP/1.1"
+    head_only = False
     wbufsize = -1  # one packet an answer
 
     def log_message(self, *_: object) -> None:
@@ -138,6 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve()
 
     do_POST = do_PUT = do_GET
+
+    def do_HEAD(self) -> None:
+        self.command = "GET"
+        self.head_only = True
+        self._serve()
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -161,6 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(answer.status, answer.value, answer.headers)
             if fault and fault.drop == "after":
                 return self._drop()
+            if isinstance(value, _File):
+                return self._send_file(value)
             return self._send(200, value)
 
     def _fault(self, name: str) -> Fault | None:
@@ -185,6 +203,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
         self.wfile.flush()
+
+    def _send_file(self, file: _File) -> None:
+        self.send_response(200)
+        headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": file.commit, "Content-Length": str(len(file.data))}
+        for key, text in headers.items():
+            self.send_header(key, text)
+        self.end_headers()
+        if not self.head_only:
+            self.wfile.write(file.data)
+        self.head_only = False
+        self.wfile.flush()
+
+    def _resolve(self, body: bytes, repo: str, revision: str, path: str) -> Any:
+        commit = self._repository(repo).at(revision)
+        if path not in commit.files:
+            raise _Answer(404, "Entry not found", {"X-Error-Code": "EntryNotFound"})
+        return _File(commit.files[path], blob_id(commit.files[path]), commit.oid)
 
     def _authorise(self, name: str) -> None:
         if name in ("validate", "large"):
@@ -214,7 +249,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _info(self, body: bytes, repo: str, revision: str = "main") -> Any:
         repository = self._repository(repo)
         sha = repository.at(revision).oid
-        return {"id": repo, "sha": sha, "private": repository.private, "siblings": [], "tags": []}
+        siblings = [{"rfilename": name} for name in repository.at(revision).files]
+        return {"id": repo, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
 
     def _refs(self, body: bytes, repo: str) -> Any:
         repository = self._repository(repo)

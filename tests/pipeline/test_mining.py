@@ -59,7 +59,7 @@ def test_mined_negatives_are_passages_cost_nothing_and_are_shown(run: Run, folde
         for without in ("control", "negatives"):
             job.export(store, job.accepted(store), folder / without, [without])
             assert all(row["score"] == 1 for row in labels(folder / without))
-        value = life(store, job, *find_lineage(job.accepted(store), one["query"]))
+        value = life(store, job, *find_lineage(job.accepted(store), one["query"], job.ids))
     assert [row["origin"] for row in value["hard_negatives"]] == ["mined"] * len(one["mined"])
     assert sum(label["kind"] == "mined" for label in value["labels"]) == len(one["mined"])
     assert f"\nmined      {value['hard_negatives'][0]['id']}" in render_life(value)

@@ -112,7 +112,7 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, outside:
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         one = accepted.lineages[0]
-        value = life(store, job, *find_lineage(accepted, "q" + one.final.key[:15]))
+        value = life(store, job, *find_lineage(accepted, job.ids.query(one), job.ids))
     assert len(value["subject"]) >= 8 and f"subject    {value['subject']}" in render_life(value)
     again = run("runs", STAGES)
     assert again.already_done

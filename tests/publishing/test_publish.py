@@ -85,6 +85,7 @@ def test_public_and_private_parts_arrive_and_nothing_leaks(server: FakeHub, data
         "README.md",
         "manifest.json",
         "private/lineage.jsonl",
+        "private/secret.key",
         *(f"qrels{kind}/test.{end}" for kind in ("", "-positives", "-graded", "-soft") for end in ("tsv", "jsonl")),
     }
     assert len(server.repositories[REPO].commits) == 2  # the Hub's own and ours

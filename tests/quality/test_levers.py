@@ -14,7 +14,6 @@ from rich.console import Console
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.assemble import query_id
 from airgen.pipeline.control.saturated import share_on_top
 from airgen.pipeline.progress import Display
 from airgen.records import Decision, Prelabel, Recall
@@ -57,7 +56,7 @@ def test_saturated_queries_are_dropped_and_counted(run: Run, folder: Path) -> No
     assert verify(result.directory / "dataset") == []
     job = Job(folder / "job.yaml", folder / "dropped")
     with job.open_store(read_only=True) as store:
-        gone = [one for one in job.accepted(store).lineages if query_id(one) not in kept]
+        gone = [one for one in job.accepted(store).lineages if job.ids.query(one) not in kept]
     assert len(gone) == 12 - step.left
     # A job whose only source is one of those documents has no query left, and says what to do.
     frame = frozenset({gone[0].passage.id})

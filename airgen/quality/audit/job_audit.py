@@ -16,7 +16,6 @@ from airgen.dataset.files import write_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
-from airgen.pipeline.assemble import document_ids, query_id
 from airgen.pipeline.control.set_stage import pool_of
 from airgen.pipeline.job import Job
 from airgen.quality.audit.page import audit_page
@@ -54,7 +53,7 @@ def decided_items(job: Job) -> list[AuditItem]:
         for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
             decisions.setdefault(row.parent, []).append(row)
     places = {id_: place for place, id_ in enumerate(pool.ids)}
-    name_of, items = document_ids(job.pipeline), []
+    ids, items = job.ids, []
     for lineage in accepted.lineages:
         for row in decisions.get(lineage.final.key, ()):
             if row.action not in _KINDS:
@@ -62,7 +61,7 @@ def decided_items(job: Job) -> list[AuditItem]:
             kind, relevant = _KINDS[row.action]
             place = places[row.id]
             texts = (lineage.final.text, pool.titles[place], pool.texts[place])
-            items.append(AuditItem(query_id(lineage), name_of(row.id), kind, row.level, relevant, *texts))
+            items.append(AuditItem(ids.query(lineage), ids.document(row.id), kind, row.level, relevant, *texts))
     return items
 
 

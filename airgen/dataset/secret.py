@@ -1,0 +1,103 @@
+"""The secret of a dataset: ids, splits and order of what is published depend on it, so private labels stay private.
+
+    secret = keep_secret(Path("runs/NAME"))      # made once, then read from runs/NAME/secret.key
+    secret.text("query", row_key)                # 64 hex digits that nobody computes without the secret
+
+The secret is an input: the same rows and the same secret give the same bytes. It lies in `secret.key` (mode 0600) of
+the job and in `private/secret.key` of the dataset, and never in a public file, a log, a row or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from airgen.dataset.manifest import MANIFEST, load_manifest
+from airgen.errors import DatasetError
+
+__all__ = ["SECRET_FILE", "Secret", "keep_secret", "load_secret", "new_secret", "secret_of", "write_secret"]
+
+SECRET_FILE = "secret.key"
+_SIZE = 32  # bytes
+
+
+class Secret:
+    """32 random bytes, and what is derived from them with HMAC-SHA256. Its repr shows the public name alone."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != _SIZE:
+            raise ValueError(f"a secret has {_SIZE} bytes, not {len(key)}")
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name})"
+
+    def text(self, *parts: str) -> str:
+        """The HMAC of the parts: 64 hex digits."""
+        message = "\x1f".join(parts).encode("utf-8", "surrogatepass")
+        return hmac.new(self._key, message, hashlib.sha256).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """16 hex digits by which the parts of one dataset recognise each other. They can be public."""
+        return self.text("name")[:16]
+
+    @property
+    def hex(self) -> str:
+        """The secret itself as 64 hex digits, for its file."""
+        return self._key.hex()
+
+
+def new_secret() -> Secret:
+    """A fresh secret from the system's random numbers."""
+    return Secret(secrets.token_bytes(_SIZE))
+
+
+def load_secret(path: Path) -> Secret:
+    """Read a secret's file. Raises DatasetError, without its content, if it does not hold 64 hex digits."""
+    try:
+        return Secret(bytes.fromhex(path.read_text(encoding="ascii").strip()))
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError:
+        raise DatasetError(
+            f"{path} does not hold {2 * _SIZE} hex digits: put the file back from a copy or from the private repository"
+        ) from None
+
+
+def write_secret(path: Path, secret: Secret) -> None:
+    """Write a secret's file that only its owner can read. Raises FileExistsError if there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(secret.hex + "\n")
+
+
+def secret_of(dataset: Path) -> Secret | None:
+    """The secret of a whole dataset or of its private part; None for a dataset without one."""
+    path = dataset / "private" / SECRET_FILE
+    return load_secret(path) if path.is_file() else None
+
+
+def keep_secret(job: Path) -> Secret:
+    """The secret of a job's directory. It is made at the first call, or put back from the job's dataset.
+
+    Raises DatasetError if the job's dataset was made with a secret that is lost, or with another one.
+    """
+    path, dataset = job / SECRET_FILE, job / "dataset"
+    expected = load_manifest(dataset).secret if (dataset / MANIFEST).is_file() else ""
+    secret = load_secret(path) if path.is_file() else secret_of(dataset) or new_secret()
+    if expected and secret.name != expected:
+        raise DatasetError(
+            f"{path}: the secret of {dataset} is lost, so its public ids cannot be made again: put back "
+            f"the file private/{SECRET_FILE} of the private repository, or move {dataset} away to make a new version "
+            "with new ids"
+        )
+    if not path.is_file():
+        write_secret(path, secret)
+    return secret

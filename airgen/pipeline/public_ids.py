@@ -1,0 +1,56 @@
+"""From rows to what is published: the one place that makes ids and splits of the dataset.
+
+Row keys follow from the pipeline and the corpus, which are public. So with them alone anyone could connect a query with
+its source. Ids and splits are made of row keys and the secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airgen.dataset.secret import Secret
+from airgen.dataset.split import split_of
+from airgen.keys import text_key
+from airgen.pipeline.stage import Lineage
+from airgen.settings import Pipeline
+
+__all__ = ["PublicIds"]
+
+_LENGTH = 15  # hex digits: 60 bits
+
+
+@dataclass(frozen=True)
+class PublicIds:
+    """The ids and splits of one job's dataset. Without a secret (`export: {secret: false}`) anyone can compute them."""
+
+    pipeline: Pipeline
+    secret: Secret | None
+
+    def query(self, lineage: Lineage) -> str:
+        """A query's id. It depends on the key of the final text, so it stays when the target grows."""
+        return "q" + self._made("query", lineage.final.key)
+
+    def sample(self, lineage: Lineage) -> str:
+        """The id of a lineage that has no query."""
+        return "s" + self._made("sample", lineage.sample.key)
+
+    def document(self, id_: str) -> str:
+        """A document's id. An opaque one does not tell a generated negative from the rest."""
+        if self.pipeline.export.ids == "original":
+            return id_
+        if self.secret is None:
+            return "d" + text_key(f"{self.pipeline.name}\x1f{id_}")[:_LENGTH]
+        return "d" + self._made("document", id_)
+
+    def split(self, lineage: Lineage) -> str:
+        """The split of a query. It does not change with prompts or with the target.
+
+        With a secret, all queries of one document are in one split: the labels of dev must not tell sources of test.
+        """
+        ratios = self.pipeline.export.splits
+        if self.secret is None:
+            return split_of(lineage.sample.key, ratios)
+        return split_of(self._made("split", lineage.passage.key), ratios)
+
+    def _made(self, what: str, key: str) -> str:
+        return key[:_LENGTH] if self.secret is None else self.secret.text(self.pipeline.name, what, key)[:_LENGTH]

@@ -1,0 +1,227 @@
+"""The circle: publish, download, run systems without labels, submit, score with the private labels, leaderboard.
+
+The first client is airgen's own commands, the second the searcher of air-benchmark's package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_maker import INFO, SECRET, make_content
+from fake_hub import GOOD_TOKEN, READ_TOKEN, FakeHub
+from typer.testing import CliRunner
+
+from airgen.dataset.layouts import export_layout
+from airgen.dataset.secret import Secret, keep_secret, write_secret
+from airgen.dataset.verify import verify
+from airgen.dataset.write import write_dataset
+from airgen.errors import DatasetError
+from airgen.publishing.publish import plan, publish
+from airgen.publishing.scores import load_labels, score_results
+from airgen.publishing.secrecy import secrecy_problems
+from airgen.publishing.submission import NO_RERANKER, Refused, Results, Submission, pack, results_of_run
+from airgen.publishing.withhold import labels_part, public_part
+
+constants = pytest.importorskip("huggingface_hub.constants")
+REPO = "my-org/weather-notes"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    with FakeHub() as running:
+        yield running
+
+
+def call(command: str, *arguments: object, fails: bool = False) -> str:
+    """What a command prints; with `fails` the message of the error that it ends with."""
+    app = import_module(f"airgen.commands.{command}").app
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if fails:
+        assert isinstance(result.exception, DatasetError)
+        return str(result.exception)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def download(server: FakeHub, repo: str, out: Path, token: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    path = snapshot_download(
+        repo, repo_type="dataset", endpoint=server.url, token=token, local_dir=out, cache_dir=out.parent / "cache",
+        ignore_patterns=[".gitattributes"],
+    )  # fmt: skip
+    return Path(path)
+
+
+class Searcher:
+    """A retriever of air-benchmark's protocol: documents by the number of words that they share with the query."""
+
+    search_top_k = 1000
+
+    def __str__(self) -> str:
+        return "their-system"
+
+    def __call__(self, corpus: dict[str, dict[str, str]], queries: dict[str, str], **_: Any) -> dict[str, Any]:
+        words = {document: set(row["text"].lower().split()) for document, row in corpus.items()}
+        return {
+            query: {document: float(len(set(text.lower().split()) & of)) for document, of in words.items()}
+            for query, text in queries.items()
+        }
+
+
+def test_the_whole_circle_with_two_clients(
+    server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = pytest.importorskip("air_benchmark.evaluation_utils")
+    from airgen.publishing.hub import Hub
+
+    hub = Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=lambda _: None)
+    publish(plan(dataset, REPO, tmp_path / "work", private_qrels=["test"]), hub)
+    data = download(server, REPO, tmp_path / "data" / "weather-notes", READ_TOKEN)
+    assert [one for one in verify(data) if not one.file.startswith(".cache")] == []
+    (tmp_path / "systems.yaml").write_text("systems: [{name: my-bm25, kind: bm25}]\n", encoding="utf-8")
+
+    # airgen as a client: there is nothing to score with, so the run is kept.
+    arguments = ("evaluate", data, "--systems", tmp_path / "systems.yaml", "--out", tmp_path / "results")
+    said = call(*arguments, "--split", "test")
+    run = tmp_path / "results" / "weather-notes" / "test" / "my-bm25.run.gz"
+    assert f"weather-notes: my-bm25: 4 queries (ran): {run}" in said
+    assert "scores wait for them" in said
+    assert "(kept)" in call(*arguments, "--split", "test")
+    assert "nDCG@10" in call(*arguments, "--split", "dev")
+    # The command that it prints is the one that goes on.
+    command = next(line for line in said.splitlines() if line.startswith("  airgen submit")).split()
+    monkeypatch.chdir(tmp_path)
+    assert "qa/science/en_weather-notes_test.json: 4 queries" in call(*command[1:])
+
+    # air-benchmark as a client, on the same published files.
+    export_layout(data, "air-bench", tmp_path / "theirs")
+    monkeypatch.chdir(tmp_path / "theirs")
+    loader = utils.DataLoader(INFO.version, cache_dir=str(tmp_path / "fresh"))
+    group = {"task_type": "qa", "domain": "science", "language": "en", "dataset_name": "weather-notes"}
+    utils.Evaluator(loader)(**group, splits=["test"], search_results_save_dir="found", retriever=Searcher())
+    monkeypatch.chdir(tmp_path)
+    call("submit", "theirs/found/their-system/NoReranker", "--out", "theirs.zip")
+
+    # The owner of the labels, who has the private repository.
+    private = download(server, "my-org/qrels-weather-notes", tmp_path / "private", GOOD_TOKEN)
+    with pytest.raises(DatasetError, match="the labels of test are private"):
+        call_evaluate_scored(data)
+    for name in ("my-bm25.zip", "theirs.zip"):
+        assert "nDCG@10" in call("score", name, "--qrels", private, "--save", "scores")
+    board = json.loads(call("leaderboard", "scores", "--json"))
+    assert {row["model"] for row in board[0]["rows"]} == {"my-bm25", "their-system"}
+    direct = score_results([results_of_run(data, run, model="x", reranker=NO_RERANKER, split="test")[0]],
+                           load_labels([dataset]))  # fmt: skip
+    means = {row["model"]: row["mean"] for row in board[0]["rows"]}
+    assert means["my-bm25"] == pytest.approx(direct.datasets[0].measures["nDCG@10"], abs=1e-5)
+    page = (tmp_path / "scores" / "index.html").read_text(encoding="utf-8")
+    assert "my-bm25" in page and "their-system" in page and SECRET not in page
+
+
+def call_evaluate_scored(data: Path) -> None:
+    """What needs labels says that they are private."""
+    from airgen.dataset.beir import BeirDataset
+
+    BeirDataset.open(data).qrels("test")
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+BASE = Results("m", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}})
+
+
+def test_a_refused_submission_says_all_reasons(dataset: Path, tmp_path: Path) -> None:
+    from zipfile import ZipFile
+
+    law = dataclasses.replace(BASE, domain="law", version="24.05")
+    pack([law, dataclasses.replace(BASE, version="24.05"), dataclasses.replace(BASE, split="dev", version="24.05")],
+         tmp_path / "a.zip")  # fmt: skip
+    with ZipFile(tmp_path / "a.zip", "a") as archive:
+        hits = {"q-00": {"doc000": "high"}, "q-01": [1]}
+        value = {"model_name": "m", "reranker_name": NO_RERANKER, "task_type": "qa", "domain": "web",
+                 "language": "en", "dataset_name": "x", "split": "test", "search_results": hits}  # fmt: skip
+        archive.writestr("qa/web/en_x_test.json", json.dumps(value))
+    with pytest.raises(Refused) as caught:
+        score_results(Submission(tmp_path / "a.zip"), load_labels([dataset]))
+    words = ("no labels for qa_law_en", "are of the split 'dev', the labels of 'test'", "of version '24.05'",
+             "benchmark_version is missing", "score is not a finite number", "hits of query 'q-01'")  # fmt: skip
+    for word in words:
+        assert sum(word in reason for reason in caught.value.reasons) == 1, word
+    assert str(caught.value).startswith("refused for 6 reasons:\n- ")
+
+
+def test_labels_of_another_making_of_the_same_version(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "one", make_content())
+    write_dataset(tmp_path / "two", make_content(n_documents=13))
+    public_part(tmp_path / "one", tmp_path / "public", ["test"])
+    labels_part(tmp_path / "one", tmp_path / "labels", ["test"])
+    (tmp_path / "a.run").write_text("q-00 Q0 doc000 1 2.0 x\n")
+    results, _ = results_of_run(tmp_path / "public", tmp_path / "a.run", model="m", reranker=NO_RERANKER, split="test")
+    (again,) = Submission(pack([results], tmp_path / "a.zip"))
+    assert again == results and again.pair
+    for fine in ("one", "labels"):
+        assert score_results([again], load_labels([tmp_path / fine])).datasets
+    with pytest.raises(DatasetError, match="two datasets that both call themselves version"):
+        score_results([again], load_labels([tmp_path / "two"]))
+
+
+def test_an_edited_public_part_and_an_unknown_split(dataset: Path, tmp_path: Path) -> None:
+    public_part(dataset, tmp_path / "public", ["test"])
+    (tmp_path / "a.run").write_text("q-00 Q0 doc000 1 2.0 x\n")
+    with pytest.raises(DatasetError, match=r"no split 'tset' \(did you mean 'test'\?\)"):
+        results_of_run(tmp_path / "public", tmp_path / "a.run", model="m", reranker=NO_RERANKER, split="tset")
+    corpus = (tmp_path / "public" / "corpus.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "public" / "corpus.jsonl").unlink()  # it is a hard link to the whole dataset's
+    (tmp_path / "public" / "corpus.jsonl").write_text(corpus + "\n", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"corpus\.jsonl was edited after it was published: download"):
+        results_of_run(tmp_path / "public", tmp_path / "a.run", model="m", reranker=NO_RERANKER, split="test")
+
+
+def test_two_submissions_of_one_name(dataset: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    labels_part(dataset, labels, ["test"])
+    pack([BASE], tmp_path / "a.zip")
+    pack([dataclasses.replace(BASE, hits={"q-01": {"doc001": 1.0}})], tmp_path / "b.zip")
+    call("score", tmp_path / "a.zip", "--qrels", labels, "--save", tmp_path / "scores")
+    call("score", tmp_path / "a.zip", "--qrels", labels, "--save", tmp_path / "scores")  # the same again is fine
+    problem = call("score", tmp_path / "b.zip", "--qrels", labels, "--save", tmp_path / "scores", fails=True)
+    assert "another submission of m + NoReranker, version 26.11, was scored before" in problem
+    call("score", tmp_path / "b.zip", "--qrels", labels, "--save", tmp_path / "scores", "--replace")
+
+
+def test_a_lost_or_foreign_secret(dataset: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    write_dataset(job / "dataset", make_content(secret=Secret(b"x" * 32)))
+    assert keep_secret(job).hex == (b"x" * 32).hex()  # put back from the dataset
+    assert (job / "secret.key").stat().st_mode & 0o777 == 0o600
+    (job / "secret.key").unlink()
+    (job / "dataset" / "private" / "secret.key").unlink()
+    with pytest.raises(DatasetError, match=r"is lost, .* put back .* private repository"):
+        keep_secret(job)
+    assert not (job / "secret.key").exists()
+    assert [one.kind for one in secrecy_problems(job / "dataset")] == ["lost-secret"]
+    with pytest.raises(DatasetError, match=r"private/secret\.key: is in the manifest but not in the directory"):
+        plan(job / "dataset", REPO, tmp_path / "work", private_qrels=["test"])
+    write_secret(job / "secret.key", Secret(bytes(32)))
+    with pytest.raises(DatasetError, match="is lost"):
+        keep_secret(job)
+    (job / "secret.key").write_text("0123\n")
+    with pytest.raises(DatasetError, match="does not hold 64 hex digits") as caught:
+        keep_secret(job)
+    assert "0123" not in str(caught.value)
+
+
+def test_a_secret_in_a_public_file_is_found(dataset: Path) -> None:
+    with (dataset / "README.md").open("a", encoding="utf-8") as file:
+        file.write(bytes(range(32)).hex().upper())
+    assert ("leak", "README.md") in {(one.kind, one.file) for one in secrecy_problems(dataset)}
+    assert bytes(range(32)).hex() not in repr(Secret(bytes(range(32))))
