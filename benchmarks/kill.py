@@ -11,8 +11,8 @@ removed, a transaction of the work database (before and after), a call of the LL
 commit on the Hub. Which events are hit is drawn from `--seed`; at which instruction a timed kill falls is not.
 
 Compared are: all files byte by byte, where a command writes files; all rows of the work database, where a phase only
-adds rows; the files and tags of the repositories, for publishing. Not compared are times of day, seconds and the chart of
-latencies (`_TIMES`).
+adds rows; the files and tags of the repositories, for publishing. Not compared are times of day,
+seconds and the chart of latencies (`_TIMES`).
 Judgments of holes are compared as a set of lines, because their order is that of the answers. "asked twice" counts LLM
 calls that were made again after a kill, of all calls.
 
@@ -169,8 +169,10 @@ PHASES = [
     ),
     Phase(
         "train",
-        ("train", "encoder", "--on", "toy", "--base", "bert", "--out", "model", "--set", "batch_size=8")
-        + ("--set", "epochs=2", "--set", "max_length=16", "--set", "learning_rate=1e-3", "--device", "cpu"),
+        (
+            *("train", "encoder", "--on", "toy", "--base", "bert", "--out", "model", "--device", "cpu"),
+            *("--set", "batch_size=8", "--set", "epochs=2", "--set", "max_length=16", "--set", "learning_rate=1e-3"),
+        ),
         files("model"),
         again=("--resume",),
     ),
@@ -203,11 +205,23 @@ class Killer:
         if name.startswith(self.home) or not name.startswith("/"):
             self.tick()
 
+    def around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """A function with an event before and after it."""
+
+        def counted(*given: Any, **more: Any) -> Any:
+            self.tick()
+            found = inner(*given, **more)
+            self.tick()
+            return found
+
+        return counted
+
     def install(self) -> None:
+        """Count calls of the LLM, transactions, calls of the Hub, and what happens to files."""
         from airgen.llms.scripted import ScriptedBackend
         from airgen.store import Store
 
-        send, put, killer = ScriptedBackend.send, Store.put, self
+        send, killer = ScriptedBackend.send, self
 
         async def counted(backend: Any, request: Any) -> Any:
             os.write(killer.log, f"{request.key}\n".encode())
@@ -216,24 +230,13 @@ class Killer:
             killer.tick()
             return reply
 
-        def counted_put(store: Any, new: Any) -> None:
-            killer.tick()
-            put(store, new)
-            killer.tick()
-
-        ScriptedBackend.send, Store.put = counted, counted_put  # type: ignore[method-assign]
+        ScriptedBackend.send = counted  # type: ignore[method-assign]
+        Store.put = self.around(Store.put)  # type: ignore[method-assign]
         if "HF_ENDPOINT" in os.environ:
             from airgen.publishing.hub import Hub
 
             for name in ("commit", "tag", "ensure", "files", "head"):
-
-                def counted_call(hub: Any, *given: Any, inner: Any = getattr(Hub, name), **more: Any) -> Any:
-                    killer.tick()
-                    found = inner(hub, *given, **more)
-                    killer.tick()
-                    return found
-
-                setattr(Hub, name, counted_call)
+                setattr(Hub, name, self.around(getattr(Hub, name)))
         sys.addaudithook(self.hear)
 
 

@@ -2,14 +2,15 @@
 
     python benchmarks/mutate.py                                 all modules of MODULES, in that order
     python benchmarks/mutate.py airgen/keys.py --json keys.json one module, and every mutant in a file
-    python benchmarks/mutate.py airgen/keys.py --only 12        one mutant, with the output of the tests
+    python benchmarks/mutate.py airgen/keys.py --only 12 13     some mutants
+    python benchmarks/mutate.py --again keys.json               those that survived then
 
 A mutant is killed when a test fails or does not end. One that survives shows code that no test depends on, or a change
 that makes no difference (then it stands in EQUIVALENT with the reason, and does not count).
 
 mutmut leaves constants of a module, functions with decorators and the removal of statements alone, and the last is
 what reviews found untested here; cosmic-ray starts a new interpreter for each mutant. So this script changes the syntax
-tree itself and runs each mutant in a fork of a process that has loaded the libraries already.
+tree itself, and runs each mutant in a fork of a process that has collected the tests already.
 
 Changed are: comparisons, `and`/`or`, `not`, operators, numbers, booleans and strings; removed are statements, and a
 returned value becomes None. Not changed are docstrings, annotations, `__all__`, imports, parts of f-strings, and the
@@ -20,15 +21,20 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
-import importlib.abc
-import importlib.util
+import inspect
+import io
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -172,104 +178,169 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
     raise LookupError("the node is not in the tree")
 
 
-class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports one module from the text of a mutant."""
+def become(mutant: Mutant) -> None:
+    """Change the loaded module into the mutant, in place, so that everything that has imported from it sees that.
 
-    def __init__(self, mutant: Mutant) -> None:
-        self.name = mutant.module.removesuffix(".py").replace("/", ".")
-        self.file, self.source = str(ROOT / mutant.module), mutant.source
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != self.name:
-            return None
-        return importlib.util.spec_from_file_location(name, self.file, loader=self)  # type: ignore[arg-type]
-
-    def get_source(self, name: str) -> str:
-        return self.source
-
-    def get_filename(self, name: str) -> str:
-        return self.file
+    Functions and methods keep their identity and get the mutant's code and defaults; other values are set again.
+    """
+    name = mutant.module.removesuffix(".py").replace("/", ".")
+    module = sys.modules[name]
+    twin = types.ModuleType(name)
+    twin.__file__ = module.__file__
+    sys.modules[name] = twin  # dataclasses look their module up
+    try:
+        exec(compile(mutant.source, str(module.__file__), "exec"), twin.__dict__)
+    finally:
+        sys.modules[name] = module
+    _adopt(module, vars(module), vars(twin))
 
 
-def run(mutant: Mutant | None, tests: Sequence[str], limit: float, *, show: bool = False) -> tuple[str, float]:
-    """("survived", "killed" or "timeout", seconds): the tests in a fork, with the mutant in place of its module."""
-    began = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        if not show:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):
-                os.dup2(nowhere, stream)
-        import pytest
-
-        if mutant is not None:
-            sys.meta_path.insert(0, _Mutated(mutant))
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutate"]
-        code = 1
-        try:
-            code = int(pytest.main([*options, *(test for test in tests if (ROOT / test).exists())]))
-        finally:
-            os._exit(0 if code == 0 else 1)
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        seconds = time.monotonic() - began
-        if done:
-            return ("survived" if status == 0 else "killed"), seconds
-        if seconds > limit:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "timeout", seconds
-        time.sleep(0.01)
+def _adopt(owner: Any, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    for name, value in list(new.items()):
+        before = old.get(name)
+        one, other = _function(before), _function(value)
+        if one is not None and other is not None:
+            one.__code__, one.__defaults__, one.__kwdefaults__ = (
+                other.__code__,
+                other.__defaults__,
+                other.__kwdefaults__,
+            )
+        elif isinstance(value, type) and isinstance(before, type):
+            if before.__module__ == owner.__name__ if isinstance(owner, types.ModuleType) else True:
+                _adopt(before, vars(before), vars(value))
+        elif not name.startswith("__") and not isinstance(value, (types.MemberDescriptorType, types.ModuleType)):
+            with contextlib.suppress(AttributeError, TypeError):
+                setattr(owner, name, value)
+    for name in [name for name in old if name not in new and isinstance(owner, types.ModuleType)]:
+        if not name.startswith("__"):
+            delattr(owner, name)  # a constant that the mutant does not set
 
 
-def measure(module: str, only: int | None, keep: list[dict[str, Any]]) -> tuple[int, int, int]:
-    """(killed, survived, equivalent) of one module, printing each mutant that survives."""
-    tests = MODULES[module]
-    state, seconds = run(None, tests, 600, show=only is not None)
-    if state != "survived":
-        raise SystemExit(f"{module}: its tests fail without any mutant: {' '.join(tests)}")
-    limit = 15 + 5 * seconds
-    killed = survived = equivalent = 0
-    for mutant in mutants(ROOT / module):
-        if only is not None and mutant.number != only:
-            continue
-        if mutant.name in EQUIVALENT:
-            equivalent += 1
-            continue
-        state, seconds = run(mutant, tests, limit, show=only is not None)
+def _function(value: Any) -> Any:
+    """The plain function of a function, a method, a property, or a decorated function."""
+    value = getattr(value, "__func__", value)
+    value = value.fget if isinstance(value, property) else value
+    value = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+    return value if isinstance(value, types.FunctionType) else None
+
+
+class Runner:
+    """A plugin of pytest: once the tests are collected, each mutant runs them in a fork.
+
+    `states` gets ("survived", "killed" or "timeout", seconds) for each mutant; `baseline` is that of no mutant.
+    """
+
+    def __init__(self, wanted: Sequence[Mutant], report: Callable[[Mutant, str, float], None]) -> None:
+        self.wanted, self.report = wanted, report
+        self.baseline = ("killed", 0.0)
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        self.baseline = self.one(session, None, 600.0)
+        if self.baseline[0] != "survived":
+            return True
+        limit = 10 + 5 * self.baseline[1]
+        for mutant in self.wanted:
+            self.report(mutant, *self.one(session, mutant, limit))
+        return True
+
+    def one(self, session: Any, mutant: Mutant | None, limit: float) -> tuple[str, float]:
+        """The tests in a fork, with the mutant in place of its module."""
+        from _pytest.main import pytest_runtestloop
+
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setpgid(0, 0)
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(nowhere, stream)
+                if mutant is not None:
+                    become(mutant)
+                pytest_runtestloop(session)
+                code = 1 if session.testsfailed else 0
+            finally:
+                os._exit(code)
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            seconds = time.monotonic() - began
+            if done:
+                return ("survived" if status == 0 else "killed"), seconds
+            if seconds > limit:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return "timeout", seconds
+            time.sleep(0.005)
+
+
+def measure(module: str, only: set[int] | None, keep: list[dict[str, Any]]) -> tuple[int, int]:
+    """(killed, survived) of one module, printing each mutant that survives."""
+    import pytest
+
+    counts: Counter[str] = Counter()
+
+    def report(mutant: Mutant, state: str, seconds: float) -> None:
+        counts[state] += 1
         keep.append({**asdict(mutant), "source": "", "state": state, "seconds": round(seconds, 2)})
-        killed, survived = killed + (state != "survived"), survived + (state == "survived")
         if state == "survived":
-            print(f"  survived {mutant.number}: {module}:{mutant.line}: {mutant.text}   [{mutant.change}]", flush=True)
+            print(
+                f"  survived {mutant.number}: {module}:{mutant.line}: {mutant.text}   [{mutant.change}]",
+                file=sys.__stdout__,
+                flush=True,
+            )
+
+    every = [one for one in mutants(ROOT / module) if only is None or one.number in only]
+    plugin = Runner([one for one in every if one.name not in EQUIVALENT], report)
+    tests = [test for test in MODULES[module] if (ROOT / test).exists()]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutate"]
+    with tempfile.TemporaryDirectory(prefix="airgen-mutate-") as folder, contextlib.redirect_stdout(io.StringIO()):
+        pytest.main([*options, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
+    if plugin.baseline[0] != "survived":
+        raise SystemExit(f"{module}: its tests fail without any mutant: {' '.join(tests)}")
+    killed, survived = counts["killed"] + counts["timeout"], counts["survived"]
     score = killed / max(1, killed + survived)
-    print(f"{module}: {killed} of {killed + survived} killed ({score:.1%}), {equivalent} equivalent", flush=True)
-    return killed, survived, equivalent
+    print(
+        f"{module}: {killed} of {killed + survived} killed ({score:.1%}), {len(every) - killed - survived} equivalent"
+    )
+    return killed, survived
+
+
+def child(module: str, options: Any) -> None:
+    """Measure one module in this process, which imports it for the first time."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.path.insert(0, str(ROOT))
+    sys.dont_write_bytecode = True
+    keep: list[dict[str, Any]] = []
+    only = set(options.only) if options.only else None
+    if options.again:
+        before = [one for one in json.loads(options.again.read_text()) if one["module"] == module]
+        only = {one["number"] for one in before if one["state"] == "survived"}
+    killed, survived = measure(module, only, keep)
+    if options.json:
+        earlier = json.loads(options.json.read_text()) if options.json.exists() else []
+        options.json.write_text(json.dumps([*earlier, *keep], indent=1), encoding="utf-8")
+    if killed < options.least * (killed + survived):
+        raise SystemExit(f"{module}: less than {options.least:.0%} killed")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", default=list(MODULES), help="modules of MODULES")
-    parser.add_argument("--only", type=int, help="the number of one mutant, shown with the tests' output")
+    parser.add_argument("--only", type=int, nargs="*", help="the numbers of mutants")
+    parser.add_argument("--again", type=Path, metavar="JSON", help="only the mutants that survived in this file")
     parser.add_argument("--json", type=Path, help="write every mutant and what became of it")
     parser.add_argument("--least", type=float, default=0.0, help="exit with 1 where a module's share killed is below")
     options = parser.parse_args()
     os.chdir(ROOT)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.path.insert(0, str(ROOT))
-    sys.dont_write_bytecode = True
-    for library in ("aiohttp", "duckdb", "jinja2", "jsonschema", "numpy", "pydantic", "pytest", "typer"):
-        __import__(library)
-    keep: list[dict[str, Any]] = []
-    low = []
-    for module in options.modules:
-        killed, survived, _ = measure(module, options.only, keep)
-        if killed < options.least * (killed + survived):
-            low.append(module)
-        if options.json:
-            options.json.write_text(json.dumps(keep, indent=1), encoding="utf-8")
-    if low:
-        raise SystemExit(f"below {options.least:.0%}: {', '.join(low)}")
+    if len(options.modules) == 1:
+        child(options.modules[0], options)
+        return
+    codes = []
+    for module in options.modules:  # each in a process of its own
+        words = [word for word in sys.argv[1:] if word not in MODULES]
+        codes.append(subprocess.run([sys.executable, __file__, module, *words], check=False).returncode)
+    raise SystemExit(max(codes))
 
 
 if __name__ == "__main__":
