@@ -1,6 +1,9 @@
 # make demo   a first benchmark in minutes, without a key, a GPU or torch
 # make test   everything that a landing must pass
 # make lint   style and types only
+# make fuzz   hostile inputs for FUZZ_MINUTES, from outside to every reader
+# make mutate change the code that must not fail, and see whether a test notices
+# make kill   SIGKILL in every phase, KILLS times
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -8,9 +11,11 @@ BIN := $(VENV)/bin
 TARGET ?= 8
 RUNS ?= runs
 JOBS ?= 2
+FUZZ_MINUTES ?= 60
+KILLS ?= 1000
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: demo demo-long-doc test lint clean
+.PHONY: demo demo-long-doc test lint fuzz mutate kill clean
 
 demo: $(VENV)/.demo
 	$(BIN)/airgen models fetch quickstart
@@ -29,6 +34,18 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: $(VENV)/.test
+	end=$$(( $$(date +%s) + $(FUZZ_MINUTES) * 60 )); while [ $$(date +%s) -lt $$end ]; do \
+		AIRGEN_FUZZ=1 $(BIN)/python -m pytest tests/fuzz -n $(JOBS) || exit 1; done
+
+mutate: $(VENV)/.test
+	rm -f mutants.json
+	$(BIN)/python benchmarks/mutate.py --json mutants.json --least 0.9
+
+kill: $(VENV)/.test
+	$(BIN)/airgen models fetch tests
+	$(BIN)/python benchmarks/kill.py --kills $(KILLS) --json kills.json
 
 clean:
 	rm -rf $(VENV) build dist

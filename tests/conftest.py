@@ -11,7 +11,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# `make fuzz` draws many examples for a given time and stops an example that takes seconds, `make mutate` draws few.
+_SLOW = list(hypothesis.HealthCheck)
+hypothesis.settings.register_profile(
+    "fuzz",
+    max_examples=int(os.environ.get("AIRGEN_FUZZ_EXAMPLES", "2000")),
+    deadline=5_000,
+    suppress_health_check=_SLOW,
+    print_blob=True,
+)
+hypothesis.settings.register_profile(
+    "mutate", max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
+)
+if os.environ.get("AIRGEN_FUZZ"):
+    hypothesis.settings.load_profile("fuzz")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

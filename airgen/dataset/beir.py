@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,7 +106,7 @@ class BeirDataset:
             return {}
         try:
             value = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: not JSON ({error})") from error
         if not isinstance(value, dict):
             raise DatasetError(f"{path}: holds {type(value).__name__} where an object was expected")
@@ -252,7 +253,7 @@ def _label(value: object, where: str) -> float:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
         label = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # an integer can be too large for a float
         raise DatasetError(
             f"{where}: label {value!r} is not a number (map words to numbers; 0 means not relevant)"
         ) from None
@@ -288,7 +289,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DatasetError(f"{where}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise DatasetError(f"{where}: holds {type(row).__name__} where an object was expected")
@@ -308,7 +309,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DatasetError(f"{path}: no such file") from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: not UTF-8 ({error.reason} at byte {error.start} of a line)") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
 
 
@@ -320,5 +321,5 @@ def _sha256(path: Path) -> str:
     try:
         with _open(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error

@@ -144,6 +144,10 @@ class Hub:
             raise self._explained(repo, error) from error
         except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
             raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise DatasetError(
+                f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
+            ) from error
 
     def is_temporary(self, error: BaseException) -> bool:
         """Whether a failed request can succeed later. A failed commit of this kind may also have been made."""

@@ -39,6 +39,10 @@ def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | N
         raise SettingsError([f"{name}{line}: not YAML: {error.problem}"]) from error
     except yaml.YAMLError as error:
         raise SettingsError([f"{name}: not YAML: {error}"]) from error
+    except (ValueError, OverflowError) as error:  # a date that does not exist, a number without digits
+        raise SettingsError([f"{name}: a value cannot be read: {error}: put it into quotes"]) from error
+    except RecursionError:
+        raise SettingsError([f"{name}: nested too deeply to be read"]) from None
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
         raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])

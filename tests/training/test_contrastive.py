@@ -251,3 +251,14 @@ def test_pretraining_is_e5s() -> None:
         "query: ",
     )
     assert (EncoderRecipe().hard_negatives, EncoderRecipe().alpha, EncoderRecipe().batch_size) == (7, 0.2, 256)
+
+
+def test_what_is_saved_does_not_depend_on_the_last_batch(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    # A training that is resumed after its last step saves without any batch before.
+    for name, batches in (("resumed", 0), ("whole", 1)):
+        made = task(dataset, bert)
+        for _ in range(batches):
+            made.loss(made.batches(0)[0])
+        made.save(tmp_path / name)
+    saved = [(tmp_path / name / "tokenizer.json").read_bytes() for name in ("resumed", "whole")]
+    assert saved[0] == saved[1]

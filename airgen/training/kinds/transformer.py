@@ -92,9 +92,21 @@ def token_limit(model: Any, max_length: int) -> int:
 
 def save_with_tokenizer(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a folder of transformers."""
+    _settle(tokenizer)
     with quiet():
         model.save_pretrained(str(folder))
         tokenizer.save_pretrained(str(folder))
+
+
+def _settle(tokenizer: Any) -> None:
+    """Remove the last batch's padding and truncation from a tokenizer, which would be saved with it.
+
+    A training that is resumed after its last step has had no batch, and must write the same files.
+    """
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is not None:
+        fast.no_padding()
+        fast.no_truncation()
 
 
 class TransformerTask(TrainingTask):
@@ -188,6 +200,7 @@ class SentenceTransformersTask(TransformerTask):
 
     def save(self, folder: Path) -> None:
         """Write a folder of sentence-transformers; the card beside it is ours."""
+        _settle(getattr(self.library_model, "tokenizer", None))
         with quiet():
             self.library_model.save_pretrained(str(folder), create_model_card=False)
 

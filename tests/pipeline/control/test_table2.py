@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
+from airgen.keys import row_key
 from airgen.pipeline.control.judge_kinds import Levels, Verdict, YesNo, level_of_probability
 from airgen.pipeline.control.prelabels import prelabel_rows
 from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, votes
@@ -203,3 +204,31 @@ def test_yes_and_no_are_summed_over_their_spellings() -> None:
 def test_levels_of_a_probability() -> None:
     cuts = [0.0, 0.19, 0.2, 0.39, 0.4, 0.69, 0.7, 1.0]
     assert [level_of_probability(value, 0.4) for value in cuts] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_every_decision_says_why_and_has_the_key_of_its_work() -> None:
+    def reasons(**arguments: object) -> dict[str, str]:
+        given: dict[str, object] = {"query": "q", "positive": "pos", "negatives": [], "judgments": judged(pos=2),
+                                    "dropped": set(), "relevant_from": 2, "fingerprint": "f"}  # fmt: skip
+        rows = decide(**{**given, **arguments})  # type: ignore[arg-type]
+        assert [row.key for row in rows] == [row_key("decision", f"q/{row.id}", "f") for row in rows]
+        return {row.id: row.reason for row in rows}
+
+    assert reasons(judgments={}) == {"pos": "its document was not judged"}
+    assert reasons(judgments=judged(pos=1)) == {"pos": "its document was judged 1"}
+    every = reasons(
+        negatives=["at", "under", "plain", "unseen", "gone"],
+        judgments=judged(pos=3, at=2, under=1, plain=0, new=2, low=1, away=3),
+        dropped={"at", "under", "gone", "away"},
+    )
+    assert every == {
+        "pos": "its document was judged 3",
+        "at": "judged 2",
+        "under": "dropped for another query",
+        "plain": "judged 0",
+        "unseen": "not pre-labelled",
+        "gone": "dropped for another query",
+        "new": "judged 2",
+        "low": "judged 1",
+        "away": "dropped from the corpus",
+    }

@@ -1,0 +1,347 @@
+"""Mutation testing: change the code in one place, run the tests of that module, and see whether any of them fails.
+
+    python benchmarks/mutate.py                                 all modules of MODULES, in that order
+    python benchmarks/mutate.py airgen/keys.py --json keys.json one module, and every mutant in a file
+    python benchmarks/mutate.py airgen/keys.py --only 12 13     some mutants
+    python benchmarks/mutate.py --again keys.json               those that survived then
+
+A mutant is killed when a test fails or does not end. One that survives shows code that no test depends on, or a change
+that makes no difference (then it stands in EQUIVALENT with the reason, and does not count).
+
+mutmut leaves constants of a module, functions with decorators and the removal of statements alone, and the last is
+what reviews found untested here; cosmic-ray starts a new interpreter for each mutant. So this script changes the syntax
+tree itself, and runs each mutant in a fork of a process that has collected the tests already.
+
+Changed are: comparisons, `and`/`or`, `not`, operators, numbers, booleans and strings; removed are statements, and a
+returned value becomes None. Not changed are docstrings, annotations, `__all__`, imports, parts of f-strings, and the
+words of errors (a string inside `raise`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import inspect
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Module -> the tests that protect it, fast ones first.
+MODULES: dict[str, list[str]] = {
+    "airgen/keys.py": ["tests/test_keys.py"],
+    "airgen/llms/budget.py": ["tests/llms/test_budget.py", "tests/llms/test_engine.py"],
+    "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
+    "airgen/store/migrate.py": ["tests/test_store.py"],
+    "airgen/store/store.py": ["tests/test_store.py"],
+    "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
+    "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py", "tests/publishing/test_publish.py"],
+}
+
+# (module, line's text, change) -> why no test can tell it from the original.
+EQUIVALENT: dict[tuple[str, str, str], str] = {}
+
+_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Add, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.LShift: ast.RShift, ast.Pow: ast.Mult,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: where it is, the line, what was changed, and the module's text with it."""
+
+    module: str
+    number: int
+    line: int
+    text: str
+    change: str
+    source: str
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.module, self.text, self.change
+
+
+def mutants(path: Path) -> list[Mutant]:
+    """All mutants of a module, in the order of its lines."""
+    source = path.read_text(encoding="utf-8")
+    tree, lines = ast.parse(source), source.splitlines()
+    module = path.resolve().relative_to(ROOT).as_posix()
+    found = []
+    for place, node in enumerate(_changeable(tree)):
+        for choice in range(len(list(_changes(node)))):
+            twin = copy.deepcopy(tree)
+            target = list(_changeable(twin))[place]
+            change, apply = list(_changes(target))[choice]
+            new = apply()
+            if new is not target:
+                _replace(twin, target, new)
+            text = ast.unparse(ast.fix_missing_locations(twin))
+            line = node.lineno  # type: ignore[attr-defined]
+            found.append((line, lines[line - 1].strip(), change, text))
+    found.sort(key=lambda one: one[0])
+    return [Mutant(module, number, *one) for number, one in enumerate(found)]
+
+
+def _changeable(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that may be changed, in a fixed order."""
+    if isinstance(tree, (ast.JoinedStr, ast.Import, ast.ImportFrom)):
+        return
+    if isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
+        return
+    if isinstance(tree, ast.Assign) and ast.unparse(tree.targets[0]) == "__all__":
+        return
+    if isinstance(tree, ast.Expr) and isinstance(tree.value, ast.Constant):
+        return  # a docstring
+    yield tree
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "type_comment") or isinstance(tree, ast.Raise):
+            continue
+        if isinstance(tree, ast.AnnAssign) and name == "target":
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _changeable(child)
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, Any]]:
+    """(what, a function that makes the change and returns the node that stands there then)."""
+
+    def swap(place: int | None = None) -> ast.AST:
+        if place is None:
+            node.op = _SWAPS[type(node.op)]()  # type: ignore[attr-defined]
+        else:
+            node.ops[place] = _SWAPS[type(node.ops[place])]()  # type: ignore[attr-defined]
+        return node
+
+    def put(value: object) -> Any:
+        return lambda: ast.copy_location(ast.Constant(value), node)
+
+    if isinstance(node, ast.Compare):
+        for place, op in enumerate(node.ops):
+            change = f"{type(op).__name__} to {_SWAPS[type(op)].__name__}"
+            yield change, lambda place=place: swap(place)
+    elif isinstance(node, (ast.BoolOp, ast.BinOp, ast.AugAssign)) and type(node.op) in _SWAPS:
+        yield f"{type(node.op).__name__} to {_SWAPS[type(node.op)].__name__}", swap
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        yield f"no {type(node.op).__name__}", lambda: node.operand
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield f"{node.value} to {not node.value}", put(not node.value)
+        elif isinstance(node.value, (int, float)):
+            yield f"{node.value} to {node.value + 1}", put(node.value + 1)
+        elif isinstance(node.value, str):
+            yield f"{node.value[:30]!r} changed", put(f"XX{node.value}XX")
+    if isinstance(node, ast.Return) and node.value is not None:
+        yield "returns None", lambda: ast.copy_location(ast.Return(ast.Constant(None)), node)
+    simple = (ast.Expr, ast.Assign, ast.AugAssign, ast.Raise, ast.Continue, ast.Break)
+    if isinstance(node, simple) or (isinstance(node, ast.AnnAssign) and node.value is not None):
+        yield "removed", lambda: ast.copy_location(ast.Pass(), node)
+    elif isinstance(node, ast.If):
+        yield "never", lambda: _condition(node, False)
+        yield "always", lambda: _condition(node, True)
+
+
+def _condition(node: ast.If, value: bool) -> ast.AST:
+    node.test = ast.copy_location(ast.Constant(value), node.test)
+    return node
+
+
+def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new)
+                return
+            if isinstance(value, list):
+                for place, child in enumerate(value):
+                    if child is old:
+                        value[place] = new
+                        return
+    raise LookupError("the node is not in the tree")
+
+
+def become(mutant: Mutant) -> None:
+    """Change the loaded module into the mutant, in place, so that everything that has imported from it sees that.
+
+    Functions and methods keep their identity and get the mutant's code and defaults; other values are set again.
+    """
+    name = mutant.module.removesuffix(".py").replace("/", ".")
+    module = sys.modules[name]
+    twin = types.ModuleType(name)
+    twin.__file__ = module.__file__
+    sys.modules[name] = twin  # dataclasses look their module up
+    try:
+        exec(compile(mutant.source, str(module.__file__), "exec"), twin.__dict__)
+    finally:
+        sys.modules[name] = module
+    _adopt(module, vars(module), vars(twin))
+
+
+def _adopt(owner: Any, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    for name, value in list(new.items()):
+        before = old.get(name)
+        one, other = _function(before), _function(value)
+        if one is not None and other is not None:
+            one.__code__, one.__defaults__, one.__kwdefaults__ = (
+                other.__code__,
+                other.__defaults__,
+                other.__kwdefaults__,
+            )
+        elif isinstance(value, type) and isinstance(before, type):
+            if before.__module__ == owner.__name__ if isinstance(owner, types.ModuleType) else True:
+                _adopt(before, vars(before), vars(value))
+        elif not name.startswith("__") and not isinstance(value, (types.MemberDescriptorType, types.ModuleType)):
+            with contextlib.suppress(AttributeError, TypeError):
+                setattr(owner, name, value)
+    for name in [name for name in old if name not in new and isinstance(owner, types.ModuleType)]:
+        if not name.startswith("__"):
+            delattr(owner, name)  # a constant that the mutant does not set
+
+
+def _function(value: Any) -> Any:
+    """The plain function of a function, a method, a property, or a decorated function."""
+    value = getattr(value, "__func__", value)
+    value = value.fget if isinstance(value, property) else value
+    value = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+    return value if isinstance(value, types.FunctionType) else None
+
+
+class Runner:
+    """A plugin of pytest: once the tests are collected, each mutant runs them in a fork.
+
+    `states` gets ("survived", "killed" or "timeout", seconds) for each mutant; `baseline` is that of no mutant.
+    """
+
+    def __init__(self, wanted: Sequence[Mutant], report: Callable[[Mutant, str, float], None]) -> None:
+        self.wanted, self.report = wanted, report
+        self.baseline = ("killed", 0.0)
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        self.baseline = self.one(session, None, 600.0)
+        if self.baseline[0] != "survived":
+            return True
+        limit = 10 + 5 * self.baseline[1]
+        for mutant in self.wanted:
+            self.report(mutant, *self.one(session, mutant, limit))
+        return True
+
+    def one(self, session: Any, mutant: Mutant | None, limit: float) -> tuple[str, float]:
+        """The tests in a fork, with the mutant in place of its module."""
+        from _pytest.main import pytest_runtestloop
+
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setpgid(0, 0)
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(nowhere, stream)
+                if mutant is not None:
+                    become(mutant)
+                pytest_runtestloop(session)
+                code = 1 if session.testsfailed else 0
+            finally:
+                os._exit(code)
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            seconds = time.monotonic() - began
+            if done:
+                return ("survived" if status == 0 else "killed"), seconds
+            if seconds > limit:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return "timeout", seconds
+            time.sleep(0.005)
+
+
+def measure(module: str, only: set[int] | None, keep: list[dict[str, Any]]) -> tuple[int, int]:
+    """(killed, survived) of one module, printing each mutant that survives."""
+    import pytest
+
+    counts: Counter[str] = Counter()
+
+    def report(mutant: Mutant, state: str, seconds: float) -> None:
+        counts[state] += 1
+        keep.append({**asdict(mutant), "source": "", "state": state, "seconds": round(seconds, 2)})
+        if state == "survived":
+            print(
+                f"  survived {mutant.number}: {module}:{mutant.line}: {mutant.text}   [{mutant.change}]",
+                file=sys.__stdout__,
+                flush=True,
+            )
+
+    every = [one for one in mutants(ROOT / module) if only is None or one.number in only]
+    plugin = Runner([one for one in every if one.name not in EQUIVALENT], report)
+    tests = [test for test in MODULES[module] if (ROOT / test).exists()]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutate"]
+    with tempfile.TemporaryDirectory(prefix="airgen-mutate-") as folder, contextlib.redirect_stdout(io.StringIO()):
+        pytest.main([*options, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
+    if plugin.baseline[0] != "survived":
+        raise SystemExit(f"{module}: its tests fail without any mutant: {' '.join(tests)}")
+    killed, survived = counts["killed"] + counts["timeout"], counts["survived"]
+    score = killed / max(1, killed + survived)
+    print(
+        f"{module}: {killed} of {killed + survived} killed ({score:.1%}), {len(every) - killed - survived} equivalent"
+    )
+    return killed, survived
+
+
+def child(module: str, options: Any) -> None:
+    """Measure one module in this process, which imports it for the first time."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.path.insert(0, str(ROOT))
+    sys.dont_write_bytecode = True
+    keep: list[dict[str, Any]] = []
+    only = set(options.only) if options.only else None
+    if options.again:
+        before = [one for one in json.loads(options.again.read_text()) if one["module"] == module]
+        only = {one["number"] for one in before if one["state"] == "survived"}
+    killed, survived = measure(module, only, keep)
+    if options.json:
+        earlier = json.loads(options.json.read_text()) if options.json.exists() else []
+        options.json.write_text(json.dumps([*earlier, *keep], indent=1), encoding="utf-8")
+    if killed < options.least * (killed + survived):
+        raise SystemExit(f"{module}: less than {options.least:.0%} killed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", default=list(MODULES), help="modules of MODULES")
+    parser.add_argument("--only", type=int, nargs="*", help="the numbers of mutants")
+    parser.add_argument("--again", type=Path, metavar="JSON", help="only the mutants that survived in this file")
+    parser.add_argument("--json", type=Path, help="write every mutant and what became of it")
+    parser.add_argument("--least", type=float, default=0.0, help="exit with 1 where a module's share killed is below")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    if len(options.modules) == 1:
+        child(options.modules[0], options)
+        return
+    codes = []
+    for module in options.modules:  # each in a process of its own
+        words = [word for word in sys.argv[1:] if word not in MODULES]
+        codes.append(subprocess.run([sys.executable, __file__, module, *words], check=False).returncode)
+    raise SystemExit(max(codes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Replies from outside: a model's answers, and a Hub that says what it likes. Only an AirgenError may come out."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from hostile import JSON, broken, few, replaced
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.errors import AirgenError
+from airgen.llms.answers import parse_json
+from airgen.llms.base import Reply
+from airgen.llms.chat import chat_reply
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "minLength": 1},
+        "level": {"type": "integer", "minimum": 0, "maximum": 3},
+        "documents": {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+    },
+    "required": ["query"],
+}
+GOOD = b'Sure!\n```json\n{"query": "why?", "level": 2, "documents": ["a", "b"],}\n```\nAnything else?'
+
+
+@few
+@given(broken(GOOD, b'{"query": "why?"}'))
+def test_structured_answers(content: bytes) -> None:
+    text = content.decode("utf-8", "surrogateescape")[:20_000]
+    try:
+        value = parse_json(text, SCHEMA)
+    except ValueError as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(value["query"], str) and value["query"]
+
+
+PAYLOAD = {
+    "choices": [
+        {
+            "message": {"role": "assistant", "content": "text", "refusal": None},
+            "finish_reason": "stop",
+            "logprobs": {
+                "content": [{"token": "Yes", "logprob": -0.1, "top_logprobs": [{"token": "a", "logprob": 0}]}]
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}},
+}
+
+
+@pytest.mark.xfail(reason="issue 18, defect 4: odd usage and log-probabilities escape; mended on its own branch")
+@few
+@given(replaced(PAYLOAD))
+def test_chat_completions(payload: object) -> None:
+    try:
+        reply = chat_reply(payload)
+    except AirgenError:
+        return
+    assert isinstance(reply, Reply) and isinstance(reply.text, str)
+    assert min(reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens) >= 0
+
+
+class Liar(BaseHTTPRequestHandler):
+    """Answers every request with the body of its server."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body: bytes = self.server.body  # type: ignore[attr-defined]
+        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_PUT = do_HEAD = do_GET
+
+
+@pytest.fixture(scope="module")
+def liar() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.sleep", lambda _: None)  # the library's own pauses between attempts
+        yield server
+    server.shutdown()
+    server.server_close()
+
+
+INFO = {"id": "o/n", "sha": "abc", "private": True, "siblings": [{"rfilename": "a"}], "tags": ["x"]}
+REFS = {"branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": "abc"}], "converts": [],
+        "tags": [{"name": "1", "ref": "refs/tags/1", "targetCommit": "abc"}]}  # fmt: skip
+TREE = [{"type": "file", "path": "a", "size": 3, "oid": "1", "lfs": {"oid": "2", "size": 3, "pointerSize": 1}}]
+CALLS: dict[str, tuple[Any, Any]] = {
+    "head": (INFO, lambda hub: hub.head("o/n")),
+    "tags": (REFS, lambda hub: hub.tags("o/n")),
+    "files": (TREE, lambda hub: hub.files("o/n", "main")),
+    "ensure": (INFO, lambda hub: hub.ensure("o/n", private=True)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@few
+@given(data=st.data())
+def test_hub_replies(call: str, data: st.DataObject, liar: Any) -> None:
+    pytest.importorskip("huggingface_hub")
+    from airgen.publishing.hub import Hub
+
+    good, ask = CALLS[call]
+    payload = data.draw(replaced(good) | JSON)
+    raw = data.draw(st.sampled_from([json.dumps(payload).encode()]) | broken(json.dumps(good).encode()))
+    liar.body, liar.status = raw, data.draw(st.sampled_from([200, 200, 200, 400, 404, 503]))
+    try:
+        ask(Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None))
+    except AirgenError as error:
+        assert "\n" not in str(error)
