@@ -21,7 +21,7 @@ from pathlib import Path
 from airgen.keys import rng
 
 _SYLLABLES = [f"{first}{last}" for first in "bdfgklmnprst" for last in "aeiou"]
-WORDS = [*_SYLLABLES, *(a + b for a in _SYLLABLES for b in _SYLLABLES), *(a + b + "n" for a in _SYLLABLES for b in _SYLLABLES)]  # fmt: skip
+WORDS = [*_SYLLABLES, *(a + b + end for end in ("", "n") for a in _SYLLABLES for b in _SYLLABLES)]
 WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
 PHASES = ("corpus", "hard_negative", "judgment", "export")
 

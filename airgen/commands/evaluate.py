@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, new_app
+from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, echo, new_app
 
 __all__ = ["app"]
 
@@ -43,7 +43,7 @@ def evaluate(
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
     chosen = _chosen(load_systems(systems), only)
     options = EvaluationOptions(
@@ -61,14 +61,14 @@ def evaluate(
         )
         results += found
         if not as_json:
-            typer.echo(ranking_text(found, compare_results(found)))
+            echo(ranking_text(found, compare_results(found)))
     write_overview(out, results)
     if as_json:
-        typer.echo(json.dumps([asdict(result) for result in results], ensure_ascii=False, indent=1, default=str))
+        echo(json.dumps([asdict(result) for result in results], ensure_ascii=False, indent=1, default=str))
         return
     if len(datasets) > 1:
-        typer.echo(overview_table(results))
-    typer.echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
+        echo(overview_table(results))
+    echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
 
 
 def _chosen(systems: list, only: list[str] | None) -> list:  # type: ignore[type-arg]

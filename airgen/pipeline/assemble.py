@@ -1,4 +1,7 @@
-"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them."""
+"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them.
+
+Documents and models may give control characters and escape sequences: they do not enter the dataset.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Character, Decision, HardNegative, Scenario
 from airgen.settings import Pipeline
 from airgen.store import Store
+from airgen.text.display import plain_text
 from airgen.text.tokens import load_tokenizer
 
 __all__ = ["ABLATIONS", "Source", "assemble", "document_ids", "query_id"]
@@ -136,10 +140,10 @@ def _corpus(
     store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], name_of: Callable[[str], str]
 ) -> Iterator[CorpusRow]:
     for passage in store.passages(plan["corpus"]):
-        yield CorpusRow(name_of(passage.id), passage.title, passage.text)
+        yield CorpusRow(name_of(passage.id), plain_text(passage.title), plain_text(passage.text))
     negatives = {one.id: one for lineage in accepted.lineages for one in lineage.hard_negatives if one.id in kept}
     for id_, negative in sorted(negatives.items()):
-        yield CorpusRow(name_of(id_), negative.title, negative.text)
+        yield CorpusRow(name_of(id_), plain_text(negative.title), plain_text(negative.text))
 
 
 def _queries(pipeline: Pipeline, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:
@@ -156,7 +160,7 @@ def _queries(pipeline: Pipeline, accepted: Accepted, *, original: bool) -> Itera
         id_ = query_id(lineage)
         # By the sample and not by the text: a query does not change split when a prompt is changed.
         text = lineage.query.text if original else lineage.final.text
-        yield QueryRow(id_, text, split_of(lineage.sample.key, pipeline.export.splits), metadata)
+        yield QueryRow(id_, plain_text(text), split_of(lineage.sample.key, pipeline.export.splits), metadata)
 
 
 def _undecided(lineage: Lineage) -> list[Decision]:
@@ -227,10 +231,10 @@ def _lineage(
             "query": query_id(lineage),
             "positive": name_of(lineage.passage.id),
             "source": lineage.passage.id,
-            "character": lineage.one(Character).text,
-            "scenario": lineage.one(Scenario).text,
-            "original": lineage.query.text,
-            "rewrites": [row.text for row in lineage.rewrites],
+            "character": plain_text(lineage.one(Character).text),
+            "scenario": plain_text(lineage.one(Scenario).text),
+            "original": plain_text(lineage.query.text),
+            "rewrites": [plain_text(row.text) for row in lineage.rewrites],
             "negatives": [name_of(row.id) for row in lineage.hard_negatives],
             "mined": [name_of(row.id) for row in mined.get(lineage.final.key, ())],
         }

@@ -24,6 +24,7 @@ from airgen.evaluation.run import run_from_dict
 from airgen.publishing import dataset_key
 from airgen.publishing.submission import NO_RERANKER, Results, Submission
 from airgen.publishing.suites import key_of
+from airgen.text.display import json_text
 
 __all__ = [
     "CLASSES",
@@ -213,7 +214,7 @@ def save_score(scored: SystemScore, directory: Path) -> Path:
     ).hexdigest()
     path = directory / f"{name}-{identity}.score.json"
     value = {"format": FORMAT, "class": scored.system_class, **asdict(scored)}
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    write_text(path, json_text(value, indent=1, sort_keys=True) + "\n")
     return path
 
 

@@ -8,7 +8,7 @@ embedder.encode(texts, kind) -> float32 (n, dim), unit length
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -73,6 +73,30 @@ class Corpus:
     def full_text(self, position: int) -> str:
         """Title and text joined by a space, as BEIR gives them to a model."""
         return flat_text(self.titles[position] if self.titles else "", self.texts[position])
+
+    @property
+    def full_texts(self) -> Sequence[str]:
+        """`full_text` of every passage, each made when it is asked for: the texts need not be in memory."""
+        return _FullTexts(self)
+
+
+class _FullTexts(Sequence[str]):
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    def __iter__(self) -> Iterator[str]:
+        corpus = self._corpus
+        return map(flat_text, corpus.titles, corpus.texts) if corpus.titles else iter(corpus.texts)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self._corpus.full_text(at) for at in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self._corpus.full_text(place)
 
 
 @dataclass(frozen=True, slots=True)

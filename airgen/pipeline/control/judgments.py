@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from airgen.keys import row_key
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.control.judge import judge_kind, judge_name, judge_pair
@@ -12,6 +14,8 @@ from airgen.pipeline.stage import Refusal, skip
 from airgen.records import HardNegative, Judgment, Skip
 
 __all__ = ["add_judgments", "pairs_of"]
+
+GROUP = 1000  # pairs whose documents are read from the work database at once
 
 
 def pairs_of(control: Control) -> list[Pair]:
@@ -34,11 +38,17 @@ async def add_judgments(control: Control) -> None:
     failed = {row.parent for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
     pairs = {f"{pair.query}/{pair.id}": pair for pair in pairs_of(control)}
     pending = [name for name in pairs if row_key("judgment", name, fp) not in done and name not in failed]
+    turns = {name: turn for turn, name in enumerate(pending)}
+
+    @lru_cache(maxsize=4)  # pairs are asked about nearly in their order
+    def documents(group: int) -> dict[str, str]:
+        return control.documents({pairs[name].id for name in pending[group * GROUP : (group + 1) * GROUP]})
+
     with control.display.stage("judgments", len(pairs), len(pairs) - len(pending)) as bar:
 
         async def one(name: str) -> None:
             pair = pairs[name]
-            found = await judge_pair(tools, control.queries[pair.query], control.document(pair.id))
+            found = await judge_pair(tools, control.queries[pair.query], documents(turns[name] // GROUP)[pair.id])
             if isinstance(found, Refusal):
                 await store.commit([skip("judgment", name, tools, found.problem, found.answer)])
             else:

@@ -57,7 +57,7 @@ class Dense(Component):
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
-        texts = _Texts(corpus)
+        texts = corpus.full_texts
         root = self.settings.cache
         if root is None:
             self._matrix, self._rows = self._embed(texts), None
@@ -108,20 +108,3 @@ class Dense(Component):
             "rows": "fp16",
             "search": self.settings.backend,
         }
-
-
-class _Texts(Sequence[str]):
-    """A corpus as the sequence of its full texts, made one at a time."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
-
-    def __len__(self) -> int:
-        return len(self._corpus)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self._corpus.full_text(at) for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        return self._corpus.full_text(place)
