@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 from airgen import __version__
 from airgen.commands import COMMANDS, GROUPS
 
+if TYPE_CHECKING:
+    from airgen.errors import AirgenError
+
 __all__ = ["help_text", "main"]
+
+_CTRL_C = 130  # what typer makes of a KeyboardInterrupt
+_INTERRUPTED = "stopped by the user; run the same command again to go on"
 
 ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
@@ -51,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 
         print(f"airgen: unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help", file=sys.stderr)
         raise SystemExit(2)
-    from airgen.errors import AirgenError
+    from airgen.errors import AirgenError, Stopped, disk_error
 
     try:
         import typer
@@ -59,9 +66,20 @@ def main(arguments: list[str] | None = None) -> None:
         module = importlib.import_module(f"airgen.commands.{name}")
         typer.main.get_command(module.app).main(args=words[1:], prog_name=f"airgen {name}")
     except AirgenError as error:
-        print("\n".join(f"airgen: {line}" for line in str(error).splitlines()), file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
+        _fail(error)
+    except OSError as error:  # a disk that is full or read-only can fail any write
+        _fail(disk_error(error))
     except KeyboardInterrupt:
-        print("airgen: stopped by the user; run the same command again to go on", file=sys.stderr)
-        raise SystemExit(3) from None
+        _fail(Stopped(_INTERRUPTED))
+    except SystemExit as end:
+        if end.code == _CTRL_C:
+            _fail(Stopped(_INTERRUPTED))
+        raise
     raise SystemExit(0)
+
+
+def _fail(error: AirgenError) -> NoReturn:
+    from airgen.text.display import visible
+
+    print("\n".join(f"airgen: {visible(line)}" for line in str(error).splitlines()), file=sys.stderr)
+    raise SystemExit(error.exit_code) from None

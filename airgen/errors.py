@@ -18,6 +18,7 @@ AirgenError                 the base: `airgen` prints it as one line and exits w
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "StoreError",
     "TrainingError",
     "UsageError",
+    "disk_error",
 ]
 
 
@@ -103,3 +105,20 @@ class Stopped(AirgenError):
 
 class BudgetSpent(Stopped):
     """The next call could have passed the budget, so it was not sent."""
+
+
+def disk_error(error: OSError) -> AirgenError:
+    """An error of the operating system as one line: what failed, where, and what to do."""
+    what = error.strerror or str(error) or type(error).__name__
+    where = f"{error.filename}: " if error.filename else ""
+    advice = {
+        errno.ENOSPC: "free some space and run the same command again",
+        errno.EDQUOT: "free some space and run the same command again",
+        errno.EROFS: "this file system can only be read: choose another folder",
+        errno.EACCES: "you have no permission: change it, or choose another folder",
+        errno.EPERM: "you have no permission: change it, or choose another folder",
+        errno.ENOTDIR: "a file stands where a folder is needed: choose another folder",
+        errno.EEXIST: "a file stands where a folder is needed: choose another folder",
+        errno.EMFILE: "too many files are open: raise the limit with `ulimit -n`",
+    }.get(error.errno or 0)
+    return AirgenError(f"{where}{what}" + (f": {advice}" if advice else ""))

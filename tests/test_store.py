@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +19,7 @@ from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip
 from airgen.store import Store
 from airgen.store.migrate import migrations
-from airgen.store.store import explain
+from airgen.store.open_database import explain
 
 
 def answer(key: str, **values: object) -> Answer:
@@ -129,6 +133,127 @@ def test_what_cannot_be_written_is_said_with_the_file(work: Callable[[Store], ob
 def test_a_block_is_not_a_lock() -> None:
     assert "may be damaged" in str(explain(Path("w.duckdb"), duckdb.IOException("cannot read block 7")))
     assert "in use" in str(explain(Path("w.duckdb"), duckdb.IOException("Could not set lock on file")))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (duckdb.IOException("Cannot open file: Read-only file system"), "read-only disk"),
+        (duckdb.TransactionException("Failed to commit: Could not write file: No space left on device"), "is full"),
+        (duckdb.IOException("Could not write all bytes: Disk quota exceeded"), "is full"),
+        (duckdb.IOException("Cannot open file: Permission denied"), "change its permissions"),
+        (duckdb.IOException("Could not read from file: Is a directory"), "is a folder"),
+        (
+            duckdb.Error("Corrupt database file: computed checksum 1 is not the stored checksum 2 in block"),
+            "damaged",
+        ),
+        (duckdb.OutOfMemoryException("could not allocate block of size 256KB"), "not enough memory"),
+        (duckdb.IOException("a database file with version number 9, but we can only read version 8"), "newer DuckDB"),
+    ],
+)
+def test_errors_are_told_apart(error: duckdb.Error, words: str) -> None:
+    """A folder may be called anything: its name says nothing about the error."""
+    path = Path("/No space left on device/Could not set lock on file/Read-only file system/w.duckdb")
+    said = str(explain(path, type(error)(f"{error} ({path})"))).replace(str(path), "")
+    kinds = ["read-only disk", "is full", "change its permissions", "is a folder", "damaged", "not enough memory",
+             "newer DuckDB", "in use"]  # fmt: skip
+    assert [kind for kind in kinds if kind in said] == [words]
+
+
+def test_a_flipped_byte_is_damage_and_not_a_lock(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with Store.open(path) as store:
+        store.put([answer(f"k{number}", text=f"text {number}" * 50) for number in range(5_000)])
+    data = bytearray(path.read_bytes())
+    for place in range(20_000, len(data), 4096):
+        data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="may be damaged; move it away"), Store.open(path) as store:
+        store.rows(Answer)
+
+
+def test_a_file_of_sqlite_stays_as_it_is_and_nothing_is_fetched(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE passage (x)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"not a valid DuckDB database file.*move it away"):
+        Store.open(path)
+    assert path.read_bytes() == before
+
+
+def test_no_extension_is_fetched_or_loaded(store: Store) -> None:
+    for name in ("autoinstall_known_extensions", "autoload_known_extensions"):
+        assert store.query(f"SELECT current_setting('{name}')") == [(False,)]
+
+
+def test_a_log_whose_end_is_zeros_gets_advice_that_works(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    code = f"""
+import os
+from pathlib import Path
+from airgen.records import Answer
+from airgen.store import Store
+
+store = Store.open(Path({str(path)!r}))
+for number in range(20):
+    store.put([Answer(f"k{{number}}", "s", "m", "e", "t")])
+os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    log = tmp_path / "w.duckdb.wal"
+    log.write_bytes(log.read_bytes()[:-50] + bytes(50))
+    with pytest.raises(StoreError, match="keep a copy of it") as found:
+        Store.open(path)
+    command = re.search("`(truncate -s [0-9]+ [^`]+)`", str(found.value))
+    assert command is not None
+    subprocess.run(command[1].split(), check=True)
+    with Store.open(path) as store:
+        assert len(store.answers([f"k{number}" for number in range(20)])) == 19
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(StoreError, match="a file is in its place"):
+        Store.open(tmp_path / "runs" / "job" / "w.duckdb")
+
+
+def test_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
+    """Real ones, in a file system of 4 MB that only the child sees."""
+    code = """
+import subprocess, sys
+from pathlib import Path
+from airgen.errors import StoreError
+from airgen.records import Answer
+from airgen.store import Store
+
+folder = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
+Store.open(folder / "w.duckdb").close()
+subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+for name in ("w", "new"):
+    try:
+        Store.open(folder / f"{name}.duckdb")
+    except StoreError as error:
+        print(error)
+subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+store = Store.open(folder / "full.duckdb")
+try:
+    for turn in range(100):
+        store.put([Answer(f"{turn} {number}", "s", "m", "e", f"{turn} {number} " * 200) for number in range(500)])
+except StoreError as error:
+    print(error)
+"""
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody make a file system of their own")
+    words = [*alone, sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stderr
+    assert all("is on a read-only disk" in line for line in lines[:2])
+    assert "is full: free some space" in lines[2]
 
 
 def test_a_fingerprint_decides_what_is_read(store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, Runs, Split, Target, new_app
+from airgen.commands.options import RUNS, Budget, Json, Runs, Split, Target, echo, new_app
 
 __all__ = ["app"]
 
@@ -76,7 +76,7 @@ def agree(
     folder = job.directory / "agreement"
     report.write(folder)
     if as_json:
-        typer.echo(json.dumps(report.as_dict(), ensure_ascii=False, indent=1))
+        echo(json.dumps(report.as_dict(), ensure_ascii=False, indent=1))
         return
-    typer.echo(report.markdown())
-    typer.echo(f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg")
+    echo(report.markdown())
+    echo(f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg")

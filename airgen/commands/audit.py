@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Seed, new_app
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Seed, echo, new_app
 
 __all__ = ["app"]
 
@@ -41,10 +41,10 @@ def sample(
     drawn = draw_sample(job, count, folder, seed)
     if as_json:
         value = {"folder": str(folder), "pairs": len(drawn.items), "strata": dict(drawn.populations)}
-        typer.echo(json.dumps(value, ensure_ascii=False))
+        echo(json.dumps(value, ensure_ascii=False))
         return
-    typer.echo(f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}")
-    typer.echo(f"then: airgen audit score {pipeline} audit-answers.json")
+    echo(f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}")
+    echo(f"then: airgen audit score {pipeline} audit-answers.json")
 
 
 @app.command()
@@ -68,7 +68,7 @@ def score(
     job = Job(pipeline, runs)
     result = score_answers(job, answers, out or job.directory / "audit")
     if as_json:
-        typer.echo(json.dumps(result.as_dict(), ensure_ascii=False))
+        echo(json.dumps(result.as_dict(), ensure_ascii=False))
         return
-    typer.echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
-    typer.echo(f"written into {job.dataset / 'README.md'}")
+    echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
+    echo(f"written into {job.dataset / 'README.md'}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Json, Seed, Split, new_app
+from airgen.commands.options import Budget, Json, Seed, Split, echo, new_app
 
 __all__ = ["app"]
 
@@ -78,7 +78,7 @@ def calibrate(
     result = run(judge, chosen, trial, Display(out / "status.json"))
     if save is not None and result.combination is not None:
         write_text(save, json.dumps(result.combination.as_dict(), ensure_ascii=False, indent=1) + "\n")
-    typer.echo(json.dumps(result.as_dict(), ensure_ascii=False) if as_json else result.as_markdown())
+    echo(json.dumps(result.as_dict(), ensure_ascii=False) if as_json else result.as_markdown())
 
 
 def _labels(option: str, given: list[str] | None) -> dict[str, list[float]]:

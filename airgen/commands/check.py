@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Target, new_app
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Target, echo, new_app
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
@@ -50,27 +50,27 @@ def print_check(job: Job, *, as_json: bool) -> None:
         problems += str(error).splitlines()
     if as_json:
         figures = {"usd": found.usd, **asdict(found)} if found else {"usd": None}
-        typer.echo(json.dumps({"problems": problems, **figures}, indent=1))
+        echo(json.dumps({"problems": problems, **figures}, indent=1))
     else:
         if found:
             _print_estimate(job, found)
         for line in [*(found.warnings if found else []), *problems]:
-            typer.echo(f"  ! {line}")
+            echo(f"  ! {line}")
         if not problems:
-            typer.echo("  everything that it needs is there")
+            echo("  everything that it needs is there")
     if problems:
         raise typer.Exit(1)
 
 
 def _print_estimate(job: Job, found: Estimate) -> None:
-    typer.echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
-    typer.echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
+    echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
+    echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
     for stage in found.stages:
         usd = "unknown" if stage.usd is None else f"{stage.usd:.4f}"
         tokens = f"{stage.prompt_tokens:>13,}{stage.completion_tokens:>13,}"
-        typer.echo(f"  {stage.stage:<14}{stage.calls:>9,}{tokens}{usd:>10}")
+        echo(f"  {stage.stage:<14}{stage.calls:>9,}{tokens}{usd:>10}")
     calls = sum(stage.calls for stage in found.stages)
     total = "unknown" if found.usd is None else f"{found.usd:.4f}"
     read = sum(stage.prompt_tokens for stage in found.stages)
     wrote = sum(stage.completion_tokens for stage in found.stages)
-    typer.echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")
+    echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 __all__ = ["app"]
 
@@ -53,15 +53,15 @@ def compare(
     if as_json:
         missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
         value = {"measures": {name: asdict(comparison) for name, comparison in found.items()}, "missing": missing}
-        typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+        echo(json.dumps(value, ensure_ascii=False, indent=1))
         return
     rows = [["run", *found, "missing"]]
     for name, scores in zip(names, scored, strict=True):
         rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
-    typer.echo(terminal_table(rows))
+    echo(terminal_table(rows))
     for measure, comparison in found.items():
         for pair in comparison.pairs:
-            typer.echo(pair_text(pair, measure))
+            echo(pair_text(pair, measure))
         groups = [group for group in comparison.groups if len(group) > 1]
         if groups:
-            typer.echo(f"{measure}: cannot be told apart: " + "; ".join(", ".join(group) for group in groups))
+            echo(f"{measure}: cannot be told apart: " + "; ".join(", ".join(group) for group in groups))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airgen.commands.options import Json, PassageLimit, Seed, new_app
+from airgen.commands.options import Json, PassageLimit, Seed, echo, new_app
 from airgen.commands.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -84,16 +84,18 @@ def list_(as_json: Json = False) -> None:
         known = settings.model_dump(include={"task", "language", "domain", "licence"})
         found.append(dict.fromkeys(columns, "") | known | {"name": name, "from": kind, "state": state})
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
     from rich.console import Console
     from rich.table import Table
+
+    from airgen.text.display import terminal_text
 
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=24 if column == "licence" else None)
     for row in found:
-        table.add_row(*row.values())
+        table.add_row(*map(terminal_text, row.values()))
     Console(highlight=False, markup=False).print(table)
 
 
@@ -112,7 +114,7 @@ def fetch(
     from airgen.corpus.fetch import fetch as get
 
     for settings in [load_corpus_settings(name) for name in names]:  # all names are right before the first download
-        get(settings, force=force, say=typer.echo)
+        get(settings, force=force, say=echo)
 
 
 @app.command()
@@ -135,21 +137,21 @@ def stats(
     with _rows(settings, kind, limit) as rows:
         found = summarise(settings, kind, rows, identify_languages=languages)
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False, indent=1))
+        echo(json.dumps(found.as_dict(), ensure_ascii=False, indent=1))
         return
-    typer.echo(f"{found.name}: {found.task}, {found.language}, {found.domain}; licence {found.licence}; {found.source}")
+    echo(f"{found.name}: {found.task}, {found.language}, {found.domain}; licence {found.licence}; {found.source}")
     length = found.tokens
-    typer.echo(
+    echo(
         f"{found.read:,} read, {found.passages:,} passages, {length.total:,} tokens ({settings.tokenizer}): "
         f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, {length.least} to {length.most}"
     )
     top = max((count for _, _, count in found.histogram), default=1)
     for low, high, count in found.histogram:
-        typer.echo(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
+        echo(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
     for cleaner, reason, count in found.funnel:
-        typer.echo(f"dropped {count:>9,}  {cleaner}: {reason}")
+        echo(f"dropped {count:>9,}  {cleaner}: {reason}")
     if found.languages:
-        typer.echo("languages: " + ", ".join(f"{code} {count:,}" for code, count in found.languages[:12]))
+        echo("languages: " + ", ".join(f"{code} {count:,}" for code, count in found.languages[:12]))
 
 
 @app.command()
@@ -175,11 +177,11 @@ def sample(
         found = [row for row in rows if isinstance(row, Passage)]
     for row in found:
         if as_json:
-            typer.echo(json.dumps(asdict(row), ensure_ascii=False))
+            echo(json.dumps(asdict(row), ensure_ascii=False))
             continue
         place = one_line(f"{row.source} {row.position}")
-        typer.echo(f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})")
-        typer.echo("\n".join(one_line(line) for line in row.text.split("\n")) + "\n")
+        echo(f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})")
+        echo("\n".join(one_line(line) for line in row.text.split("\n")) + "\n")
 
 
 @app.command()
@@ -216,10 +218,10 @@ def dropped(
             raise
     for row in shown:
         if as_json:
-            typer.echo(json.dumps(asdict(row), ensure_ascii=False))
+            echo(json.dumps(asdict(row), ensure_ascii=False))
         else:
             detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
-            typer.echo(f"{one_line(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}")
-            typer.echo(f"    {one_line(row.text, 140)}")
+            echo(f"{one_line(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}")
+            echo(f"    {one_line(row.text, 140)}")
     if not as_json:
-        typer.echo(f"{total:,} dropped" + (f", {len(shown)} shown" if total > len(shown) else ""))
+        echo(f"{total:,} dropped" + (f", {len(shown)} shown" if total > len(shown) else ""))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Datasets, Json, Language, new_app
+from airgen.commands.options import Budget, Datasets, Json, Language, echo, new_app
 
 __all__ = ["app"]
 
@@ -41,10 +41,10 @@ def diversity(
         datasets, out, language=language, pipeline=label_with, most=most, budget_usd=budget
     )
     for reason, count in failed.items():
-        typer.echo(f"{count} queries have no label: {reason}", err=True)
+        echo(f"{count} queries have no label: {reason}", err=True)
     value = write_diversity(out, profiles)
     if as_json:
-        typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+        echo(json.dumps(value, ensure_ascii=False, indent=1))
         return
-    typer.echo(terminal_table(summary_rows(profiles)))
-    typer.echo(f"report: {out / 'diversity.md'}, with .json, .csv and charts")
+    echo(terminal_table(summary_rows(profiles)))
+    echo(f"report: {out / 'diversity.md'}, with .json, .csv and charts")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, new_app
+from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, echo, new_app
 
 __all__ = ["app"]
 
@@ -48,7 +48,7 @@ def evaluate(
 
     def say(line: str) -> None:
         if not as_json:
-            typer.echo(line, err=True)
+            echo(line, err=True)
 
     chosen = _chosen(load_systems(systems), only)
     options = EvaluationOptions(
@@ -65,27 +65,27 @@ def evaluate(
         found = run(dataset, chosen, out, options, progress=say, started=say)
         results += found
         if not as_json:
-            typer.echo(ranking_text(found, compare_results(found)))
+            echo(ranking_text(found, compare_results(found)))
     if results:
         write_overview(out, results)
     if as_json:
         rows = [*map(asdict, results), *map(asdict, waiting)]
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=1, default=str))
+        echo(json.dumps(rows, ensure_ascii=False, indent=1, default=str))
         return
     if not results:
         return
     if len(results) > len(chosen):
-        typer.echo(overview_table(results))
-    typer.echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
+        echo(overview_table(results))
+    echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
 
 
 def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-arg]
     """What ran without labels, and how to go on."""
     for one in searched:
-        typer.echo(f"{one.dataset}: {one.name}: {one.queries:,} queries ({'kept' if one.cached else 'ran'}): {one.run}")
+        echo(f"{one.dataset}: {one.name}: {one.queries:,} queries ({'kept' if one.cached else 'ran'}): {one.run}")
     first = searched[0]
-    typer.echo(f"The labels of {first.split} are private: scores wait for them. To send in a run:")
-    typer.echo(
+    echo(f"The labels of {first.split} are private: scores wait for them. To send in a run:")
+    echo(
         f"  airgen submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
         f"--out {first.name}.zip"
     )

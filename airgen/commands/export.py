@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, new_app
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, echo, new_app
 
 __all__ = ["app"]
 
@@ -49,7 +49,7 @@ def export(
         if out is None or without:
             raise UsageError("--layout needs --out, and writes the finished dataset: it takes no --without")
         export_layout(job.dataset, layout, out)
-        typer.echo(json.dumps({"directory": str(out), "layout": layout}) if as_json else f"{out}: {layout}")
+        echo(json.dumps({"directory": str(out), "layout": layout}) if as_json else f"{out}: {layout}")
         return
     directory = out or job.dataset
     with job.open_store() as store:
@@ -58,4 +58,4 @@ def export(
         "passages": manifest.statistics.passages,
         "queries": {k: v.queries for k, v in manifest.statistics.splits.items()},
     }
-    typer.echo(json.dumps({"directory": str(directory), **counts}) if as_json else f"{directory}: {counts}")
+    echo(json.dumps({"directory": str(directory), **counts}) if as_json else f"{directory}: {counts}")

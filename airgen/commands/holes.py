@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airgen.commands.options import Budget, Dataset, Json, Split, new_app
+from airgen.commands.options import Budget, Dataset, Json, Split, echo, new_app
 
 __all__ = ["app"]
 
@@ -77,7 +77,7 @@ def holes(
     judged = sum(pair in ledger.judged for pair in pairs)
     if as_json:
         summary = {"holes": len(pairs), "judged": judged, "not_in_the_dataset": len(unknown)}
-        typer.echo(json.dumps({**summary, "systems": [asdict(change) for change in changes]}, ensure_ascii=False))
+        echo(json.dumps({**summary, "systems": [asdict(change) for change in changes]}, ensure_ascii=False))
         return
     header = ["run", "holes before", "after", f"{metric} before", "after", "rank before", "after"]
     table = [
@@ -92,10 +92,8 @@ def holes(
         ]
         for c in changes
     ]
-    typer.echo(terminal_table([header, *table]))
-    typer.echo(
-        f"{len(pairs)} holes, {judged} judged, {len(unknown)} not in the dataset; to label: {out / 'holes.jsonl'}"
-    )
+    echo(terminal_table([header, *table]))
+    echo(f"{len(pairs)} holes, {judged} judged, {len(unknown)} not in the dataset; to label: {out / 'holes.jsonl'}")
 
 
 def _function(target: str) -> Callable[[str, str], Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 __all__ = ["app"]
 
@@ -30,7 +30,7 @@ def leaderboard(
 
     paths = write_leaderboard(load_scores(scores), out or scores, title=title)
     if as_json:
-        typer.echo(paths[1].read_text(encoding="utf-8"), nl=False)
+        echo(paths[1].read_text(encoding="utf-8"), nl=False)
         return
     for path in paths:
-        typer.echo(str(path))
+        echo(str(path))

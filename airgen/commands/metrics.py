@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import IgnoreIdenticalIds, Json, new_app
+from airgen.commands.options import IgnoreIdenticalIds, Json, echo, new_app
 
 __all__ = ["app"]
 
@@ -53,15 +53,13 @@ def metrics(
     }
     if as_json:
         value = {"means": scores.means(), "intervals": dict(zip(names, intervals, strict=True)), "counts": counts}
-        typer.echo(json.dumps({**value, "queries": each} if by_query else value, ensure_ascii=False, indent=1))
+        echo(json.dumps({**value, "queries": each} if by_query else value, ensure_ascii=False, indent=1))
         return
     rows = [["measure", "mean", "95 %"]]
     for (name, mean), (low, high) in zip(scores.means().items(), intervals, strict=True):
         rows.append([name, f"{mean:.4f}", f"{low:.4f}-{high:.4f}"])
-    typer.echo(terminal_table(rows))
+    echo(terminal_table(rows))
     if by_query:
         table = [[key, *(f"{value:.4f}" for value in row.values())] for key, row in each.items()]
-        typer.echo(terminal_table([["query", *names], *table]))
-    typer.echo(
-        ", ".join(f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing"))
-    )
+        echo(terminal_table([["query", *names], *table]))
+    echo(", ".join(f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing")))

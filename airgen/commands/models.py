@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -105,9 +105,9 @@ def verify(
                 task = bars.add_task(name, total=models.entry(name).bytes)
                 problems[name] = models.verify(name, lambda step, task=task: _show(bars, task, step))  # type: ignore[misc]
         for name, found in problems.items():
-            typer.echo("\n".join(found) if found else f"{name}: every file as pinned")
+            echo("\n".join(found) if found else f"{name}: every file as pinned")
         if not wanted:
-            typer.echo("no models fetched yet: airgen models fetch quickstart")
+            echo("no models fetched yet: airgen models fetch quickstart")
     if any(problems.values()):
         raise typer.Exit(1)
 
@@ -133,4 +133,4 @@ def _bars() -> Bars:
 def _print_json(value: object) -> None:
     import json
 
-    typer.echo(json.dumps(value, indent=2))
+    echo(json.dumps(value, indent=2))

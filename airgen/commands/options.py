@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from airgen.commands import COMMANDS
+from airgen.text.display import visible
 
 __all__ = [
     "RUNS",
@@ -32,6 +33,7 @@ __all__ = [
     "Seed",
     "Split",
     "Target",
+    "echo",
     "new_app",
 ]
 
@@ -40,6 +42,14 @@ def new_app(group: str | None = None) -> typer.Typer:
     """The app of a command module. `group`: the name of a command that has subcommands."""
     about = COMMANDS[group] if group else None
     return typer.Typer(add_completion=False, help=about, no_args_is_help=group is not None)
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print what a command has to say, JSON or not. Every command prints with this: no control character gets through.
+
+    `err`: on standard error. `nl`: with a line end after it.
+    """
+    typer.echo(visible(text), err=err, nl=nl)
 
 
 RUNS = Path("runs")

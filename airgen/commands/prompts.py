@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, new_app
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, echo, new_app
 
 __all__ = ["app"]
 
@@ -29,10 +29,10 @@ def list_prompts(as_json: Json = False) -> None:
     rows = [prompts.get(name) for name in prompts.names()]
     if as_json:
         shown = ("name", "version", "about", "inputs", "fingerprint")
-        typer.echo(json.dumps([{name: getattr(one, name) for name in shown} for one in rows], indent=1))
+        echo(json.dumps([{name: getattr(one, name) for name in shown} for one in rows], indent=1))
         return
     for one in rows:
-        typer.echo(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
+        echo(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
 
 
 @app.command()
@@ -45,8 +45,8 @@ def show(name: Name) -> None:
 
     prompt = PromptSet().get(name)
     for included, text in prompt.included.items():
-        typer.echo(f"# {included}\n{text}")
-    typer.echo(prompt.source)
+        echo(f"# {included}\n{text}")
+    echo(prompt.source)
 
 
 @app.command()
@@ -63,7 +63,7 @@ def render(
 
     prompts, values, _ = trial_inputs(pipeline, place)
     for message in prompts.get(name).render(**values):
-        typer.echo(f"=== {message.role} ===\n{message.content}\n")
+        echo(f"=== {message.role} ===\n{message.content}\n")
 
 
 @app.command("try")
@@ -92,18 +92,16 @@ def try_prompts(
         rows: list[dict[str, Any]] = [
             {**row, "tried": {name: asdict(one) for name, one in row["tried"].items()}} for row in trial.rows
         ]
-        typer.echo(json.dumps({"documents": rows, "totals": totals}, ensure_ascii=False, indent=1))
+        echo(json.dumps({"documents": rows, "totals": totals}, ensure_ascii=False, indent=1))
         return
     width = max(map(len, names))
     for row in trial.rows:
-        typer.echo(terminal_text(f"{row['document']}  {row['title']}"))
+        echo(terminal_text(f"{row['document']}  {row['title']}"))
         for name, one in row["tried"].items():
-            typer.echo(
-                terminal_text(f"  {name:<{width}}  {one.answer}" + (f"  ({one.problem})" if one.problem else ""))
-            )
+            echo(terminal_text(f"  {name:<{width}}  {one.answer}" + (f"  ({one.problem})" if one.problem else "")))
     table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
     for name, total in totals.items():
         share = "" if total["borrowed"] is None else f"{total['borrowed']:.0%}"
         tokens = [f"{total[one]:,.0f}" for one in ("prompt_tokens", "completion_tokens")]
         table.append([name, f"{total['usable']} of {total['documents']}", *tokens, share])
-    typer.echo(terminal_table(table))
+    echo(terminal_table(table))

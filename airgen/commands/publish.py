@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 if TYPE_CHECKING:
     from airgen.publishing.publish import Published, Upload
@@ -47,25 +47,25 @@ def publish(
     from airgen.publishing.secrecy import secrecy_problems
 
     for problem in secrecy_problems(dataset) if private_qrels else ():
-        typer.echo(str(problem), err=True)
+        echo(str(problem), err=True)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(dataset, repo, Path(work), private_qrels=private_qrels or (), permission=permission)
         if not yes:
             if as_json:
                 rows = [{**asdict(upload), "directory": None} for upload in uploads]
-                typer.echo(json.dumps(rows, indent=1))
+                echo(json.dumps(rows, indent=1))
                 return
             for upload in uploads:
-                typer.echo(f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes")
+                echo(f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes")
                 _print_files(upload)
-            typer.echo("Nothing was sent. Add --yes to publish.")
+            echo("Nothing was sent. Add --yes to publish.")
             return
-        published = carry_out(uploads, Hub(), say=lambda line: typer.echo(line, err=True))
+        published = carry_out(uploads, Hub(), say=lambda line: echo(line, err=True))
     if as_json:
-        typer.echo(json.dumps([asdict(item) for item in published], indent=1))
+        echo(json.dumps([asdict(item) for item in published], indent=1))
         return
     for item in published:
-        typer.echo(f"{_name(item, item.url)}, revision {item.revision}, {len(item.sent)} files sent")
+        echo(f"{_name(item, item.url)}, revision {item.revision}, {len(item.sent)} files sent")
         _print_files(item)
 
 
@@ -75,4 +75,4 @@ def _name(part: Upload | Published, place: str) -> str:
 
 def _print_files(part: Upload | Published) -> None:
     for name, sha256 in part.files.items():
-        typer.echo(f"  {sha256[:16]}  {name}")
+        echo(f"  {sha256[:16]}  {name}")

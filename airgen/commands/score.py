@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, Split, new_app
+from airgen.commands.options import Json, Split, echo, new_app
 
 __all__ = ["app"]
 
@@ -44,9 +44,9 @@ def score(
     scored = score_results(Submission(submission), load_labels(qrels, split), bm25=official)
     path = save_score(scored, save, replace=replace) if save else None
     if as_json:
-        typer.echo(json.dumps({"class": scored.system_class, **asdict(scored)}, ensure_ascii=False, indent=1))
+        echo(json.dumps({"class": scored.system_class, **asdict(scored)}, ensure_ascii=False, indent=1))
         return
-    typer.echo(f"{scored.model} + {scored.reranker}, version {scored.version}: {scored.system_class}")
+    echo(f"{scored.model} + {scored.reranker}, version {scored.version}: {scored.system_class}")
     for one in scored.datasets:
         head = HEAD[one.task]
         line = f"{one.key} {one.split}: {head} {one.measures[head]:.5f}"
@@ -56,8 +56,8 @@ def score(
             line += f"; {one.unknown_queries} unknown queries left out"
         if one.unknown_documents:
             line += f"; {one.unknown_documents} hits of unknown documents"
-        typer.echo(line)
+        echo(line)
     for name in scored.absent:
-        typer.echo(f"no results for {name}")
+        echo(f"no results for {name}")
     if path:
-        typer.echo(str(path))
+        echo(str(path))

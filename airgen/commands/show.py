@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Json, Runs, new_app
+from airgen.commands.options import RUNS, Json, Runs, echo, new_app
 
 __all__ = ["app"]
 
@@ -47,13 +47,13 @@ def show(
                 if one.lineage.query is not None
             ]
             if as_json:
-                typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
+                echo(json.dumps(rows, ensure_ascii=False, indent=1))
             else:
                 for row in rows:
                     outcome = "" if row["outcome"] == "accepted" else f"  ({row['outcome']})"
-                    typer.echo(f"{row['id']}  {row['query']}{outcome}")
+                    echo(f"{row['id']}  {row['query']}{outcome}")
             return
         value = life(store, job, *find_lineage(accepted, query, job.ids))
     if as_json:
         value.pop("lines")
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=1) if as_json else render_life(value))
+    echo(json.dumps(value, ensure_ascii=False, indent=1) if as_json else render_life(value))

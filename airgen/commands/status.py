@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, new_app
+from airgen.commands.options import RUNS, Json, PipelineFile, Runs, echo, new_app
 
 __all__ = ["app"]
 
@@ -29,4 +27,4 @@ def status(
     from airgen.pipeline.status import read_report, render_report
 
     report = read_report(Job(pipeline, runs))
-    typer.echo(json.dumps(report, ensure_ascii=False, indent=1) if as_json else render_report(report))
+    echo(json.dumps(report, ensure_ascii=False, indent=1) if as_json else render_report(report))

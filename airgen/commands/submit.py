@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 __all__ = ["app"]
 
@@ -51,10 +51,10 @@ def submit(
     pack(packed, out)
     if as_json:
         rows = [{"entry": one.entry, "queries": len(one.hits)} for one in packed]
-        typer.echo(json.dumps({"file": str(out), "results": rows, "notes": notes}, indent=1))
+        echo(json.dumps({"file": str(out), "results": rows, "notes": notes}, indent=1))
         return
     for note in notes:
-        typer.echo(note, err=True)
+        echo(note, err=True)
     for one in packed:
-        typer.echo(f"{one.entry}: {len(one.hits):,} queries")
-    typer.echo(str(out))
+        echo(f"{one.entry}: {len(one.hits):,} queries")
+    echo(str(out))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, Runs, new_app
+from airgen.commands.options import RUNS, Budget, Json, Runs, echo, new_app
 
 __all__ = ["app"]
 
@@ -46,15 +46,15 @@ def build(
             return FinishedPipeline(job.dataset, money(store).spent)
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
     built = build_version(load_suite(suite), root, run, budget_usd=budget, count_tokens=count_tokens, say=say)
     if as_json:
         value = {"directory": str(built.directory), "spent_usd": built.spent_usd, "datasets": sorted(built.datasets)}
-        typer.echo(json.dumps(value, indent=1))
+        echo(json.dumps(value, indent=1))
     else:
-        typer.echo((built.directory / "statistics.md").read_text(encoding="utf-8"))
-        typer.echo(f"{built.directory}, ${built.spent_usd:.2f}")
+        echo((built.directory / "statistics.md").read_text(encoding="utf-8"))
+        echo(f"{built.directory}, ${built.spent_usd:.2f}")
 
 
 @app.command()
@@ -76,7 +76,7 @@ def diff(
     from airgen.publishing.diff import diff_text
 
     changes = compare(old, new)
-    typer.echo(json.dumps([asdict(change) for change in changes], indent=1) if as_json else diff_text(changes))
+    echo(json.dumps([asdict(change) for change in changes], indent=1) if as_json else diff_text(changes))
 
 
 @app.command()
@@ -97,7 +97,7 @@ def stats(
 
     rows = table_rows([load_manifest(home)] if is_dataset(home) else datasets_of(home).values())
     text = statistics_csv(rows) if as_csv else json.dumps(rows, indent=1) if as_json else statistics_markdown(rows)
-    typer.echo(text.rstrip("\n"))
+    echo(text.rstrip("\n"))
 
 
 @app.command()
@@ -121,4 +121,4 @@ def layout(
     else:
         files = export_layouts({key: home / key for key in datasets_of(home)}, kind, out)
     names = [path.relative_to(out).as_posix() for path in files]
-    typer.echo(json.dumps({"directory": str(out), "files": names}, indent=1) if as_json else "\n".join(names))
+    echo(json.dumps({"directory": str(out), "files": names}, indent=1) if as_json else "\n".join(names))

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from airgen.commands import train_expand, train_explain, train_pairs
-from airgen.commands.options import Device, Json, Language, new_app
+from airgen.commands.options import Device, Json, Language, echo, new_app
 from airgen.training import KINDS
 
 __all__ = ["app"]
@@ -68,16 +68,16 @@ def _train(
     )
     trained = train(str(context.command.name), request)
     if as_json:
-        typer.echo(json.dumps({**asdict(trained), "out": str(trained.out)}, ensure_ascii=False))
+        echo(json.dumps({**asdict(trained), "out": str(trained.out)}, ensure_ascii=False))
         return
     if not trained.trained_now:
-        typer.echo(f"{trained.out} was trained before, with the same recipe on the same data: nothing to do")
+        echo(f"{trained.out} was trained before, with the same recipe on the same data: nothing to do")
     figures = ", ".join(f"dev {name} {value:.4f}" for name, value in trained.figures.items()) or "no dev queries"
-    typer.echo(f"{figures}; {trained.steps:,} steps in {trained.seconds:.0f} s ({trained.stopped})")
-    typer.echo(f"model: {trained.out} (its README.md describes the training)")
+    echo(f"{figures}; {trained.steps:,} steps in {trained.seconds:.0f} s ({trained.stopped})")
+    echo(f"model: {trained.out} (its README.md describes the training)")
     card = read_card(trained.out)
     if card and card.get("system"):
-        typer.echo(f"in a systems YAML: {system_line(card)}")
+        echo(f"in a systems YAML: {system_line(card)}")
 
 
 for _kind, (_line, _) in KINDS.items():
@@ -96,7 +96,7 @@ def recipe(
     from airgen.training import task_class
     from airgen.training.recipe import commented_yaml
 
-    typer.echo(commented_yaml(task_class(kind).RECIPE()), nl=False)
+    echo(commented_yaml(task_class(kind).RECIPE()), nl=False)
 
 
 for _module in _OTHERS:

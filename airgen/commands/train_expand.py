@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Dataset, Device, Json, Seed, new_app
+from airgen.commands.options import Budget, Dataset, Device, Json, Seed, echo, new_app
 from airgen.commands.progress_bar import progress_bar
 
 __all__ = ["app"]
@@ -60,8 +60,8 @@ def expand(
                 opened.passages(), writer, out, count=count, seed=seed, progress=lambda number: update(completed=number)
             )
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "passages": done, "failed": failed}))
+        echo(json.dumps({"out": str(out), "passages": done, "failed": failed}))
         return
     for reason, number in failed.items():
-        typer.echo(f"{number} passages have no queries: {reason}", err=True)
-    typer.echo(f"{done:,} passages expanded: {out} (use it with {{kind: expanded, expansions: {out}}})")
+        echo(f"{number} passages have no queries: {reason}", err=True)
+    echo(f"{done:,} passages expanded: {out} (use it with {{kind: expanded, expansions: {out}}})")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 __all__ = ["app"]
 
@@ -50,8 +50,8 @@ def explain(
             continue
         table = [["term", "what", "weight", *(["passages"] if on else [])]]
         table += [[t.term, t.change, f"{t.relative:.2f}", *([str(t.passages)] if on else [])] for t in shown]
-        typer.echo(f"{terminal_text(query)}\n{terminal_table(table)}")
+        echo(f"{terminal_text(query)}\n{terminal_table(table)}")
         if len(shown) < len(terms):
-            typer.echo(f"and {len(terms) - len(shown)} more")
+            echo(f"and {len(terms) - len(shown)} more")
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
+        echo(json.dumps(rows, ensure_ascii=False))

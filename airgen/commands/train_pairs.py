@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, PassageLimit, Seed, Split, new_app
+from airgen.commands.options import Json, PassageLimit, Seed, Split, echo, new_app
 from airgen.commands.progress_bar import progress_bar
 
 __all__ = ["app"]
@@ -53,12 +53,12 @@ def pairs(
             sources, out, settings, kinds=chosen, limit=limit, exclude=exclude or (), progress=lambda: update(advance=1)
         )
     if as_json:
-        typer.echo((out / PAIRS).read_text(encoding="utf-8"))
+        echo((out / PAIRS).read_text(encoding="utf-8"))
         return
     for kind, reasons in summary["kinds"].items():
         for reason, count in sorted(reasons.items(), key=lambda item: (item[0] not in ("pairs", "passages"), item[0])):
-            typer.echo(f"{kind:<10}{count:>10,}  {reason}")
-    typer.echo(f"pairs: {out} (train with `airgen train pretrain --on {out}`)")
+            echo(f"{kind:<10}{count:>10,}  {reason}")
+    echo(f"pairs: {out} (train with `airgen train pretrain --on {out}`)")
 
 
 @app.command("filter")
@@ -88,10 +88,8 @@ def filter_(
         embedder = load_embedder(model)
         filtered = filter_pairs(pairs, out, embedder, k=top, pool=pool, split=split, seed=seed, progress=show)
     if as_json:
-        typer.echo((out / PAIRS).read_text(encoding="utf-8"))
+        echo((out / PAIRS).read_text(encoding="utf-8"))
         return
     for kind, (kept, total) in filtered.kinds.items():
-        typer.echo(f"{kind or 'all':<10}{kept:>10,} of {total:,} pairs are kept ({kept / total:.0%})")
-    typer.echo(
-        f"{filtered.kept:,} of {filtered.pairs:,} pairs are within the top {top} of {filtered.pool:,} passages: {out}"
-    )
+        echo(f"{kind or 'all':<10}{kept:>10,} of {total:,} pairs are kept ({kept / total:.0%})")
+    echo(f"{filtered.kept:,} of {filtered.pairs:,} pairs are within the top {top} of {filtered.pool:,} passages: {out}")

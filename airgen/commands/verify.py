@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, new_app
+from airgen.commands.options import Json, echo, new_app
 
 __all__ = ["app"]
 
@@ -31,12 +31,12 @@ def verify(
     results = {name: problems for home in directories for name, problems in verify_directory(home).items()}
     if as_json:
         value = {name: [asdict(problem) for problem in problems] for name, problems in results.items()}
-        typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+        echo(json.dumps(value, ensure_ascii=False, indent=1))
     else:
         for name, problems in results.items():
             for problem in problems:
-                typer.echo(f"{name}: {problem}")
+                echo(f"{name}: {problem}")
             if not problems:
-                typer.echo(f"{name}: whole")
+                echo(f"{name}: whole")
     if any(problem.severity == "error" for problems in results.values() for problem in problems):
         raise typer.Exit(1)

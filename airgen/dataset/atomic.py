@@ -11,7 +11,7 @@ from pathlib import Path
 from airgen.dataset.files import fsync_tree
 from airgen.errors import DatasetError
 
-__all__ = ["building", "safe_name"]
+__all__ = ["building", "is_alive", "safe_name", "whole_file"]
 
 _TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell nothing
 
@@ -44,6 +44,24 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yields another name to write to; when the block ends without an error, that file becomes `path`.
+
+    What killed processes left of the same file is deleted.
+    """
+    for place in path.parent.iterdir():
+        name, _, pid = place.name.rpartition(".")
+        if name == f".{path.name}" and pid.isdigit() and not is_alive(int(pid)):
+            place.unlink(missing_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield fresh
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
 def _check_replaceable(out: Path, marker: str) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise DatasetError(f"{out} is not a directory: choose another place for the dataset")
@@ -70,7 +88,7 @@ def _clear_leftovers(out: Path) -> None:
     for kind in ("old", "partial"):
         for path in sorted(out.parent.glob(f".{_literal(out.name)}.{kind}-*")):
             pid = path.name.rpartition("-")[2]
-            if pid.isdigit() and int(pid) != os.getpid() and _alive(int(pid)):
+            if pid.isdigit() and int(pid) != os.getpid() and is_alive(int(pid)):
                 continue
             if kind == "old" and not out.exists():
                 path.rename(out)
@@ -82,10 +100,11 @@ def _literal(name: str) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether a process of this id runs on this machine."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

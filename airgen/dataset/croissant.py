@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from airgen.dataset.manifest import Manifest
+from airgen.text.display import json_text
 
 __all__ = ["croissant_text"]
 
@@ -55,7 +55,7 @@ def croissant_text(manifest: Manifest) -> str:
         value["isBasedOn"] = info.source_url
     if info.citation:
         value["citeAs"] = info.citation
-    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+    return json_text(value, indent=1) + "\n"
 
 
 def _file(manifest: Manifest, path: str) -> dict[str, Any]:

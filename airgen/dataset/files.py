@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from airgen.errors import DatasetError
+from airgen.text.display import json_text
 
 __all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sort_by_id", "write_text"]
 
@@ -47,9 +47,12 @@ class FileWriter:
 
 
 def encode_row(row: dict[str, Any], where: str) -> str:
-    """The row as one line of JSON. Raises DatasetError for lone surrogates and NaN, which loaders cannot read."""
+    """The row as one line of JSON; control characters are escapes in it.
+
+    Raises DatasetError for lone surrogates and NaN, which loaders cannot read.
+    """
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        text = json_text(row, allow_nan=False)
         text.encode("utf-8")
     except ValueError as error:  # UnicodeEncodeError is one
         raise DatasetError(f"{where} cannot be written as JSON in UTF-8: {error}") from error

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.errors import DatasetError
+from airgen.text.display import json_text
 
 __all__ = [
     "FORMAT",
@@ -120,7 +121,7 @@ def manifest_text(manifest: Manifest) -> str:
     value = dataclasses.asdict(manifest)
     info = value.pop("info")
     value = {"format": FORMAT, **info, **value}
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True) + "\n"
+    return json_text(value, allow_nan=False, indent=1, sort_keys=True) + "\n"
 
 
 def load_manifest(directory: Path) -> Manifest:

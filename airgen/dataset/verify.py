@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.manifest import MANIFEST, Manifest, data_digest, load_manifest
+from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 
-__all__ = ["DatasetProblem", "secrets_in", "verify"]
+__all__ = ["DatasetProblem", "damaged_file", "secrets_in", "verify"]
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
 _MOST = 20  # problems of one kind that are listed; the others are counted
@@ -83,6 +83,26 @@ def verify(directory: Path) -> list[DatasetProblem]:
     return found.finish()
 
 
+def damaged_file(directory: Path) -> str | None:
+    """The first file that is missing or is not as it was written, or None: a quick look, which reads each file once.
+
+    The card may have been edited by hand, so it must only be there.
+    """
+    try:
+        manifest = load_manifest(directory)
+        for name, entry in manifest.files.items():
+            path = directory / name
+            if not path.is_file() or (name != "README.md" and not _as_written(path, entry)):
+                return name
+    except (DatasetError, OSError):
+        return MANIFEST
+    return None
+
+
+def _as_written(path: Path, entry: FileEntry) -> bool:
+    return path.stat().st_size == entry.bytes and file_sha256(path) == entry.sha256
+
+
 def _check(directory: Path, manifest: Manifest, found: _Found) -> None:
     _check_files(directory, manifest, found)
     if manifest.part != "labels":
@@ -111,7 +131,7 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
             found.add("path", name, "is a link to a place outside the dataset")
         elif not path.is_file():
             found.add("missing", name, "is in the manifest but not in the directory")
-        elif path.stat().st_size != entry.bytes or file_sha256(path) != entry.sha256:
+        elif not _as_written(path, entry):
             found.add("hash", name, "its size or SHA-256 differs from the manifest: it was changed after the export")
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
     for name in sorted(present - set(manifest.files) - {MANIFEST}):

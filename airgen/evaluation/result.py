@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import re
 import sys
@@ -18,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from airgen import __version__
+from airgen.dataset.atomic import whole_file
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.costs import Costs
 from airgen.evaluation.measures import Scores, parse_measure
+from airgen.text.display import json_text
 
 __all__ = [
     "Paths",
@@ -145,10 +146,9 @@ def load_result(paths: Paths) -> Result | None:
 
 def write_json(path: Path, value: object) -> None:
     """JSON through a temporary file, so that a reader never sees half of it."""
-    text = json.dumps(value, ensure_ascii=False, indent=1, default=str)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
-    fresh.replace(path)
+    text = json_text(value, indent=1, default=str)
+    with whole_file(path) as fresh:
+        fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
 
 
 def without_nan(value: Any, digits: int | None = None) -> Any:
@@ -172,10 +172,9 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
     """
     import duckdb
 
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     queries = [key for _ in scores.measures for key in scores.query_ids]
     measures = [str(measure) for measure in scores.measures for _ in scores.query_ids]
-    with duckdb.connect() as base:
+    with whole_file(path) as fresh, duckdb.connect() as base:
         base.execute(
             "CREATE TABLE score AS SELECT ?::VARCHAR AS dataset, ?::VARCHAR AS split, ?::VARCHAR AS system, "
             "unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS measure, unnest(?::DOUBLE[]) AS score",
@@ -183,7 +182,6 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
         )
         target = str(fresh).replace("'", "''")
         base.execute(f"COPY score TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
-    fresh.replace(path)
 
 
 def read_scores(path: Path, measure: str) -> dict[str, float]:

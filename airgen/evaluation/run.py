@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.dataset.atomic import whole_file
 from airgen.dataset.beir import numbered_lines
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
@@ -195,16 +195,17 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     gap = "\t" if any(len(key.split()) != 1 for key in ids) else " "
     tag = "".join(tag.split()) or "airgen"
     path = Path(path)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # a run file is complete or does not exist
-    # mtime is 0, so that the same run gives the same bytes.
-    with fresh.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream:
+    with (
+        whole_file(path) as fresh,  # a run that is there is whole
+        fresh.open("wb") as raw,
+        gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream,  # equal runs give equal bytes
+    ):
         for query, hits in ranked.items():
             lines = (
                 gap.join((query, "Q0", passage, str(rank), f"{score:.9g}", tag)) + "\n"
                 for rank, (passage, score) in enumerate(hits, 1)
             )
             stream.write("".join(lines).encode("utf-8"))
-    fresh.replace(path)
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:

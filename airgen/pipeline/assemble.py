@@ -1,4 +1,7 @@
-"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them."""
+"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them.
+
+Documents and models may give control characters and escape sequences: they do not enter the dataset.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Character, Decision, HardNegative, Passage, Scenario
 from airgen.settings import Pipeline
 from airgen.store import Store
+from airgen.text.display import plain_text
 from airgen.text.tokens import load_tokenizer
 
 __all__ = ["ABLATIONS", "Source", "assemble"]
@@ -125,7 +129,7 @@ def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, st
 
 def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], ids: PublicIds) -> Iterator[CorpusRow]:
     for passage in store.passages(plan["corpus"]):
-        yield CorpusRow(ids.document(passage.id), passage.title, passage.text)
+        yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
     negatives = {
         one.id: (lineage.passage, one)
         for lineage in accepted.lineages
@@ -140,7 +144,8 @@ def _generated(negatives: Iterable[tuple[Passage, HardNegative]], name_of: Calla
     characters as cleaned ones, and a title only if their source has one.
     """
     for source, one in negatives:
-        yield CorpusRow(name_of(one.id), normalise_line(one.title) if source.title else "", normalise(one.text))
+        title = plain_text(normalise_line(one.title)) if source.title else ""
+        yield CorpusRow(name_of(one.id), title, plain_text(normalise(one.text)))
 
 
 def _queries(ids: PublicIds, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:
@@ -155,7 +160,7 @@ def _queries(ids: PublicIds, accepted: Accepted, *, original: bool) -> Iterator[
             "rewritten": last is not None,
         }
         text = lineage.query.text if original else lineage.final.text
-        yield QueryRow(ids.query(lineage), text, ids.split(lineage), metadata)
+        yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
 
 
 def _undecided(lineage: Lineage) -> list[Decision]:
@@ -226,10 +231,10 @@ def _lineage(
             "query": ids.query(lineage),
             "positive": ids.document(lineage.passage.id),
             "source": lineage.passage.id,
-            "character": lineage.one(Character).text,
-            "scenario": lineage.one(Scenario).text,
-            "original": lineage.query.text,
-            "rewrites": [row.text for row in lineage.rewrites],
+            "character": plain_text(lineage.one(Character).text),
+            "scenario": plain_text(lineage.one(Scenario).text),
+            "original": plain_text(lineage.query.text),
+            "rewrites": [plain_text(row.text) for row in lineage.rewrites],
             "negatives": [ids.document(row.id) for row in lineage.hard_negatives],
             "mined": [ids.document(row.id) for row in mined.get(lineage.final.key, ())],
         }

@@ -41,7 +41,8 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
 
 
 def _corpus(store: Store, plan: Plan) -> FunnelStep:
-    passages = len(store.passage_ids(plan["corpus"]))
+    sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
+    ((passages,),) = store.query(sql, [plan["corpus"]])
     reasons = Counter(f"{row.cleaner}: {row.reason}" for row in store.dropped(plan["corpus"]))
     return FunnelStep("corpus", passages + reasons.total(), passages, _sorted(reasons))
 

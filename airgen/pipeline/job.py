@@ -25,6 +25,7 @@ from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, keep_secret, secret_of
+from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.keys import fingerprint
@@ -180,9 +181,9 @@ class Job:
         return {"control settings": settings}, {"target": str(self.pipeline.target)}
 
     def finished(self) -> bool:
-        """Whether the work directory holds the dataset of exactly this job."""
+        """Whether the work directory holds the dataset of exactly this job, with every file as it was written."""
         status = read_status(self.directory / "status.json") or {}
-        return status.get("finished") == self.identity and (self.dataset / "manifest.json").is_file()
+        return status.get("finished") == self.identity and damaged_file(self.dataset) is None
 
     def open_store(self, *, read_only: bool = False) -> Store:
         """The work database."""
@@ -210,6 +211,8 @@ class Job:
                 return RunResult(self.directory, note="stopped after the corpus, as asked")
             if retry_failed:
                 store.forget_failures()
+            if (self.dataset / "manifest.json").exists() and (name := damaged_file(self.dataset)):
+                display.say(f"{self.dataset}: {name} is missing or damaged, so the dataset is exported again")
             display.write(finished="", name=self.pipeline.name, pipeline=str(self.path.resolve()))
             accepted, usage = asyncio.run(self._ask(store, display, until, budget_usd, retry_failed))
             if until is not None:

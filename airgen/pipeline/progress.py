@@ -6,16 +6,20 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from airgen.errors import disk_error
+from airgen.text.display import terminal_text
+
 __all__ = ["Display", "read_status"]
 
 STATUS_SECONDS = 1.0
+_LARGEST = 1e15  # of any figure in a status file
 
 
 class Display:
@@ -26,11 +30,13 @@ class Display:
         self.console = console or Console(stderr=True)
         self.state: dict[str, Any] = {"stages": {}}
         self._written = 0.0
+        self._silent = False  # the status file cannot be written, and the user knows
         self._progress: Progress | None = None
 
     @contextmanager
     def stage(self, name: str, total: int | None, done: int = 0, note: str = "") -> Iterator[Bar]:
         """A bar for one stage; `total` may be unknown."""
+        note = terminal_text(note)
         columns = (
             TextColumn("{task.description:<16}"),
             BarColumn(bar_width=24),
@@ -59,7 +65,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line above the bars."""
-        self.console.print(text, markup=False, highlight=False)
+        self.console.print(terminal_text(text), markup=False, highlight=False)
 
     def update(self, name: str, *, force: bool = False, **values: Any) -> None:
         """Change one stage's values in the status file, at most once a second."""
@@ -70,12 +76,23 @@ class Display:
             self.write()
 
     def write(self, **values: Any) -> None:
-        """Write the status file at once, with top-level values added."""
+        """Write the status file at once, with top-level values added.
+
+        A disk that is full or read-only does not stop the work: that is said once, and tried again the next time.
+        """
         self.state.update(values)
         temporary = self.status_file.with_suffix(".tmp")
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({**self.state, "pid": os.getpid(), "updated": time.time()}), encoding="utf-8")
-        temporary.replace(self.status_file)
+        text = json.dumps({**self.state, "pid": os.getpid(), "updated": time.time()})
+        try:
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self.status_file)
+        except OSError as error:
+            if not self._silent:
+                self._silent = True
+                self.say(f"{disk_error(error)}; the run goes on, but `airgen status` cannot follow it")
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 class Bar:
@@ -93,7 +110,7 @@ class Bar:
         """`count` more items are done. `note` is shown at the end of the bar, `values` go to the status file."""
         self.done += count
         if note is not None:
-            self.note = note
+            self.note = terminal_text(note)
         rate = (self.done - self._start) / max(time.monotonic() - self.began, 1e-6)
         shown = f"{rate:,.1f}/s" if rate >= 1 else f"{rate * 60:,.1f}/min"
         self._progress.update(self._task, advance=count, rate=shown, note=self.note)
@@ -101,9 +118,31 @@ class Bar:
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """The content of the status file, or None where there is no file, or no complete one."""
+    """The content of the status file, or None where there is no file, or no complete one.
+
+    `pid` is an integer, `updated` a number, `stages` an object of objects whose figures are numbers or None; what the
+    file has instead is left out.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    stages = value.get("stages")
+    stages = stages if isinstance(stages, dict) else {}
+    value["stages"] = {name: _figures(stage) for name, stage in stages.items() if isinstance(stage, dict)}
+    value["pid"] = value["pid"] if type(value.get("pid")) is int and 0 < value["pid"] < 1 << 31 else None
+    value["updated"] = _number(value.get("updated")) or 0.0
+    return value
+
+
+def _figures(stage: dict[str, Any]) -> dict[str, Any]:
+    found = {name: _number(stage.get(name)) for name in ("done", "total", "rate")}
+    return {**stage, **found, "done": found["done"] or 0, "note": str(stage.get("note", ""))}
+
+
+def _number(value: object) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST < value < _LARGEST:
+        return None
+    return value

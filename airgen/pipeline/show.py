@@ -42,7 +42,7 @@ def job_with(name: str, runs: Path) -> Job:
     found: list[Job] = []
     others: list[Job] = []
     for status in sorted(runs.glob("*/status.json")):
-        path = Path((read_status(status) or {}).get("pipeline", ""))
+        path = Path(str((read_status(status) or {}).get("pipeline", "")))
         if not path.is_file() or not status.with_name("work.duckdb").is_file():
             continue
         job = Job(path, runs)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from typing import Any
 
+from airgen.dataset.atomic import is_alive
 from airgen.errors import StoreError
 from airgen.pipeline.engines import money
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.saved_calls import saved_calls
 from airgen.store import Store
+from airgen.text.display import terminal_lines
 
 __all__ = ["read_report", "render_report"]
 
@@ -34,7 +35,7 @@ def read_report(job: Job) -> dict[str, Any]:
     status = read_status(job.directory / "status.json") or {}
     if not path.exists():
         raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
-    running = _alive(status.get("pid")) and time.time() - float(status.get("updated", 0)) < 600
+    running = status.get("pid") is not None and is_alive(status["pid"]) and time.time() - status["updated"] < 600
     report: dict[str, Any] = {
         "directory": str(job.directory),
         "finished": job.finished(),
@@ -71,7 +72,7 @@ def render_report(report: dict[str, Any]) -> str:
     lines += [_saved_line(report["saved"])] if report.get("saved") else []
     lines += [f"  failed {stage}: {count} x {error}" for stage, error, count in report.get("failures", ())]
     lines += [f"  skipped {stage}: {count} x {reason}" for stage, reason, count in report.get("skips", ())]
-    return "\n".join(lines)
+    return terminal_lines("\n".join(lines))
 
 
 def _call_line(row: dict[str, Any]) -> str:
@@ -113,15 +114,3 @@ def _saved_line(saved: dict[str, Any]) -> str:
         f"other queries that saved {saved['calls']:,.0f} calls, {saved['prompt_tokens']:,.0f} tokens in, "
         f"{saved['completion_tokens']:,.0f} out, ${saved['usd']:.4f}"
     )
-
-
-def _alive(pid: object) -> bool:
-    if not isinstance(pid, int):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,11 +9,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from airgen.errors import UsageError
 from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.progress import Display
+from airgen.text.display import json_text, terminal_text
 
 __all__ = ["print_result", "run_pipeline"]
 
@@ -70,8 +70,7 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         value = asdict(replace(result, manifest=None))
         value["directory"] = str(result.directory)
         value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
-        json.dump(value, sys.stdout, indent=1, ensure_ascii=False, default=str)
-        print()
+        print(json_text(value, indent=1, default=str))
         return
     console = Console()
     if result.manifest is not None:
@@ -79,7 +78,7 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         if result.scores:
             _print_scores(console, result)
     if result.note:
-        console.print(result.note, markup=False)
+        console.print(terminal_text(result.note), markup=False)
     calls = sum(stage["calls"] for stage in result.usage.values())
     if result.already_done:
         console.print("already finished: no model was asked and nothing was paid", markup=False)
@@ -99,7 +98,9 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         ("work.duckdb", "every step of every query: airgen show"),
     ):
         if (result.directory / name).exists():
-            console.print(f"{result.directory / name}  {what}", markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                terminal_text(f"{result.directory / name}  {what}"), markup=False, highlight=False, soft_wrap=True
+            )
 
 
 def _print_funnel(console: Console, result: RunResult) -> None:
@@ -107,13 +108,18 @@ def _print_funnel(console: Console, result: RunResult) -> None:
     table = Table("stage", "entered", "left", "why not", title="Funnel", title_justify="left")
     for step in result.manifest.funnel:
         reasons = "; ".join(f"{count} {reason}" for reason, count in list(step.reasons.items())[:4])
-        table.add_row(step.stage, f"{step.entered:,}", f"{step.left:,}", reasons)
-    console.print(table, markup=False)
+        cells = (step.stage, f"{step.entered:,}", f"{step.left:,}", reasons)
+        table.add_row(*map(_cell, cells))
+    console.print(table)
+
+
+def _cell(text: str) -> Text:
+    return Text(terminal_text(text))
 
 
 def _print_scores(console: Console, result: RunResult) -> None:
     measures = [name for name in result.scores[0] if name != "system"]
     table = Table("system", *measures, title="Scores", title_justify="left")
     for row in result.scores:
-        table.add_row(str(row["system"]), *(f"{row[name]:.4f}" for name in measures))
-    console.print(table, markup=False)
+        table.add_row(_cell(str(row["system"])), *(f"{row[name]:.4f}" for name in measures))
+    console.print(table)

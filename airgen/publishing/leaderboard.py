@@ -7,7 +7,6 @@ all datasets has no mean and is listed below the others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
 from airgen.publishing.scores import CLASSES, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
-from airgen.text.display import html_text
+from airgen.text.display import html_text, json_text
 
 __all__ = ["HEAD", "Table", "leaderboard", "write_leaderboard"]
 
@@ -120,7 +119,7 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
         }
         for table in tables
     ]
-    write_text(out / "leaderboard.json", json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    write_text(out / "leaderboard.json", json_text(value, indent=1) + "\n")
     return [out / "index.html", out / "leaderboard.json"]
 
 

@@ -25,6 +25,7 @@ from airgen.publishing import dataset_key
 from airgen.publishing.submission import NO_RERANKER, Refused, Results, Submission, reasons_of
 from airgen.publishing.suites import key_of
 from airgen.publishing.withhold import pair_of
+from airgen.text.display import json_text
 
 __all__ = [
     "CLASSES",
@@ -247,7 +248,7 @@ def save_score(scored: SystemScore, directory: Path, *, replace: bool = False) -
     ).hexdigest()
     path = directory / f"{name}-{identity}.score.json"
     value = {"format": FORMAT, "class": scored.system_class, **asdict(scored)}
-    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    text = json_text(value, indent=1, sort_keys=True) + "\n"
     if not replace and path.is_file() and path.read_text(encoding="utf-8") != text:
         raise DatasetError(
             f"{path}: another submission of {scored.model} + {scored.reranker}, version {scored.version}, was scored "

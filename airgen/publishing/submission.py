@@ -299,8 +299,9 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
         if len(value) != len(pairs):
-            names = [key for key, _ in pairs]
-            repeated = next(key for key in names if names.count(key) > 1)
+            seen: set[str] = set()
+            # `add` gives None, so this finds the first key that was there before, in one pass.
+            repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             raise DatasetError(f"{where}: {repeated[:80]!r} appears twice in one object")
         return value
 

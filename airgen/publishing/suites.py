@@ -28,6 +28,7 @@ from airgen.publishing import dataset_key
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.base import Settings
 from airgen.settings.yaml_file import load_yaml
+from airgen.text.display import json_text
 
 __all__ = [
     "FinishedPipeline",
@@ -228,7 +229,7 @@ def _finish(home: Path, suite: Suite, datasets: Mapping[str, Manifest], spent: f
         "datasets": {key: manifest.digest for key, manifest in sorted(datasets.items())},
     }
     partial = home / f".{SUITE}.partial"
-    write_text(partial, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    write_text(partial, json_text(value, indent=1) + "\n")
     partial.rename(home / SUITE)
 
 

@@ -29,6 +29,7 @@ from airgen.pipeline.stage import Refusal, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
 from airgen.settings import load_pipeline
+from airgen.text.display import json_text
 
 __all__ = ["Change", "Ledger", "before_and_after", "fill", "find_holes"]
 
@@ -121,7 +122,7 @@ class Ledger:
         self.judged[pair] = label
         row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
         with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            stream.write(json_text(row) + "\n")
 
     def judge(self, pairs: Sequence[Pair], ask: Callable[[str, str], float]) -> None:
         """Ask for each pair that has no judgment yet: `ask(query id, passage id)` -> label."""

@@ -74,9 +74,29 @@ class Corpus:
         """Title and text joined by a space, as BEIR gives them to a model."""
         return flat_text(self.titles[position] if self.titles else "", self.texts[position])
 
-    def full_texts(self) -> Iterator[str]:
-        """The full text of every passage, made one at a time."""
-        return map(self.full_text, range(len(self)))
+    @property
+    def full_texts(self) -> Sequence[str]:
+        """`full_text` of every passage, each made when it is asked for: the texts need not be in memory."""
+        return _FullTexts(self)
+
+
+class _FullTexts(Sequence[str]):
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    def __iter__(self) -> Iterator[str]:
+        corpus = self._corpus
+        return map(flat_text, corpus.titles, corpus.texts) if corpus.titles else iter(corpus.texts)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self._corpus.full_text(at) for at in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self._corpus.full_text(place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ import duckdb
 from airgen.errors import StoreError
 from airgen.records import Answer, Dropped, Passage, storable, table_of
 from airgen.store.migrate import migrate, outdated
+from airgen.store.open_database import connect, explain
 
 __all__ = ["Store"]
 
@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
 GROUP_ROWS = 32  # most commits in one transaction
+STREAMED_ROWS = 2048  # of a long result, held in memory at a time
 
 
 class Store:
@@ -49,18 +50,17 @@ class Store:
     def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> Store:
         """Open or create the database and update it to the current schema.
 
-        Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, or newer.
+        Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, newer, or of
+        another program, and where the disk is full or read-only.
         """
-        if not path.exists():
-            if not create or read_only:
-                raise StoreError(f"{path}: no work database; run `airgen run` first")
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if (not create or read_only) and not path.exists():
+            raise StoreError(f"{path}: no work database; run `airgen run` first")
         try:
-            connection = duckdb.connect(str(path), read_only=read_only)
+            connection = connect(path, read_only=read_only)
             if read_only and outdated(connection):
                 connection.close()
                 cls.open(path).close()
-                connection = duckdb.connect(str(path), read_only=True)
+                connection = connect(path, read_only=True)
             elif not read_only:
                 migrate(connection, str(path))
         except duckdb.Error as error:
@@ -213,23 +213,32 @@ class Store:
             where, parameters = f"{where} AND t.parent IN (SELECT unnest(?))", [fingerprint, list(among)]  # type: ignore[list-item]
         return self.rows(kind, where, parameters, "t.ordinal, t.key")
 
-    def passages(self, corpus: str) -> list[Passage]:
+    def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Rows of any SQL, as tuples, a few thousand in memory at a time."""
+        try:
+            cursor = self._connection.cursor().execute(sql, list(parameters))
+            while rows := cursor.fetchmany(STREAMED_ROWS):
+                yield from rows
+        except duckdb.Error as error:
+            raise explain(self.path, error) from error
+
+    def passages(self, corpus: str) -> Iterator[Passage]:
         """The passages of one state of the corpus, in its order; their ordinals are their positions in it."""
         return self._members(Passage, corpus)
 
     def passage_ids(self, corpus: str) -> dict[str, str]:
         """The passages' ids by key, in the corpus's order."""
         sql = "SELECT t.key, t.id FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
-        return dict(self.query(f"{sql} ORDER BY m.ordinal", [corpus]))
+        return dict(self.stream(f"{sql} ORDER BY m.ordinal", [corpus]))
 
-    def dropped(self, corpus: str) -> list[Dropped]:
+    def dropped(self, corpus: str) -> Iterator[Dropped]:
         """The documents that cleaning removed from one state of the corpus."""
         return self._members(Dropped, corpus)
 
-    def _members(self, kind: type[T], corpus: str) -> list[T]:
+    def _members(self, kind: type[T], corpus: str) -> Iterator[T]:
         columns = _columns(kind).replace('t."ordinal"', "m.ordinal")
         sql = f"SELECT {columns} FROM {table_of(kind)} t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
-        return [kind(*values) for values in self.query(f"{sql} ORDER BY m.ordinal", [corpus])]
+        return (kind(*values) for values in self.stream(f"{sql} ORDER BY m.ordinal", [corpus]))
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
         """The raw answers that are already on the disk, by key."""
@@ -299,17 +308,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list):
         return [_clean(item) for item in value]
     return value
-
-
-def explain(path: Path, error: duckdb.Error) -> StoreError:
-    """DuckDB's error as one line with what to do."""
-    words = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if re.search(r"\block", words, re.IGNORECASE):
-        return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen status`")
-    if "No space left" in words or "ENOSPC" in words:
-        return StoreError(f"the disk that holds {path} is full: free some space and run the same command again")
-    if isinstance(error, (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)):
-        return StoreError(
-            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start again"
-        )
-    return StoreError(f"{path}: {words}")

@@ -1,6 +1,8 @@
-"""Text from outside, made safe for a terminal, a Markdown or CSV table, or an HTML page.
+"""Text from outside, made safe for a terminal, a Markdown or CSV table, an HTML page, a dataset or a JSON file.
 
     terminal_text("a\\x1b[31mb")                      # 'a [31mb': no escape sequence reaches the terminal
+    visible("a\\x1b[31mb")                            # 'a\\u001b[31mb': for whole outputs, JSON among them
+    plain_text("a\\x1b[31mb")                         # 'ab': for datasets and CSV files
     md("<b>|x|")                          # '&lt;b&gt;\\\\|x\\\\|': cannot break a row or open a tag
     markdown_table(["system", "nDCG@10"], rows)      # cells are Markdown already
     csv_text(["system", "nDCG@10"], rows)            # a cell that looks like a formula stays text
@@ -14,27 +16,61 @@ import csv
 import html
 import io
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 __all__ = [
     "csv_text",
     "distinct_names",
     "figure",
     "html_text",
+    "json_text",
     "markdown_table",
     "md",
     "one_line",
     "p_value",
+    "plain_text",
     "terminal_lines",
     "terminal_table",
     "terminal_text",
+    "visible",
 ]
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable, but they do no harm
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+# C0 except tab and line ends, DEL, C1, and the characters that turn the direction of what follows them.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_ESCAPE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d)[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\\\|\x9c)")
+_SPACES = dict.fromkeys((0x0B, 0x0C, 0x85), " ")
+
+
+def visible(text: str) -> str:
+    """The text with each control character as an escape, `\\u001b`; text without any is unchanged.
+
+    In JSON such an escape is the character itself, so this is for whole outputs, whatever they hold. A carriage
+    return stays before a line feed only.
+    """
+    if text.isprintable():
+        return text
+    text = re.sub("\r(?!\n)", r"\\u000d", text)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def plain_text(text: str) -> str:
+    """The text without control characters and escape sequences; tabs and line ends stay, other text is unchanged."""
+    if text.isprintable() or not _CONTROL.search(text):
+        return text
+    return _CONTROL.sub("", _ESCAPE.sub("", text).translate(_SPACES))
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """JSON for a file or a terminal, readable in every language, with control characters as escapes."""
+    return visible(json.dumps(value, ensure_ascii=False, **options))
 
 
 def terminal_text(text: str) -> str:
@@ -109,11 +145,14 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The text of a CSV file with a header and lines ending in '\\n'.
 
     A cell that a spreadsheet would take for a formula gets an apostrophe, which makes it text; numbers stay numbers.
+    Control characters are removed.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([f"'{cell}" if _is_formula(cell) else cell for cell in row] for row in rows)
+    for row in rows:
+        plain = [plain_text(cell) if isinstance(cell, str) else cell for cell in row]
+        writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in plain])
     return stream.getvalue()
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.atomic import whole_file
 from airgen.errors import TrainingError
 from airgen.registry import load_extra
 
@@ -14,15 +15,12 @@ __all__ = ["random_state", "read", "set_random_state", "write"]
 
 def write(path: Path, value: object) -> None:
     """Replace `path` by one rename. Raises TrainingError if the disk refuses."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with fresh.open("wb") as file:
+        with whole_file(path) as fresh, fresh.open("wb") as file:
             load_extra("torch", "training").save(value, file)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
     except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
-        fresh.unlink(missing_ok=True)
         raise TrainingError(f"{path} cannot be written: {error}: free disk space, then go on with --resume") from error
 
 

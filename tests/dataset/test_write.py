@@ -17,6 +17,7 @@ from dataset_maker import INFO, make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airgen.dataset.atomic import building, safe_name
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, DatasetContent, QrelRow, QueryRow
 from airgen.dataset.files import git_blob_id, sort_by_id
@@ -249,3 +250,33 @@ def test_rows_that_cannot_be_are_refused_with_their_name(tmp_path: Path, changes
     with pytest.raises(DatasetError, match=words):
         write_dataset(tmp_path / "d", make_content(**changes))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_file_is_flushed_before_the_directory_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+
+    def fsync(handle: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
+        assert (tmp_path / "d").exists() == (flushed[-1] == tmp_path)  # the parent after the rename, all else before it
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("this system does not tell the names of open files")
+    monkeypatch.setattr("os.fsync", fsync)
+    write_dataset(tmp_path / "d", make_content())
+    names = {path.name for path in flushed}
+    assert {"corpus.jsonl", "queries.jsonl", "manifest.json", "qrels", "test.tsv"} <= names
+    assert flushed[-1] == tmp_path
+
+
+def test_a_directory_without_its_last_file_does_not_get_its_name(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"is incomplete: manifest\.json was not written"), building(tmp_path / "d"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "a\\b", "a\0", "c:"])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    with pytest.raises(DatasetError, match="cannot be a part of a path"):
+        safe_name(name)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,3 +123,15 @@ def test_the_rank_column_is_not_believed_and_disorder_is_counted(tmp_path):
 def test_identical_ids_leave_and_the_rest_keeps_its_scores():
     run = run_from_dict({"a": {"a": 3.0, "b": 2.0}, "c": {"a": 1.0}, "d": {"d": 1.0}}).without_identical_ids()
     assert dict(run.items()) == {"a": [("b", 2.0)], "c": [("a", 1.0)], "d": []}
+
+
+def test_what_killed_processes_left_is_removed_and_what_runs_is_kept(tmp_path: Path) -> None:
+    run = run_from_dict({"q": {"p": 1.0}})
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left, alive = tmp_path / f".a.run.gz.{gone.pid}", tmp_path / f".a.run.gz.{os.getppid()}"
+    other = tmp_path / f".b.run.gz.{gone.pid}"
+    for path in (left, alive, other):
+        path.write_bytes(b"half")
+    write_run(tmp_path / "a.run.gz", run, "x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, other.name, "a.run.gz"])

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import struct
+import time
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -250,6 +251,20 @@ def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="unpacks to more than"):
         read_submission(path, limits=Limits(total_bytes=10 * len(entries[0][1])))
     assert len(read_submission(path, limits=Limits(total_bytes=40 * len(entries[0][1])))) == 30
+
+
+def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
+    """The repeated key comes after many others, so that a search that begins anew for each of them is quadratic."""
+
+    def cpu_seconds(count: int) -> float:
+        hits = ",".join(f'"d{number}":1' for number in [*range(count), count - 1])
+        path = zip_of(tmp_path / "z.zip", (ENTRY, f'{{"search_results":{{"q":{{{hits}}}}}}}'))
+        began = time.process_time()
+        with pytest.raises(DatasetError, match=f"'d{count - 1}' appears twice"):
+            read_submission(path)
+        return time.process_time() - began
+
+    assert cpu_seconds(10_000) < 3 * cpu_seconds(5_000) + 0.1
 
 
 def test_results_of_unknown_queries_alone_score_zero(dataset: Path) -> None:

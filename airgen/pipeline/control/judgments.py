@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from airgen.keys import row_key
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.breaker import Breaker
@@ -13,6 +15,8 @@ from airgen.pipeline.stage import Refusal, skip
 from airgen.records import HardNegative, Judgment, Skip
 
 __all__ = ["add_judgments", "pairs_of"]
+
+GROUP = 1000  # pairs whose documents are read from the work database at once
 
 
 def pairs_of(control: Control) -> list[Pair]:
@@ -44,11 +48,18 @@ async def add_judgments(control: Control) -> None:
             breaker.saw("judgment")
     if pending:
         breaker.check()
+    order = list(pending)
+    turns = {name: turn for turn, name in enumerate(order)}
+
+    @lru_cache(maxsize=4)  # pairs are asked about nearly in their order
+    def documents(group: int) -> dict[str, str]:
+        return control.documents({pairs[name].id for name in order[group * GROUP : (group + 1) * GROUP]})
+
     with control.display.stage("judgments", len(pairs), len(pairs) - len(pending)) as bar:
 
         async def one(name: str) -> None:
             pair = pairs[name]
-            found = await judge_pair(tools, control.queries[pair.query], control.document(pair.id))
+            found = await judge_pair(tools, control.queries[pair.query], documents(turns[name] // GROUP)[pair.id])
             breaker.saw_answer("judgment", found)
             if isinstance(found, Refusal):
                 await store.commit([skip("judgment", name, tools, found.problem, found.answer)])

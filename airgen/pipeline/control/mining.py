@@ -45,8 +45,9 @@ def _fingerprint(control: Control, model: Any) -> str:
 
 def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[HardNegative | Skip]]:
     settings = control.tools.pipeline.generation
-    titles = {passage.id: passage.title for passage in control.store.passages(control.plan["corpus"])}
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
+    recalled = {id_ for recall in recalls.values() for id_ in recall.ids} - set(control.pool.negatives)
+    titles = control.pool.titles(recalled)
     decisions: dict[str, dict[str, Decision]] = {}
     for decision in control.store.made(Decision, control.plan["decision"], control.queries):
         decisions.setdefault(decision.parent, {})[decision.id] = decision

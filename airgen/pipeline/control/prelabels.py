@@ -99,7 +99,8 @@ def _stage(place: int, spec: Any) -> SetStage:
         for batch in batched([recalls[key] for key in pending], PAIRS, lambda recall: len(recall.ids)):
             keys = [recall.parent for recall in batch]
             earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
-            yield prelabel_rows(reranker, batch, work.queries, work.full_text, place, fp, scorer, earlier)
+            texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
+            yield prelabel_rows(reranker, batch, work.queries, texts, place, fp, scorer, earlier)
 
     label = f"pre-label {place + 1}"
     name = f"prelabel:{place}"

@@ -6,32 +6,32 @@ it: candidate generation is over. Otherwise it is a stage like any other: rows b
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from airgen.errors import Stopped
 from airgen.pipeline.control.combined_judge import Combination
+from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Plan, Tools
-from airgen.records import Row, prompt_text
+from airgen.records import Row, flat_text, prompt_text
 from airgen.retrievers.base import Corpus
 from airgen.settings import ControlSettings
 from airgen.store import Store
 
-__all__ = ["Control", "SetStage", "SetWork", "add_rows", "pool_of"]
+__all__ = ["Control", "SetStage", "SetWork", "add_rows"]
 
 
 @dataclass(frozen=True)
 class SetWork:
     """What set-wise stages work on: queries by key over one corpus. `plan` has the fingerprints of finished stages.
 
-    `digest` is the corpus's, `places` its positions by id. `scope` tells query keys of several corpora apart. Relative
-    paths of the settings start at `folder`.
+    `digest` is the corpus's, `places` its positions by id (where texts are in memory). `scope` tells query keys of
+    several corpora apart. Relative paths of the settings start at `folder`.
     """
 
     store: Store
@@ -47,14 +47,18 @@ class SetWork:
     scope: str = ""
     folder: Path | None = None
 
-    def full_text(self, id_: str) -> str:
-        """What a re-ranker reads."""
-        return self.corpus.full_text(self.places[id_])
+    def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
+        """Titles and texts by id."""
+        corpus, places = self.corpus, {id_: self.places[id_] for id_ in ids}
+        return {id_: (corpus.titles[at] if corpus.titles else "", corpus.texts[at]) for id_, at in places.items()}
 
-    def document(self, id_: str) -> str:
-        """What the judge reads: as `Lineage.document`, so that a pair's request is the same whichever stage asks."""
-        place = self.places[id_]
-        return prompt_text(self.corpus.titles[place] if self.corpus.titles else "", self.corpus.texts[place])
+    def full_texts(self, ids: Collection[str]) -> dict[str, str]:
+        """What a re-ranker reads, by id."""
+        return {id_: flat_text(*row) for id_, row in self.texts(ids).items()}
+
+    def documents(self, ids: Collection[str]) -> dict[str, str]:
+        """What the judge reads, by id: as `Lineage.document`, so that a pair's request is the same in every stage."""
+        return {id_: prompt_text(*row) for id_, row in self.texts(ids).items()}
 
     def rows(self, stage: str, kind: type[Any]) -> dict[str, Any]:
         """The rows of a finished stage that makes one row a query, by query key."""
@@ -63,8 +67,9 @@ class SetWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Control(SetWork):
-    """The set-wise work of a job: its accepted queries over passages and hard negatives."""
+    """The set-wise work of a job: its accepted queries over passages and hard negatives, which stay on the disk."""
 
+    pool: Pool
     tools: Tools
     accepted: Accepted
     workers: int
@@ -75,25 +80,17 @@ class Control(SetWork):
         cls, store: Store, tools: Tools, accepted: Accepted, display: Display, embeddings: Path, **rest: Any
     ) -> Self:
         """The work of a job whose candidates are generated."""
-        corpus, digest = pool_of(store, tools.plan, accepted, tools.pipeline.language)
-        places = {id_: place for place, id_ in enumerate(corpus.ids)}
+        pool = Pool.of(store, tools.plan, accepted)
+        corpus = pool.corpus(tools.pipeline.language)
         queries = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
         return cls(
-            store, tools.pipeline.control, corpus, digest, places, queries, display, embeddings,
-            plan=tools.plan, folder=tools.folder, tools=tools, accepted=accepted, **rest,
+            store, tools.pipeline.control, corpus, pool.digest, {}, queries, display, embeddings,
+            plan=tools.plan, folder=tools.folder, pool=pool, tools=tools, accepted=accepted, **rest,
         )  # fmt: skip
 
-
-def pool_of(store: Store, plan: Plan, accepted: Accepted, language: str) -> tuple[Corpus, str]:
-    """The corpus of quality control and its digest: passages in their order, then hard negatives by id."""
-    rows = {passage.id: (passage.title, passage.text) for passage in store.passages(plan["corpus"])}
-    negatives = {one.id: (one.title, one.text) for lineage in accepted.lineages for one in lineage.hard_negatives}
-    rows.update(sorted(negatives.items()))
-    digest = hashlib.blake2b(digest_size=16)
-    for id_, (title, text) in rows.items():
-        digest.update(f"{id_}\x1f{title}\x1f{text}\x1e".encode("utf-8", "surrogatepass"))
-    titles, texts = [title for title, _ in rows.values()], [text for _, text in rows.values()]
-    return Corpus(list(rows), texts, titles, language), digest.hexdigest()
+    def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
+        """Titles and texts by id, read from the work database."""
+        return self.pool.rows(ids)
 
 
 W = TypeVar("W", bound=SetWork)

@@ -16,7 +16,7 @@ from airgen.dataset.files import write_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
-from airgen.pipeline.control.set_stage import pool_of
+from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.job import Job
 from airgen.quality.audit.page import audit_page
 from airgen.quality.audit.sample import (
@@ -48,20 +48,19 @@ def decided_items(job: Job) -> list[AuditItem]:
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         plan = job.plan(store)
-        pool, _ = pool_of(store, plan, accepted, job.pipeline.language)
         decisions: dict[str, list[Decision]] = {}
         for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
             decisions.setdefault(row.parent, []).append(row)
-    places = {id_: place for place, id_ in enumerate(pool.ids)}
+        decided = {row.id for rows in decisions.values() for row in rows if row.action in _KINDS}
+        texts = Pool.of(store, plan, accepted).rows(decided)
     ids, items = job.ids, []
     for lineage in accepted.lineages:
         for row in decisions.get(lineage.final.key, ()):
             if row.action not in _KINDS:
                 continue
             kind, relevant = _KINDS[row.action]
-            place = places[row.id]
-            texts = (lineage.final.text, pool.titles[place], pool.texts[place])
-            items.append(AuditItem(ids.query(lineage), ids.document(row.id), kind, row.level, relevant, *texts))
+            about = (ids.query(lineage), ids.document(row.id), kind, row.level, relevant)
+            items.append(AuditItem(*about, lineage.final.text, *texts[row.id]))
     return items
 
 

@@ -11,14 +11,17 @@ import hashlib
 import json
 
 from airgen.quality.audit.sample import AuditSample
-from airgen.text.display import html_text
+from airgen.text.display import html_text, plain_text
 
 __all__ = ["audit_page"]
 
 
 def audit_page(sample: AuditSample) -> str:
     """The page's text."""
-    items = [{"query": one.query_text, "title": one.title, "text": one.text} for one in sample.items]
+    items = [
+        {name: plain_text(text) for name, text in (("query", one.query_text), ("title", one.title), ("text", one.text))}
+        for one in sample.items
+    ]
     value = {"key": sample.key, "dataset": sample.dataset, "items": items}
     data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()

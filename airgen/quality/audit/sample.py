@@ -20,7 +20,7 @@ from typing import Any
 
 from airgen.errors import DatasetError
 from airgen.keys import content_key, text_key
-from airgen.text.display import csv_text
+from airgen.text.display import csv_text, json_text
 
 __all__ = [
     "KINDS",
@@ -161,7 +161,7 @@ def sample_json(sample: AuditSample) -> str:
     hidden = ("query_text", "title", "text")
     items = [{key: value for key, value in asdict(item).items() if key not in hidden} for item in sample.items]
     value = {"key": sample.key, "dataset": sample.dataset, "relevant_from": sample.relevant_from}
-    return json.dumps({**value, "populations": sample.populations, "items": items}, ensure_ascii=False, indent=1) + "\n"
+    return json_text({**value, "populations": sample.populations, "items": items}, indent=1) + "\n"
 
 
 def load_sample(path: Path) -> AuditSample:

@@ -28,6 +28,7 @@ from airgen.evaluation.breakdown import length_class
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
 from airgen.records import flat_text
 from airgen.text.analysis import Analyser, analyser
+from airgen.text.display import json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
 
@@ -144,7 +145,7 @@ def profile_datasets(
             for dataset, labelled in zip(opened, labels, strict=True)
             for key, values in labelled.items()
         ]
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        lines = "".join(json_text(row) + "\n" for row in rows)
         (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
     profiles = [
         profile_dataset(dataset, language=None if dataset.info.get("language") else language, labels=labelled)

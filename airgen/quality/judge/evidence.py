@@ -90,6 +90,6 @@ def gather(
     work = replace(work, queries=chosen)
     for stage in prelabel_stages(work):
         work = add_rows(stage, work)
-    documents = {pair.id: work.document(pair.id) for pair in pairs}
+    documents = work.documents({pair.id for pair in pairs})
     kept = {key: recalls[key] for key in chosen}
     return Evidence(dataset.name, pairs, queries, documents, kept, prelabels_of(work))

@@ -3,7 +3,8 @@
 A folder holds `meta.json` (the embedder's description), `rows.f16` (one fp16 row for each text, memory-mapped) and
 `keys.bin` (one 20-byte record for each row: the text's 128-bit key, then the CRC-32 of the row). Both only grow. The
 rows of a batch are written before its keys, so every key has its row. An incomplete end, which a crash left, is found
-by length and CRC when the folder is opened, and cut off.
+by length and CRC when the folder is opened, and cut off. Every other row that does not match its CRC is left out, so
+that its text is embedded again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -28,7 +29,7 @@ from airgen.retrievers.base import Embedder, TextKind
 __all__ = ["EmbeddingCache", "cache_folder"]
 
 _RECORD = np.dtype([("key", "V16"), ("crc", "<u4")])
-_TAIL = 4096  # rows whose CRC is checked at opening: more than one batch, so more than a crash can damage
+_TAIL = 4096  # rows at the end, more than a crash can damage: a bad one there is cut off with those after it
 _BATCH = 256  # texts embedded between two writes; a crash loses at most these
 
 
@@ -40,13 +41,17 @@ def cache_folder(root: Path, embedder: Embedder, kind: TextKind) -> Path:
 class EmbeddingCache:
     """The embeddings of one embedder and one kind of text in one folder; a context manager with one writer.
 
-    Raises ModelError where the folder belongs to another model, to other settings or to another dimension, is
-    damaged in the middle, or is open elsewhere.
+    Opening reads every row. `damaged` is how many do not match their checksum; their texts are embedded again.
+
+    Raises ModelError where the folder belongs to another model, to other settings or to another dimension, or is open
+    elsewhere.
     """
 
     def __init__(self, folder: Path, embedder: Embedder, kind: TextKind) -> None:
         self.folder, self.kind = folder, kind
         self._embedder = embedder
+        self.damaged = 0
+        self._count = 0  # rows in the file, damaged ones among them
         self._lock = locked(folder / "lock")
         self._lock.__enter__()
         try:
@@ -97,39 +102,45 @@ class EmbeddingCache:
         sizes = [path.stat().st_size if path.exists() else 0 for path in (self._rows_path, self._keys_path)]
         whole = min(sizes[0] // self._row_bytes, sizes[1] // _RECORD.itemsize)
         records = np.fromfile(self._keys_path, _RECORD, whole) if whole else np.zeros(0, _RECORD)
-        if whole:
-            rows = np.memmap(self._rows_path, np.uint8, "r", shape=(whole, self._row_bytes))
-            first = max(0, whole - _TAIL)
-            for row in range(first, whole):
-                if zlib.crc32(rows[row].tobytes()) != int(records["crc"][row]):
-                    whole = row
-                    break
-            if whole == first > 0:
-                raise ModelError(f"{self._rows_path} is damaged: delete {self.folder} to embed again")
-            del rows
+        bad = self._damaged_rows(records["crc"])
+        whole = next((row for row in bad if row >= whole - _TAIL), whole)
+        left_out = {row for row in bad if row < whole}
+        self.damaged, self._count = len(left_out), whole
         for path, size in ((self._rows_path, self._row_bytes), (self._keys_path, _RECORD.itemsize)):
             if path.exists() and path.stat().st_size != whole * size:
                 os.truncate(path, whole * size)
-        return {key.tobytes(): row for row, key in enumerate(records["key"][:whole])}
+        keys = enumerate(records["key"][:whole])
+        return {key.tobytes(): row for row, key in keys if row not in left_out}
 
-    def rows(self, texts: Iterable[str], progress: Callable[[int, int], None] | None = None) -> NDArray[np.int64]:
+    def _damaged_rows(self, checksums: NDArray[np.uint32]) -> list[int]:
+        """The places of the rows that do not match their checksums, in order."""
+        found: list[int] = []
+        if len(checksums):
+            wanted = checksums.tolist()
+            with self._rows_path.open("rb") as file:
+                for row, crc in enumerate(wanted):
+                    if zlib.crc32(file.read(self._row_bytes)) != crc:
+                        found.append(row)
+        return found
+
+    def rows(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> NDArray[np.int64]:
         """The position of each text's row in `matrix`; texts without a row are embedded and stored.
 
         `progress` gets (texts done, texts to do). Raises ModelError where the embedder gives NaN, another
         number of vectors or another dimension than before.
         """
-        keys: list[bytes] = []
-        new: dict[bytes, str] = {}
-        for text in texts:
-            key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-            keys.append(key)
+        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        new: dict[bytes, int] = {}  # key -> place of its text, which may not be in memory
+        for place, key in enumerate(keys):
             if key not in self._places:
-                new[key] = text
-        queue = list(new.items())  # in the order of the corpus, so that a search reads the file from beginning to end
+                new.setdefault(key, place)
+        queue = list(new.items())  # in the order of the corpus, so that a search reads the file from end to end
         with self._rows_path.open("ab") as rows_file, self._keys_path.open("ab") as keys_file:
             for first in range(0, len(queue), _BATCH):
                 batch = queue[first : first + _BATCH]
-                vectors = self._checked(self._embedder.encode([text for _, text in batch], self.kind), len(batch))
+                vectors = self._checked(
+                    self._embedder.encode([texts[place] for _, place in batch], self.kind), len(batch)
+                )
                 self._append(rows_file, keys_file, [key for key, _ in batch], vectors.astype(np.float16))
                 if progress:
                     progress(first + len(batch), len(queue))
@@ -154,10 +165,11 @@ class EmbeddingCache:
             file.flush()
             os.fsync(file.fileno())
         for key in keys:
-            self._places[key] = len(self._places)
+            self._places[key] = self._count
+            self._count += 1
 
     def matrix(self) -> NDArray[np.float16]:
         """All rows so far, (n, dim), memory-mapped and read-only."""
-        if not self._places:
+        if not self._count:
             return np.zeros((0, self._embedder.dim), np.float16)
-        return np.memmap(self._rows_path, np.float16, "r", shape=(len(self._places), self._embedder.dim))
+        return np.memmap(self._rows_path, np.float16, "r", shape=(self._count, self._embedder.dim))

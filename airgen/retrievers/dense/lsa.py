@@ -68,7 +68,7 @@ class LSA(Analysing):
         except ModuleNotFoundError as error:
             raise MissingExtra("retriever 'lsa'", "scikit-learn", "models") from error
         self._encoder = Encoder(self.fix_language(corpus.language))
-        counts = self._counts(list(corpus.full_texts()), fit=True)
+        counts = self._counts(list(corpus.full_texts), fit=True)
         rank = min(self.settings.dim, *counts.shape)
         if rank == 0:  # no term is in two passages
             self._components = np.zeros((0, counts.shape[1]))

@@ -64,7 +64,7 @@ class Dense(Component):
             return
         folder = cache_folder(located(str(root), self.folder), self.embedder, "passage")
         with EmbeddingCache(folder, self.embedder, "passage") as cache:
-            rows = cache.rows(corpus.full_texts(), self.progress)
+            rows = cache.rows(corpus.full_texts, self.progress)
             matrix = cache.matrix()
         first = int(rows[0])
         if np.array_equal(rows, np.arange(first, first + len(rows))):
@@ -75,7 +75,7 @@ class Dense(Component):
     def _embed(self, corpus: Corpus) -> NDArray[np.float16]:
         matrix = np.zeros((len(corpus), self.embedder.dim), np.float16)
         done = 0
-        for batch in batched(corpus.full_texts(), _BATCH):
+        for batch in batched(corpus.full_texts, _BATCH):
             matrix[done : done + len(batch)] = self._encoded(batch, "passage")
             done += len(batch)
             if self.progress:

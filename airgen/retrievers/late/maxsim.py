@@ -121,7 +121,7 @@ class LateInteraction(_WithTokens):
         non_empty(corpus)
         found: list[NDArray[np.float16]] = []
         size = 0
-        for batch in batched(corpus.full_texts(), _BATCH):
+        for batch in batched(corpus.full_texts, _BATCH):
             vectors = self.model.token_vectors(batch, "passage")
             found += [array.astype(np.float16) for array in vectors]
             size += sum(array.size * 2 for array in vectors)

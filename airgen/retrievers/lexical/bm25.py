@@ -104,15 +104,17 @@ class BM25Reranker(Analysing):
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Take document frequencies and mean length from a corpus (titles and texts as one)."""
         encoder = Encoder(self.fix_language(corpus.language))
-        terms, lengths = encoder.encode(list(corpus.full_texts()))
-        passages = np.repeat(np.arange(len(lengths)), lengths)
-        once = np.unique(terms.astype(np.int64) * max(1, len(lengths)) + passages) // max(1, len(lengths))
-        documents = np.bincount(once, minlength=len(encoder.vocabulary))
-        filled = int(np.count_nonzero(lengths))
+        documents, filled, total = np.zeros(0, np.int64), 0, 0
+        for terms, lengths in encoder.batches(corpus.full_texts):
+            size = max(1, len(lengths))
+            once = np.unique(terms.astype(np.int64) * size + np.repeat(np.arange(len(lengths)), lengths)) // size
+            counts = np.bincount(once, minlength=len(encoder.vocabulary))
+            counts[: len(documents)] += documents
+            documents, filled, total = counts, filled + int(np.count_nonzero(lengths)), total + int(lengths.sum())
         values = self.weighting.idf(documents, filled).tolist()
         self._idf = dict(zip(encoder.vocabulary, values, strict=True))
         self._unseen = float(self.weighting.idf(np.zeros(1, np.int64), filled)[0])
-        self._mean = float(lengths.sum()) / filled if filled else 1.0
+        self._mean = float(total) / filled if filled else 1.0
         self._fitted = True
         return self
 

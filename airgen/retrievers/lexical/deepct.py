@@ -140,7 +140,7 @@ class DeepCT(Component):
         """Weigh every word and index the pseudo-documents. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         texts: list[str] = []
-        for batch in batched(corpus.full_texts(), 256):
+        for batch in batched(corpus.full_texts, 256):
             texts += map(self.pseudo_document, self.model.weights(batch))
             if self.progress:
                 self.progress(len(texts), len(corpus))

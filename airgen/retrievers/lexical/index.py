@@ -70,10 +70,8 @@ class LexicalRetriever(Analysing):
         """Analyse and index the corpus; replaces what was indexed before. Raises CorpusError for an empty one."""
         non_empty(corpus)
         encoder = Encoder(self.fix_language(corpus.language), self.settings.compiled)
-        if self.fields == "flat":
-            texts = [list(corpus.full_texts())]
-        else:
-            texts = [list(corpus.texts), list(corpus.titles) or [""] * len(corpus)]
+        flat = self.fields == "flat"
+        texts = [corpus.full_texts] if flat else [corpus.texts, corpus.titles or [""] * len(corpus)]
         encoded = [encoder.encode(field) for field in texts]
         count = _postings.count_postings
         if encoder.compiled:

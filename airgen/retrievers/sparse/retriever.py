@@ -76,7 +76,7 @@ class Sparse(_WithRows):
         """Encode every passage. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         rows: list[SparseRow] = []
-        for batch in batched(corpus.full_texts(), _BATCH):
+        for batch in batched(corpus.full_texts, _BATCH):
             rows += self.model.encode(batch, "passage")
             if self.progress:
                 self.progress(len(rows), len(corpus))

@@ -10,7 +10,8 @@ without it a regular expression. Both number the terms in the order of their fir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,15 +49,19 @@ class Encoder:
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
-        if self.compiled is not False:  # decided once, since the two ways have different token ids
-            enough = self.compiled or sum(map(len, texts)) >= _COMPILE_FROM
-            self.compiled = enough and self.analyser.scannable and numba_is_installed()
         parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        for batch in batched(map(self.analyser.prepare, texts), _BATCH, len):
-            terms, counts = self._scan(batch) if self.compiled else self._match(batch)
+        for terms, counts in self.batches(texts):
             parts.append(terms)
             lengths.append(counts)
         return np.concatenate(parts), np.concatenate(lengths)
+
+    def batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+        """The same for some texts at a time, which need not all be in memory."""
+        if self.compiled is not False:  # decided once, since the two ways have different token ids
+            enough = self.compiled or any(total >= _COMPILE_FROM for total in accumulate(map(len, texts)))
+            self.compiled = enough and self.analyser.scannable and numba_is_installed()
+        for batch in batched(map(self.analyser.prepare, texts), _BATCH, len):
+            yield self._scan(batch) if self.compiled else self._match(batch)
 
     def _scan(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         from airgen.text.analysis import _scan

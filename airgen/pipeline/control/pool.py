@@ -1,0 +1,123 @@
+"""The corpus of quality control: the passages, then the hard negatives. Its texts stay in the work database.
+
+pool = Pool.of(store, plan, accepted)
+pool.corpus(language)          # what retrievers take; a text is read when it is asked for
+pool.rows(["doc-7"])           # {"doc-7": (title, text)}
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from airgen.pipeline.generate import Accepted
+from airgen.pipeline.stage import Plan
+from airgen.retrievers.base import Corpus
+from airgen.store import Store
+
+__all__ = ["Pool"]
+
+_BLOCK = 1024  # passages read at once where single ones are asked for: neighbours are asked for next
+_PASSAGES = "SELECT t.id, t.title, t.text FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
+
+Text = tuple[str, str]  # title and text
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Passages of one state of the corpus in their order, then hard negatives by id; the ids are in memory.
+
+    `ordinals` are the passages' numbers in the state of the corpus, where dropped documents have numbers, too.
+    """
+
+    store: Store
+    corpus_fingerprint: str
+    ids: Sequence[str]
+    ordinals: Sequence[int]
+    negatives: Mapping[str, Text]
+    digest: str
+
+    @classmethod
+    def of(cls, store: Store, plan: Plan, accepted: Accepted) -> Pool:
+        """The pool of a job, with a digest of everything that is in it."""
+        negatives = {one.id: (one.title, one.text) for lineage in accepted.lineages for one in lineage.hard_negatives}
+        digest = hashlib.blake2b(digest_size=16)
+        ids: list[str] = []
+        ordinals = array("q")
+        sql = _PASSAGES.replace("t.id,", "m.ordinal, t.id,", 1)
+        rows = store.stream(f"{sql} ORDER BY m.ordinal", [plan["corpus"]])
+        rest = ((-1, id_, *negatives[id_]) for id_ in sorted(negatives))
+        for source in (rows, rest):
+            for ordinal, id_, title, text in source:
+                digest.update(f"{id_}\x1f{title}\x1f{text}\x1e".encode("utf-8", "surrogatepass"))
+                ids.append(id_)
+                if ordinal >= 0:
+                    ordinals.append(ordinal)
+        return cls(store, plan["corpus"], ids, ordinals, dict(sorted(negatives.items())), digest.hexdigest())
+
+    def corpus(self, language: str) -> Corpus:
+        """The pool as retrievers take it."""
+        return Corpus(self.ids, _Column(self, 1), _Column(self, 0), language)
+
+    def rows(self, ids: Collection[str]) -> dict[str, Text]:
+        """Titles and texts by id; ids that are not in the pool are left out."""
+        wanted = set(ids)
+        found = {id_: self.negatives[id_] for id_ in wanted if id_ in self.negatives}
+        sql = f"{_PASSAGES} AND t.id IN (SELECT unnest(?))"
+        passages = self.store.query(sql, [self.corpus_fingerprint, sorted(wanted - set(found))])
+        return found | {id_: (title, text) for id_, title, text in passages}
+
+    def titles(self, ids: Collection[str]) -> dict[str, str]:
+        """Titles by id, of passages alone."""
+        sql = _PASSAGES.replace(", t.text", "") + " AND t.id IN (SELECT unnest(?))"
+        return dict(self.store.query(sql, [self.corpus_fingerprint, sorted(ids)]))
+
+    def __iter__(self) -> Iterator[Text]:
+        for _, title, text in self.store.stream(f"{_PASSAGES} ORDER BY m.ordinal", [self.corpus_fingerprint]):
+            yield title, text
+        yield from self.negatives.values()
+
+    def block(self, number: int) -> list[Text]:
+        """Titles and texts of the places from `number` times 1024 on."""
+        if self._last and self._last[0][0] == number:
+            return self._last[0][1]
+        span = self.ordinals[number * _BLOCK : (number + 1) * _BLOCK]
+        found: list[Text] = []
+        if span:
+            sql = f"{_PASSAGES} AND m.ordinal BETWEEN ? AND ? ORDER BY m.ordinal"
+            rows = self.store.query(sql, [self.corpus_fingerprint, span[0], span[-1]])
+            found = [(title, text) for _, title, text in rows]
+        beyond = max(0, number * _BLOCK - len(self.ordinals))
+        found += islice(self.negatives.values(), beyond, beyond + _BLOCK - len(found))
+        self._last[:] = [(number, found)]
+        return found
+
+    @cached_property
+    def _last(self) -> list[tuple[int, list[Text]]]:
+        return []  # the block that was read last
+
+
+class _Column(Sequence[str]):
+    """Titles (0) or texts (1) of a pool, by place."""
+
+    def __init__(self, pool: Pool, which: int) -> None:
+        self._pool, self._which = pool, which
+
+    def __len__(self) -> int:
+        return len(self._pool.ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return (row[self._which] for row in self._pool)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[at] for at in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        number, at = divmod(place % len(self), _BLOCK)
+        return self._pool.block(number)[at][self._which]

@@ -1,0 +1,83 @@
+"""Open a DuckDB file, and say in one line what is wrong where DuckDB gives an error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import duckdb
+
+from airgen.errors import StoreError
+
+__all__ = ["connect", "explain"]
+
+# `memory_limit`: how much memory DuckDB may use to keep parts of the file; the rest is read again or written to disk.
+# Rows of a job need no extension, so a foreign file must not make DuckDB fetch one from the network.
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "512MB",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+_DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException, duckdb.FatalException)
+_TORN = re.compile(r"WAL.*byte position (\d+)", re.DOTALL)
+
+
+def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """Connect to a DuckDB file and to nothing else; a new file's folder is made.
+
+    Raises StoreError where the folder cannot be made, or duckdb.Error.
+    """
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _system_error(path, error.errno, error.strerror or str(error)) from error
+    # Without the prefix a file of SQLite would be given to an extension, which may be installed.
+    return duckdb.connect(f"duckdb:{path}", read_only=read_only, config=_CONFIG)
+
+
+def explain(path: Path, error: duckdb.Error) -> StoreError:
+    """DuckDB's error as one line with what to do.
+
+    Most causes have no class of their own in DuckDB. An error of the operating system is known by the words of its
+    number (`os.strerror`), a lock by DuckDB's own sentence. The path is taken out first, as it may hold any words.
+    """
+    words = (str(error).splitlines() or [type(error).__name__])[0]
+    ours = str(error).replace(str(path), "")
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR):
+        if os.strerror(code) in ours:
+            return _system_error(path, code, words)
+    if isinstance(error, duckdb.IOException) and "Could not set lock on file" in ours:
+        return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen status`")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(f"{path}: not enough memory or temporary disk space ({words}): free some and run it again")
+    if torn := _TORN.search(ours):
+        log = f"{path}.wal"
+        return StoreError(
+            f"{log} is damaged at byte {torn[1]}, as after a power failure: keep a copy of it, then run "
+            f"`truncate -s {torn[1]} {log}` and the same command again; only what was written after it is lost"
+        )
+    if "can only read version" in ours:
+        return StoreError(f"{path} was written by a newer DuckDB ({words}): upgrade airgen and duckdb")
+    # A wrong checksum gives a plain `duckdb.Error`.
+    if type(error) is duckdb.Error or isinstance(error, _DAMAGE):
+        return StoreError(
+            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start again"
+        )
+    return StoreError(f"{path}: {words}")
+
+
+def _system_error(path: Path, code: int | None, words: str) -> StoreError:
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreError(f"the disk that holds {path} is full: free some space and run the same command again")
+    if code == errno.EROFS:
+        return StoreError(f"{path} is on a read-only disk: make it writable, or choose another folder with --runs")
+    if code in (errno.EACCES, errno.EPERM):
+        return StoreError(f"{path}: you may not read and write it: change its permissions, or choose another --runs")
+    if code in (errno.EEXIST, errno.ENOTDIR):
+        return StoreError(f"{path.parent} cannot be made, since a file is in its place: choose another folder (--runs)")
+    if code == errno.EISDIR:
+        return StoreError(f"{path} is a folder, not a work database: move it away")
+    return StoreError(f"{path} cannot be opened: {words}")
