@@ -29,6 +29,8 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 
+# A file of another database would make DuckDB download an extension.
+_OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
 GROUP_ROWS = 32  # most commits in one transaction
 
@@ -56,11 +58,11 @@ class Store:
                 raise StoreError(f"{path}: no work database; run `airgen run` first")
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            connection = duckdb.connect(str(path), read_only=read_only)
+            connection = duckdb.connect(str(path), read_only=read_only, config=_OFFLINE)
             if read_only and outdated(connection):
                 connection.close()
                 cls.open(path).close()
-                connection = duckdb.connect(str(path), read_only=True)
+                connection = duckdb.connect(str(path), read_only=True, config=_OFFLINE)
             elif not read_only:
                 migrate(connection, str(path))
         except duckdb.Error as error:
