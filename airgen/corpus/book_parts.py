@@ -45,10 +45,10 @@ _NUMBER = re.compile(
     r"^(?:#{1,6}\s*)?(?:(?:\d{1,2}|[ivxlc]{1,6}|[a-z])(?:\.\d{1,2})*[.)]?\s+)?(.*?)[\s.:：]*$", re.IGNORECASE
 )
 _ENTRY = re.compile(
-    r"(?:\.\s?){3,}\s*[\divxlc]{0,5}$|…\s*\d*$|\s{2,}\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$",
+    r"(?:\.\s?){3,}+\s*+[\divxlc]{0,5}$|…\s*+\d*$|\s{2,}+\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$",
     re.IGNORECASE,
 )
-_ENTRY_SIZE = 400  # characters at the end of a line in which an entry shows
+_ENTRY_SIZE = 200  # characters at the end of a line in which an entry shows
 _CITATION = re.compile(
     r"(?<!\d)(?:1[89]|20)\d\d[a-z]?(?!\d)|^\s*\[\w{1,12}\]|^\s*\d{1,3}\.\s"
     r"|\bdoi\b|https?://|\bet al\b|\bpp?\.\s?\d|\bvol\.|\barXiv\b|\bISBN\b",

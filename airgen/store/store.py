@@ -30,7 +30,10 @@ __all__ = ["Store"]
 T = TypeVar("T")
 
 # A file of another database would make DuckDB download an extension.
-_OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
 GROUP_ROWS = 32  # most commits in one transaction
 
