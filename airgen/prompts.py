@@ -20,12 +20,12 @@ from typing import Any
 import jinja2
 import jinja2.meta
 import jinja2.sandbox
-import yaml
 
-from airgen.errors import PromptError
+from airgen.errors import PromptError, SettingsError
 from airgen.keys import fingerprint
 from airgen.llms.base import Message
 from airgen.registry import closest
+from airgen.settings.yaml_file import read_yaml
 
 __all__ = ["Prompt", "PromptSet", "data_dir", "fenced"]
 
@@ -50,6 +50,10 @@ def fenced(text: str, tag: str) -> str:
 def _unquoted(text: str) -> str:
     """The text without the two marks that open and close the fields of Table 8."""
     return str(text).replace("“‘", "“ ‘").replace("”’", "” ’")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isidentifier()
 
 
 @dataclass(frozen=True)
@@ -146,16 +150,19 @@ class PromptSet:
         if front is None:
             raise PromptError(f"{filename}: no front matter between two lines of ---")
         try:
-            head = yaml.safe_load(front[1])
-        except yaml.YAMLError as error:
-            raise PromptError(f"{filename}: front matter is not YAML: {error}") from error
+            head, _ = read_yaml(front[1], f"{filename}: front matter")
+        except SettingsError as error:
+            raise PromptError(str(error)) from error
         if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"}:
             raise PromptError(
                 f"{filename}: front matter must have version, inputs, output, and may have about, constrain"
             )
+        inputs = head["inputs"]
+        if not isinstance(head["version"], int) or not isinstance(inputs, list) or not all(map(_is_name, inputs)):
+            raise PromptError(f"{filename}: version must be a whole number, and inputs a list of names")
         constrain = str(head.get("constrain", ""))
         if constrain and (
-            not isinstance(head["output"], dict) or constrain not in head["output"].get("properties", {})
+            not isinstance(head["output"], dict) or constrain not in (head["output"].get("properties") or ())
         ):
             raise PromptError(f"{filename}: constrain: {constrain} is no property of the output")
         parts = _MESSAGE.split(source[front.end() :])

@@ -92,3 +92,27 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_shipped_pipelines_are_valid(path: Path) -> None:
     if not path.name.startswith(("systems", "train")):
         assert load_pipeline(path).name == path.stem
+
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a: " + "[" * 20_000, "p.yaml: is nested too deep; no settings are"),
+        ("a: " + "[" * 20_000 + "]" * 20_000, "p.yaml: is nested too deep; no settings are"),
+        (LAUGHS, "p.yaml: its aliases repeat more than 200,000 values; write fewer of them"),
+        ("a: &a [*a]", "p.yaml: its aliases repeat more than 200,000 values; write fewer of them"),
+        ("a: 2026-13-01", "p.yaml: not YAML: month must be in 1..12"),
+        ('a: !!int ""', "p.yaml: not YAML: string index out of range"),
+        ("a: " + "9" * 5000, "p.yaml: not YAML: Exceeds the limit"),
+        ("a: b" + "c" * 4_000_000, "p.yaml: has more than 4,000,000 characters; no settings are so long"),
+    ],
+    ids=["open", "deep", "laughs", "itself", "month", "number", "digits", "long"],
+)
+def test_a_hostile_yaml_is_one_problem(text: str, wanted: str) -> None:
+    found = problems(text)
+    assert len(found) == 1 and found[0].startswith(wanted) and "\n" not in found[0]

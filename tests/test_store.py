@@ -386,3 +386,17 @@ asyncio.run(main())
     assert last >= 60
     with Store.open(path) as store:
         assert set(store.answers([f"k{i}" for i in range(last + 1)])) == {f"k{i}" for i in range(last + 1)}
+
+
+def test_a_database_of_another_kind_needs_no_extension(tmp_path: Path) -> None:
+    """DuckDB would download what reads SQLite."""
+    import sqlite3
+
+    path = tmp_path / "work.duckdb"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE t (x)")
+    other.close()
+    for read_only in (False, True):
+        with pytest.raises(StoreError) as caught:
+            Store.open(path, read_only=read_only)
+        assert "download" not in str(caught.value.__cause__).lower()

@@ -6,6 +6,7 @@ because no honest source has one. Links are left out: Debian's documentation has
 
 from __future__ import annotations
 
+import bz2
 import fnmatch
 import gzip
 import io
@@ -14,6 +15,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -26,6 +28,8 @@ __all__ = ["MAX_UNPACKED", "unpack"]
 
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError)
 MAX_UNPACKED = 8 * 1024**3  # bytes; stops an archive that unpacks without end
+MAX_MEMBERS = 1_000_000
+_PIECE = 64 * 1024**2  # bytes read at once; a header of a tar archive is smaller
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
@@ -74,16 +78,55 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     yield info.filename, stream
     elif archive.suffix == ".deb":
         yield from _deb(archive)
-    elif tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as tar:
-            yield from _tar(tar)
     else:
+        with archive.open("rb") as raw, _unpacked(raw) as unpacked:
+            try:
+                tar = tarfile.open(fileobj=cast(IO[bytes], _Bounded(unpacked, archive.name)), mode="r:")  # noqa: SIM115
+            except (tarfile.ReadError, OSError):
+                tar = None
+            if tar is not None:
+                yield from _tar(tar)
+                return
         with archive.open("rb") as stream:
             yield archive.name, stream
 
 
+def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+    """The stream without its compression, told by its first bytes."""
+    start = raw.read(6)
+    raw.seek(0)
+    for mark, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ\0", lzma)):
+        if start.startswith(mark):
+            return cast(IO[bytes], module.open(raw))
+    return raw
+
+
+class _Bounded(io.RawIOBase):
+    """A stream of at most MAX_UNPACKED bytes, also those of members that nobody wants, read in bounded pieces."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _PIECE:
+            raise CorpusError(f"{self._name} has a header of more than {_PIECE >> 20} MB; refused")
+        if self._stream.tell() > MAX_UNPACKED:
+            raise CorpusError(f"{self._name} unpacks to more than {MAX_UNPACKED >> 30} GB; refused")
+        return self._stream.read(size)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        if place > MAX_UNPACKED:
+            raise CorpusError(f"{self._name} unpacks to more than {MAX_UNPACKED >> 30} GB; refused")
+        return self._stream.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
 def _tar(tar: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
-    for member in tar:
+    for number, member in enumerate(tar):
+        if number >= MAX_MEMBERS:
+            raise CorpusError(f"the archive has more than {MAX_MEMBERS:,} members; refused")
         if member.isreg():
             stream = tar.extractfile(member)
             if stream is not None:
@@ -98,19 +141,41 @@ def _deb(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         if raw.read(8) != b"!<arch>\n":
             raise CorpusError(f"{archive.name}: not a Debian package")
         while len(header := raw.read(60)) == 60:
-            name, size = header[:16].rstrip(b" /").decode("latin-1"), int(header[48:58])
+            name, digits = header[:16].rstrip(b" /").decode("latin-1"), header[48:58].strip()
+            if not digits.isdigit():
+                raise CorpusError(f"{archive.name}: damaged Debian package; fetch it again")
+            size = int(digits)
             if name.startswith("data.tar"):
-                data = raw.read(size)
-                if name.endswith(".zst"):
-                    data = _unzstd(data, archive.name)
-                with tarfile.open(fileobj=cast(IO[bytes], io.BytesIO(data))) as tar:
-                    yield from _tar(tar)
+                with tempfile.TemporaryFile() as data:
+                    _copy(raw, size, data)
+                    packed = _unzstd(data, archive.name) if name.endswith(".zst") else _unpacked(data)
+                    with (
+                        packed as unpacked,
+                        tarfile.open(fileobj=cast(IO[bytes], _Bounded(unpacked, archive.name)), mode="r:") as tar,
+                    ):
+                        yield from _tar(tar)
                 return
             raw.seek(size + size % 2, 1)
     raise CorpusError(f"{archive.name}: it holds no data.tar; fetch it again")
 
 
-def _unzstd(data: bytes, name: str) -> bytes:
+def _copy(source: IO[bytes], size: int, target: IO[bytes]) -> None:
+    while size > 0 and (piece := source.read(min(size, 1 << 20))):
+        target.write(piece)
+        size -= len(piece)
+    target.seek(0)
+
+
+def _unzstd(data: IO[bytes], name: str) -> IO[bytes]:
+    """The unpacked bytes in a temporary file; at most MAX_UNPACKED of them."""
     if shutil.which("zstd") is None:
         raise CorpusError(f"{name} is packed with zstd, which is not installed on this machine: apt-get install zstd")
-    return subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
+    found = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    with subprocess.Popen(["zstd", "-dcq"], stdin=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        _copy(process.stdout, MAX_UNPACKED + 1, found)
+        process.kill()
+    if process.returncode > 0:
+        found.close()
+        raise CorpusError(f"{name}: damaged zstd data; fetch it again")
+    return found

@@ -8,8 +8,10 @@ as useless. A part is removed only if both its heading and its form show what it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from airgen.languages import SPACELESS
 from airgen.records import Document
@@ -43,14 +45,17 @@ _NUMBER = re.compile(
     r"^(?:#{1,6}\s*)?(?:(?:\d{1,2}|[ivxlc]{1,6}|[a-z])(?:\.\d{1,2})*[.)]?\s+)?(.*?)[\s.:：]*$", re.IGNORECASE
 )
 _ENTRY = re.compile(
-    r"(?:\.\s?){3,}\s*[\divxlc]{0,5}$|…\s*\d*$|\s{2,}\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$",
+    r"(?:\.\s?){3,}+\s*+[\divxlc]{0,5}$|…\s*+\d*$|\s{2,}+\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$",
     re.IGNORECASE,
 )
+_ENTRY_SIZE = 200  # characters at the end of a line in which an entry shows
 _CITATION = re.compile(
     r"(?<!\d)(?:1[89]|20)\d\d[a-z]?(?!\d)|^\s*\[\w{1,12}\]|^\s*\d{1,3}\.\s"
     r"|\bdoi\b|https?://|\bet al\b|\bpp?\.\s?\d|\bvol\.|\barXiv\b|\bISBN\b",
     re.IGNORECASE,
 )
+_PAGE = re.compile(r"(?<=[\s.…])[\divxlc]++$", re.IGNORECASE)  # the page at the end of an entry
+_APPENDIX = re.compile(r"^(?:#{1,6}\s*)?(?:appendix|annex)\b", re.IGNORECASE)
 _STOPS = (".", "!", "?", "。", "！", "？", "؟", "।", "॥", "۔", ":", ";", "”", '"', "»", ")")
 
 
@@ -77,6 +82,7 @@ def remove_apparatus(
     ranges = find_apparatus(text, wanted, language)
     pieces: list[str] = []
     moved: list[tuple[int, Document]] = []
+    firsts = [place for place, _ in starts]
     length = at = 0
     for start, end in [*((start, end) for start, end, _ in ranges), (len(text), len(text))]:
         body = text[at:start]
@@ -85,13 +91,11 @@ def remove_apparatus(
             offset = at + len(body) - len(body.lstrip())
             if pieces:
                 length += 2
-            for place, document in starts:
-                if at <= place < start:
-                    moved.append((length + max(place - offset, 0), document))
-            if not any(place <= length for place, _ in moved):
+            here = starts[bisect_left(firsts, at) : bisect_left(firsts, start)]
+            moved += [(length + max(place - offset, 0), document) for place, document in here]
+            if not pieces and not any(place <= length for place, _ in moved):
                 # The beginning of this document was removed, but the rest still belongs to it.
-                owner = [document for place, document in starts if place <= offset]
-                moved.append((length, owner[-1] if owner else starts[0][1]))
+                moved.append((length, starts[max(bisect_left(firsts, offset + 1) - 1, 0)][1]))
             pieces.append(piece)
             length += len(piece)
         at = end
@@ -135,18 +139,29 @@ def _lines(text: str) -> Iterator[_Line]:
 
 def _key(text: str) -> str:
     """The letters of a contents entry, which are equal to those of the heading that it names."""
-    return re.sub(r"[\W\d_]+", "", re.sub(r"(?:\s|\.\s?|…)+[\divxlc]*$", "", text.lower().strip(), flags=re.IGNORECASE))
+    return re.sub(r"[\W\d_]+", "", _PAGE.sub("", text.lower().strip()))
+
+
+def _is_entry(text: str) -> bool:
+    """Whether a line ends like one of a table of contents. The pattern is quadratic, so it sees the end alone."""
+    return bool(_ENTRY.search(text if len(text) <= _ENTRY_SIZE else "x" + text[-_ENTRY_SIZE:]))
 
 
 def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
     at = 0
+    headings: dict[str, list[int]] = {}  # where each short line stands that can be the heading of an entry
     while at < len(lines) and lines[at].start < 0.3 * size:
-        if lines[at].kind == "contents" and (end := _contents_end(lines, at, size)) > at + 1:
+        is_heading = lines[at].kind == "contents"
+        if is_heading and not headings:
+            for index, line in enumerate(lines):
+                if len(line.text) < 100 and not _is_entry(line.text):
+                    headings.setdefault(_key(line.text), []).append(index)
+        if is_heading and (end := _contents_end(lines, at, size, headings)) > at + 1:
             yield lines[at].start, lines[end - 1].end, "contents"
             at = end
-        elif _ENTRY.search(lines[at].text):  # a table of contents without its heading
+        elif _is_entry(lines[at].text):  # a table of contents without its heading
             end = at
-            while end < len(lines) and (_ENTRY.search(lines[end].text) or not lines[end].text.strip()):
+            while end < len(lines) and (_is_entry(lines[end].text) or not lines[end].text.strip()):
                 end += 1
             if sum(bool(line.text.strip()) for line in lines[at:end]) >= 6:
                 yield lines[at].start, lines[end - 1].end, "contents"
@@ -155,69 +170,71 @@ def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
             at += 1
 
 
-def _contents_end(lines: list[_Line], at: int, size: int) -> int:
+def _contents_end(lines: list[_Line], at: int, size: int, headings: dict[str, list[int]]) -> int:
     """The line after the contents that begin at `at`: where its first entry is repeated, or prose begins."""
     entries = [index for index in range(at + 1, min(at + 60, len(lines))) if len(_key(lines[index].text)) >= 4][:3]
     for entry in entries[:2]:
-        wanted = _key(lines[entry].text)
-        for index in range(entry + 3, len(lines)):
-            if lines[index].start > lines[at].start + 0.2 * size + 4000:
-                break
-            if (
-                len(lines[index].text) < 100
-                and _key(lines[index].text) == wanted
-                and not _ENTRY.search(lines[index].text)
-            ):
-                return index
+        again = headings.get(_key(lines[entry].text), [])
+        place = bisect_left(again, entry + 3)
+        if place < len(again) and lines[again[place]].start <= lines[at].start + 0.2 * size + 4000:
+            return again[place]
     end = at + 1
     for index in range(at + 1, len(lines)):
         row = lines[index].text.strip()
         if not row:
             continue
-        if _ENTRY.search(lines[index].text) or (len(row) < 90 and not row.endswith(_STOPS)):
+        if _is_entry(lines[index].text) or (len(row) < 90 and not row.endswith(_STOPS)):
             end = index + 1
         else:
             break
     # The last short line can be the heading of the next part.
     while (
         end > at + 2
-        and not _ENTRY.search(lines[end - 1].text)
-        and _ENTRY.search("\n".join(line.text for line in lines[at + 1 : end]))
+        and not _is_entry(lines[end - 1].text)
+        and _is_entry("\n".join(line.text for line in lines[max(at + 1, end - _ENTRY_SIZE) : end]))
     ):
         end -= 1
     return end
 
 
 def _references(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
-    for at, line in enumerate(lines):
-        if line.kind != "references" or line.start < 0.05 * size:
-            continue
-        level = len(line.text) - len(line.text.lstrip("#"))
-        end = at + 1
-        while end < len(lines):
-            row = lines[end]
-            if row.kind in ("stop", "index", "body") or re.match(
-                r"^(?:#{1,6}\s*)?(?:appendix|annex)\b", row.text, re.IGNORECASE
-            ):
-                break
-            if level and (deeper := len(row.text) - len(row.text.lstrip("#"))) and deeper <= level:
-                break
-            end += 1
-        body = [row for row in lines[at + 1 : end] if row.text.strip()]
-        cited = sum(bool(_CITATION.search(row.text)) for row in body)
+    places = [at for at, line in enumerate(lines) if line.kind == "references" and line.start >= 0.05 * size]
+    if not places:
+        return
+    levels = [len(line.text) - len(line.text.lstrip("#")) for line in lines]
+    ends = [at for at, row in enumerate(lines) if row.kind in ("stop", "index", "body") or _APPENDIX.match(row.text)]
+    written = _counts(bool(row.text.strip()) for row in lines)
+    cited = _counts(bool(_CITATION.search(row.text)) for row in lines)
+    of_level = {0: ends}  # the lines at which references below a heading of this level end
+    for at in places:
+        if (level := levels[at]) not in of_level:
+            of_level[level] = sorted({*ends, *(place for place, other in enumerate(levels) if 0 < other <= level)})
+        stops = of_level[level]
+        place = bisect_left(stops, at + 1)
+        end = stops[place] if place < len(stops) else len(lines)
+        body = written[end] - written[at + 1]
         # Entries span several lines: in a list of references, at least every fifth line has a citation mark.
-        if len(body) >= 3 and cited * 5 >= len(body):
-            yield line.start, lines[end - 1].end, "references"
+        if body >= 3 and (cited[end] - cited[at + 1]) * 5 >= body:
+            yield lines[at].start, lines[end - 1].end, "references"
+
+
+def _counts(marks: Iterable[bool]) -> list[int]:
+    """How many of the first n lines are marked, for each n from 0."""
+    return list(accumulate(marks, initial=0))
 
 
 def _index(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
-    for at, line in enumerate(lines):
-        if line.kind == "index" and line.start > 0.6 * size:
-            body = [row.text.strip() for row in lines[at + 1 :] if row.text.strip()]
-            short = sum(len(row) < 75 and not row.endswith((".", "。", "।")) for row in body)
-            if len(body) >= 10 and short >= 0.8 * len(body):
-                yield line.start, lines[-1].end, "index"
-                return
+    places = [at for at, line in enumerate(lines) if line.kind == "index" and line.start > 0.6 * size]
+    if not places:
+        return
+    rows = [line.text.strip() for line in lines]
+    written = _counts(bool(row) for row in rows)
+    small = _counts(0 < len(row) < 75 and not row.endswith((".", "。", "।")) for row in rows)
+    for at in places:
+        body = written[-1] - written[at + 1]
+        if body >= 10 and small[-1] - small[at + 1] >= 0.8 * body:
+            yield lines[at].start, lines[-1].end, "index"
+            return
 
 
 def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tuple[int, int, str]]:

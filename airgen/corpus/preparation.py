@@ -28,6 +28,7 @@ from airgen.records import Document, Dropped, Passage
 __all__ = ["prepare"]
 
 BATCH = 1024  # documents; large enough for the vectorised steps, small enough for progress
+BATCH_TEXT = 8 * 1024 * 1024  # characters after which a batch ends earlier
 _REPORT = 100
 
 
@@ -73,7 +74,7 @@ def _counted(
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
         line = steps(settings, Path(folder), stack)
-        for batch in batched(rows, BATCH):
+        for batch in batched(rows, BATCH_TEXT, lambda row: max(len(row.text), BATCH_TEXT // BATCH)):
             yield from _clean(settings, line, batch)
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from airgen.text.words import count_words
 
+_HEADING = 1000  # most characters of one heading in a title: each section below it repeats it
+
 __all__ = ["Block", "Section", "sections", "slug"]
 
 
@@ -52,6 +54,7 @@ def sections(
     path: list[tuple[int, str]] = []
     held: list[Block] = []
     used: dict[str, int] = {}
+    title = title[:_HEADING]
 
     def flush() -> Iterator[Section]:
         names = [name for _, name in path if name]
@@ -69,27 +72,30 @@ def sections(
         yield from flush()
         while path and path[-1][0] >= block.level:
             path.pop()
-        path.append((block.level, " ".join(block.text.split())))
+        path.append((block.level, " ".join(block.text.split())[:_HEADING]))
     yield from flush()
 
 
 def _pack(paragraphs: list[Block], min_words: int, max_words: int, language: str) -> list[str]:
-    joined: list[str] = []
+    joined: list[list[str]] = []
     joins = False
     for block in paragraphs:
         if joins:
-            joined[-1] += "\n\n" + block.text
+            joined[-1].append(block.text)
         else:
-            joined.append(block.text)
+            joined.append([block.text])
         joins = block.joins or block.text.rstrip().endswith((":", "："))
-    packed: list[tuple[str, int]] = []
-    for text in joined:
-        size = count_words(text, language)
-        if packed and (packed[-1][1] + size <= max_words or (packed[-1][1] < min_words and size < max_words)):
-            packed[-1] = (f"{packed[-1][0]}\n\n{text}", packed[-1][1] + size)
+    packed: list[list[str]] = []
+    sizes: list[int] = []
+    for texts in joined:
+        size = count_words("\n\n".join(texts), language)
+        if packed and (sizes[-1] + size <= max_words or (sizes[-1] < min_words and size < max_words)):
+            packed[-1] += texts
+            sizes[-1] += size
         else:
-            packed.append((text, size))
-    if len(packed) > 1 and packed[-1][1] < min_words:
-        last, size = packed.pop()
-        packed[-1] = (f"{packed[-1][0]}\n\n{last}", packed[-1][1] + size)
-    return [text for text, _ in packed]
+            packed.append(texts)
+            sizes.append(size)
+    if len(packed) > 1 and sizes[-1] < min_words:
+        last = packed.pop()
+        packed[-1] += last
+    return ["\n\n".join(texts) for texts in packed]

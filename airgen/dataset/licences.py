@@ -37,9 +37,9 @@ _FORBIDDING = (
     (re.compile(r"\bnd\b|no[- ]?derivat", re.I), "it allows no derivatives, and this dataset is one"),
     (re.compile(r"all rights reserved|proprietary|confidential|closed", re.I), "it keeps all rights"),
     (re.compile(r"no[nt]?[- ]?(re)?distribut|not be (re)?distributed|internal use", re.I), "it forbids redistribution"),
-    (re.compile(r"arxiv.*(non-?exclusive|perpetual)", re.I), "it lets only arXiv distribute the text"),
+    (re.compile(r"arxiv.{0,200}?(non-?exclusive|perpetual)", re.I), "it lets only arXiv distribute the text"),
 )
-_UNKNOWN = re.compile(r"^\W*(unknown|none|n/?a|unspecified|other|\?*)\W*$", re.I)
+_UNKNOWN = re.compile(r"^\W*+(?:(?:unknown|none|n/?a|unspecified|other)\W*+)?$", re.I)
 
 
 def hub_licence(licence: str) -> str:

@@ -42,7 +42,7 @@ __all__ = [
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
-_QUERY = re.compile(r"(?ims)<query\b[^>]*>\s*(.*?)\s*</query>|^\W*query\W*:\s*(.+?)$")
+_QUERY = re.compile(r"(?ims)<query\b[^>]*>\s*(.*?)\s*</query>|^[^\w\n]*+query\W*:\s*(.+?)$")
 _TABLE_8 = re.compile(r"Query:\n“‘\n(.*?)\n”’\nDocument:\n“‘\n(.*?)\n”’", re.DOTALL)
 _LENGTHS = (
     ("at most 4 words", 4),

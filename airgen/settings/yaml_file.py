@@ -11,7 +11,10 @@ from pydantic import BaseModel, ValidationError
 from airgen.errors import SettingsError
 from airgen.settings.base import message
 
-__all__ = ["load_yaml", "parse_yaml", "validate"]
+__all__ = ["load_yaml", "parse_yaml", "read_yaml", "validate"]
+
+_MAX_TEXT = 4_000_000  # characters
+_MAX_NODES = 200_000  # values, with each alias counted in full
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,22 +34,54 @@ def load_yaml(path: Path, model: type[M]) -> M:
 
 def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
     """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise SettingsError([f"{name}{line}: not YAML: {error.problem}"]) from error
-    except yaml.YAMLError as error:
-        raise SettingsError([f"{name}: not YAML: {error}"]) from error
-    except (ValueError, OverflowError) as error:  # a date that does not exist, a number without digits
-        raise SettingsError([f"{name}: a value cannot be read: {error}: put it into quotes"]) from error
-    except RecursionError:
-        raise SettingsError([f"{name}: nested too deeply to be read"]) from None
+    value, node = read_yaml(text, name)
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
         raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])
     return validate(value, model, name, node, folder)
+
+
+def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
+    """The value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
+
+    A text that is very long, deeply nested, or that grows without end by its aliases is refused.
+    """
+    if len(text) > _MAX_TEXT:
+        raise SettingsError([f"{name}: has more than {_MAX_TEXT:,} characters; no settings are so long"])
+    loader = yaml.SafeLoader("")
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        if _size(node, {}) > _MAX_NODES:
+            raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
+        return loader.construct_document(node), node
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError([f"{name}{line}: not YAML: {error.problem}"]) from error
+    except yaml.YAMLError as error:
+        raise SettingsError([f"{name}: not YAML: {' '.join(str(error).split())}"]) from error
+    except RecursionError:
+        raise SettingsError([f"{name}: is nested too deep; no settings are"]) from None
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        # PyYAML's own errors on dates such as 2026-13-01 and on numbers such as !!int "".
+        raise SettingsError([f"{name}: not YAML: {str(error) or type(error).__name__}"]) from error
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
+    """How many values a node holds, with each alias in full. One that holds itself is too large."""
+    if node not in sizes:
+        sizes[node] = _MAX_NODES + 1 if isinstance(node, yaml.CollectionNode) else 1  # while it is not finished
+        children: list[Any] = []
+        if isinstance(node, yaml.MappingNode):
+            children = [child for pair in node.value for child in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        sizes[node] = 1 + sum(_size(child, sizes) for child in children)
+    return sizes[node]
 
 
 def validate(

@@ -13,8 +13,8 @@ whose estimate is too rough for queries.
 from __future__ import annotations
 
 import math
-import unicodedata
 
+from airgen.text.normal_form import normal_form
 from airgen.text.words import words
 
 __all__ = ["THRESHOLD", "NearDuplicateIndex", "alike", "folded_words"]
@@ -24,7 +24,7 @@ THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
 
 def folded_words(text: str, language: str) -> list[str]:
     """The words of a text in order, case-folded and in NFKC."""
-    return [word.casefold() for word in words(unicodedata.normalize("NFKC", text), language)]
+    return [word.casefold() for word in words(normal_form("NFKC", text), language)]
 
 
 def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESHOLD) -> bool:

@@ -15,7 +15,8 @@ from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 __all__ = ["Boilerplate", "judge_text"]
 
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")
-_LINK = re.compile(r"https?://\S+|www\.\S+|\S+\.(?:html?|php|aspx)\b")
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S")
+_PAGE = re.compile(r"\.(?:html?|php|aspx)\b")
 _LINK_SIGNS = ("http", "www.", ".htm", ".php", ".aspx")
 _PHRASES = (
     "cookie policy", "cookies policy", "cookie settings", "cookie notice", "use cookies", "uses cookies",
@@ -33,6 +34,17 @@ def _letters(text: str) -> int:
     if text.isascii():
         return len(text.encode().translate(None, _NO_LETTERS))
     return sum(map(str.isalpha, text))
+
+
+def _link_size(word: str) -> int:
+    """How many characters of a word belong to a link: an address, or a page's name such as `a/b.html`."""
+    if _ADDRESS.match(word):
+        return len(word)
+    end = 0
+    for page in _PAGE.finditer(word, 1):
+        end = page.end()
+    address = _ADDRESS.search(word, end)
+    return end + (len(word) - address.start() if address else 0)
 
 
 def judge_text(text: str) -> CleanResult:
@@ -55,7 +67,7 @@ def judge_text(text: str) -> CleanResult:
         if repeated >= 0.3 * len(lines):
             return CleanResult(False, "repeated lines", f"{repeated} of {len(lines)} lines")
     if any(sign in text for sign in _LINK_SIGNS):
-        links = sum(len(link) for link in _LINK.findall(text))
+        links = sum(map(_link_size, words))
         if links >= 0.3 * size:
             return CleanResult(False, "mostly links", f"{links} of {size} characters")
     if size < 4000:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from airgen.corpus.cleaning.cleaner import Item
 from airgen.records import SURROGATE
+from airgen.text.normal_form import limit_marks, normal_form
 
 __all__ = ["Normalise", "normalise", "normalise_line"]
 
@@ -37,7 +38,7 @@ def _is_clean(text: str) -> bool:
         and "\n\n\n" not in text
         and not text[:1].isspace()
         and not text[-1:].isspace()
-        and unicodedata.is_normalized("NFC", text)
+        and (text.isascii() or (limit_marks(text) == text and unicodedata.is_normalized("NFC", text)))
     )
 
 
@@ -51,8 +52,7 @@ def normalise(text: str) -> str:
         text = _ESCAPE.sub("", text)
     text = _UNWANTED.sub("", text)
     text = SURROGATE.sub("\ufffd", text)
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text)
+    text = normal_form("NFC", text)
     # Spaces matter at the beginning of a line (code, lists) and in code; elsewhere a run of them is one space.
     rows = []
     for row in text.split("\n"):

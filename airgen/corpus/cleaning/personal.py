@@ -139,7 +139,7 @@ _PHONE = (
 _CARD = r"(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{4}[ -]\d{6}[ -]\d{5})"
 _NIR = r"[1-478][ ]?\d\d[ ]?(?:0[1-9]|1[0-2]|[2-9]\d)[ ]?(?:\d\d|2[AB])[ ]?\d{3}[ ]?\d{3}[ ]?\d\d"
 _DNI = r"(?<![\w-])(?:\d{8}|[XYZxyz]-?\d{7})-?[A-HJ-NP-TV-Za-hj-np-tv-z](?![\w-])"
-_IPV6 = r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::?[0-9A-Fa-f]{1,4})+(?![\w:])"
+_IPV6 = r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::?[0-9A-Fa-f]++)++(?![\w:])"
 _MAIL = r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])"
 _RULES = [
     _rule("EMAIL", _MAIL, bool, 0, "@"),
@@ -185,7 +185,7 @@ def _replace(match: str, rule: _Rule, found: Counter[str]) -> str:
 @cache
 def _titled(language: str) -> re.Pattern[str]:
     titles = "|".join(filter(None, (_ANYWHERE, _TITLES.get(language, ""))))
-    return re.compile(rf"(?<![\w.])((?:(?:{titles})\.?[ \u00a0])+)({_NAME})")
+    return re.compile(rf"(?<![\w.])((?:(?:{titles})\.?[ \u00a0]){{1,8}})({_NAME})")
 
 
 def _person(found: Counter[str], match: re.Match[str]) -> str:
@@ -202,11 +202,18 @@ def _name(found: Counter[str], before: str) -> str:
 
 
 def _entities(text: str, language: str, found: Counter[str]) -> str:
-    people = [span for span in _pipeline(language)(text).ents if span.label_ in ("PERSON", "PER")]
-    for span in reversed(people):
-        found["NAME"] += 1
-        text = text[: span.start_char] + "<NAME>" + text[span.end_char :]
-    return text
+    pipeline = _pipeline(language)
+    kept = []
+    # spaCy refuses a text of more than `max_length` characters.
+    for piece in (text[at : at + pipeline.max_length] for at in range(0, len(text), pipeline.max_length)):
+        at = 0
+        for span in pipeline(piece).ents:
+            if span.label_ in ("PERSON", "PER"):
+                found["NAME"] += 1
+                kept += [piece[at : span.start_char], "<NAME>"]
+                at = span.end_char
+        kept.append(piece[at:])
+    return "".join(kept)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import posixpath
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import ClassVar
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ _CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
 _OPF = "{http://www.idpf.org/2007/opf}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _MAX_XML = 16 * 1024 * 1024
+_MAX_CHAPTERS = 5000
 
 
 class EpubReader(FileReader):
@@ -40,9 +42,18 @@ class EpubReader(FileReader):
         try:
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
                 title, chapters = _spine(book)
-                pages = [(part, html_blocks(_member(book, part).decode("utf-8-sig", "replace"))) for part in chapters]
+                pages = []
+                left = self.settings.max_bytes
+                for part in chapters:
+                    page = _member(book, part)
+                    left -= len(page)
+                    if left < 0:
+                        detail = f"its chapters unpack to more than {self.settings.max_bytes} bytes"
+                        yield drop("too large", identity=name, detail=detail, source=name)
+                        return
+                    pages.append((part, html_blocks(page.decode("utf-8-sig", "replace"))))
         except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError,
-                OSError) as error:  # fmt: skip
+                OSError, NotImplementedError, zlib.error, RecursionError) as error:  # fmt: skip
             yield drop("damaged EPUB", identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
             return
         pages = [(part, found) for part, found in pages if found[1]]
@@ -94,4 +105,8 @@ def _spine(book: zipfile.ZipFile) -> tuple[str, list[str]]:
     }
     order = [ref.get("idref") for ref in package.iter(f"{_OPF}itemref") if ref.get("linear") != "no"]
     folder = posixpath.dirname(path)
-    return title, [posixpath.normpath(posixpath.join(folder, unquote(items[ref]))) for ref in order if ref in items]
+    paths = [posixpath.normpath(posixpath.join(folder, unquote(items[ref]))) for ref in order if ref in items]
+    chapters = list(dict.fromkeys(paths))  # a chapter that the spine repeats is read once
+    if len(chapters) > _MAX_CHAPTERS:
+        raise ValueError(f"the book has more than {_MAX_CHAPTERS} chapters")
+    return title, chapters

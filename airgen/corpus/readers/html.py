@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -24,7 +25,20 @@ _BLOCKS = frozenset((
     "fieldset", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "html", "li", "main", "ol", "p",
     "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
 ))  # fmt: skip
+_OPEN_OR_CLOSE = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,60})(?=[\s/>])")
+# Elements without content, and those that the next one of their kind closes.
+_CLOSED = frozenset((
+    "a", "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input",
+    "li", "link", "meta", "nobr", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot",
+    "th", "thead", "tr", "track", "wbr",
+))  # fmt: skip
+# The parser's time grows with a page's size times its depth, so a large page may not be deep.
+_DEPTH, _SIZE_TIMES_DEPTH = 512, 400_000_000
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{3,20})", re.IGNORECASE)
+
+
+class NestedTooDeepError(ValueError):
+    """A page whose elements are nested deeper than any honest one's."""
 
 
 class HtmlReader(FileReader):
@@ -42,7 +56,11 @@ class HtmlReader(FileReader):
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """One document for each page or section."""
-        title, blocks = html_blocks(text, self.settings.content, self.settings.remove)
+        try:
+            title, blocks = html_blocks(text, self.settings.content, self.settings.remove)
+        except NestedTooDeepError as error:
+            yield drop("nested too deep", identity=name, detail=str(error), source=name)
+            return
         if not blocks:
             yield drop("no text in the page", identity=name, source=name)
             return
@@ -64,7 +82,8 @@ class HtmlReader(FileReader):
 
 
 def html_blocks(html: str, content: str = "", remove: Sequence[str] = ()) -> tuple[str, list[Block]]:
-    """Title and blocks of a page. Raises MissingExtra without selectolax."""
+    """Title and blocks of a page. Raises MissingExtra without selectolax, NestedTooDeepError."""
+    _check_depth(html)
     lexbor = load_extra("selectolax.lexbor", "reader 'html'")
     tree = lexbor.LexborHTMLParser(html)
     title = tree.css_first("title")
@@ -72,20 +91,43 @@ def html_blocks(html: str, content: str = "", remove: Sequence[str] = ()) -> tup
     roots = tree.css(content) if content else []
     roots = roots or tree.css("main") or ([tree.body] if tree.body is not None else [])
     found: list[Block] = []
+    seen: set[int] = set()
     for root in roots:
+        if root.mem_id in seen:  # inside an earlier one, whose text is read already
+            continue
         for node in root.css(", ".join([*REMOVE, *remove])):
             if node.tag not in ("body", "html"):
                 node.decompose()
-        _Walk(found).walk(root)
+        _Walk(found, seen).walk(root)
     first = next((block.text for block in found if block.level == 1), "")
     return first or heading, [block for block in found if block.text]
+
+
+def _check_depth(html: str) -> None:
+    """Raise NestedTooDeepError where more elements are open at once than a page has."""
+    limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
+    opened: Counter[str] = Counter()
+    depth = 0
+    for match in _OPEN_OR_CLOSE.finditer(html):
+        tag = match[2].lower()
+        if tag in _CLOSED:
+            continue
+        if not match[1]:
+            opened[tag] += 1
+            depth += 1
+            if depth > limit:
+                raise NestedTooDeepError(f"more than {limit} elements inside each other")
+        elif opened[tag]:
+            opened[tag] -= 1
+            depth -= 1
 
 
 class _Walk:
     """A depth-first walk over block elements; the inline text between two of them is a paragraph."""
 
-    def __init__(self, found: list[Block]) -> None:
-        self.found = found
+    def __init__(self, found: list[Block], seen: set[int]) -> None:
+        self.found, self.seen = found, seen
+        self.cells: list[str] = []  # of the row that is the last block, after its first cell
         self.held: list[str] = []
         self.prefix = ""
 
@@ -106,8 +148,9 @@ class _Walk:
                 self.close("")
                 text = node.text().strip("\n")
                 if text.strip():
-                    self.found.append(Block(text))
+                    self.add(Block(text))
             elif tag and not tag.startswith(("-", "!")):
+                self.seen.add(node.mem_id)
                 if tag in _BLOCKS:
                     self.close("")
                     stack.append((node, True))
@@ -120,6 +163,16 @@ class _Walk:
                     child = child.next
                 stack.extend(reversed(children))
         self.close("")
+        self.end_row()
+
+    def add(self, block: Block) -> None:
+        self.end_row()
+        self.found.append(block)
+
+    def end_row(self) -> None:
+        if self.cells:
+            self.found[-1] = Block(" | ".join([self.found[-1].text, *self.cells]))
+            self.cells.clear()
 
     def close(self, tag: str) -> None:
         text = "\n".join(" ".join(line.split()) for line in "".join(self.held).split("\n")).strip()
@@ -129,10 +182,10 @@ class _Walk:
             self._row = self._row and tag != "tr"
             return
         if tag in ("td", "th") and self.found and not self.found[-1].level and self._row:
-            self.found[-1] = Block(f"{self.found[-1].text} | {text}")
+            self.cells.append(text)
         else:
             # A term is kept together with its definition.
-            self.found.append(Block(text if level else self.prefix + text, level, joins=tag == "dt"))
+            self.add(Block(text if level else self.prefix + text, level, joins=tag == "dt"))
         self._row = tag in ("td", "th")
         self.prefix = ""
 

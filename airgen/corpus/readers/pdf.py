@@ -41,7 +41,15 @@ class PdfReader(FileReader):
                 book = pypdf.PdfReader(io.BytesIO(raw))
                 locked = book.is_encrypted and not book.decrypt("")
                 title = "" if locked else str((book.metadata or {}).get("/Title") or "")
-                pages = [] if locked else [page.extract_text() or "" for page in book.pages]
+                pages: list[str] = []
+                left = self.settings.max_bytes
+                for page in [] if locked else book.pages:
+                    pages.append(page.extract_text() or "")
+                    left -= len(pages[-1])
+                    if left < 0:
+                        detail = f"its pages have more than {self.settings.max_bytes} characters"
+                        yield drop("too large", identity=name, detail=detail, source=name)
+                        return
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
                 ZeroDivisionError, OverflowError, NotImplementedError, AssertionError) as error:  # fmt: skip
             needs = "needs the package cryptography" if "cryptography" in str(error) else "damaged PDF"

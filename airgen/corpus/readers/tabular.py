@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,9 @@ from airgen.settings.base import FILE
 __all__ = ["CsvReader", "ParquetReader"]
 
 _BATCH = 1024
+_VECTOR = 2048  # rows that DuckDB copies at once
+_PART = 128 * 1024 * 1024  # bytes of a part
+_MEMORY = "2GB"  # that DuckDB may use; it reports an error where that is too little
 
 
 class ParquetReader(PathReader):
@@ -34,51 +39,133 @@ class ParquetReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row."""
-        import duckdb
-
-        fields = self.settings.fields
-        texts = [fields.text] if isinstance(fields.text, str) else fields.text
         # DuckDB would read a file name with glob characters as a glob.
         name = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
-        with duckdb.connect(config={"threads": 1, "preserve_insertion_order": True}) as database:
-            try:
-                # A corpus's YAML can come from somebody else, so its condition can read this folder only.
-                quoted = str(path.parent).replace("'", "''")
-                database.execute(f"SET allowed_directories = ['{quoted}']")
-                database.execute("SET enable_external_access = false")
-                known = {
-                    row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {self.table()}", [name]).fetchall()
-                }
-                roots = {column.split(".")[0] if column not in known else column for column in texts}
-                if not roots & known:
-                    raise CorpusError(
-                        f"{path}: no column {', '.join(map(repr, texts))} (it has {', '.join(sorted(known))}); "
-                        "set reader.fields.text"
-                    )
-                names = [column for column in (fields.id, fields.title) if column]
-                wanted = sorted(
-                    {column if column in known else column.split(".")[0] for column in names} & known | roots & known
-                )
-                columns = ", ".join('"' + column.replace('"', '""') + '"' for column in wanted)
-                condition = f" WHERE {self.settings.where}" if self.settings.where else ""
-                database.execute(f"SELECT {columns} FROM {self.table()}{condition}", [name])
-                number = 0
-                while rows := database.fetchmany(_BATCH):
-                    for values in rows:
+        with _Query(path) as query:
+            types = {row[0]: row[1] for row in query.all(f"DESCRIBE SELECT * FROM {self.table()}", name)}
+            wanted = self._wanted(path, set(types))
+            condition = f" WHERE {self.settings.where}" if self.settings.where else ""
+            source = f" FROM {self.table()}{condition}"
+            columns = ['"' + column.replace('"', '""') + '"' for column in wanted]
+            texts = [
+                f"strlen({column if types[known] == 'VARCHAR' else f'CAST({column} AS VARCHAR)'})"
+                for known, column in zip(wanted, columns, strict=True)
+            ]
+            size = f"greatest(0, {', '.join(texts)})"  # bytes of the largest value; without NULLs
+            sizes = (row[0] for row in query.rows(f"SELECT {size}{source}", name))
+            limit = self.settings.max_bytes
+            # A value that is too large is not fetched. A NULL cannot be told from it, so the size is fetched too.
+            kept = ", ".join(f"CASE WHEN {size} <= {limit} THEN {column} END" for column in columns)
+            number = 0
+            for start, count in _parts(sizes, len(wanted), limit):
+                part = f" LIMIT {count} OFFSET {start}" if count else ""
+                for largest, *values in query.rows(f"SELECT {size}, {kept}{source}{part}", name):
+                    where = {"source": path.name, "position": f"row {number}"}
+                    if largest > limit:
+                        yield drop("too large", detail=f"more than {limit} bytes", **where)
+                    else:
                         row = dict(zip(wanted, values, strict=True))
-                        yield self._document(row, path.name, number)
-                        number += 1
-            except duckdb.Error as error:
-                raise CorpusError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+                        yield to_document(row, self.settings.fields, self.place, **where)
+                    number += 1
 
-    def _document(self, row: dict[str, Any], source: str, number: int) -> Document | Dropped:
-        position = f"row {number}"
-        size = max((len(value) for value in row.values() if isinstance(value, str)), default=0)
-        if size > self.settings.max_bytes:
-            return drop(
-                "too large", detail=f"more than {self.settings.max_bytes} characters", source=source, position=position
+    def _wanted(self, path: Path, known: set[str]) -> list[str]:
+        fields = self.settings.fields
+        texts = [fields.text] if isinstance(fields.text, str) else fields.text
+        roots = {column.split(".")[0] if column not in known else column for column in texts}
+        if not roots & known:
+            raise CorpusError(
+                f"{path}: no column {', '.join(map(repr, texts))} (it has {', '.join(sorted(known))}); "
+                "set reader.fields.text"
             )
-        return to_document(row, self.settings.fields, self.place, source, position)
+        names = [column for column in (fields.id, fields.title) if column]
+        return sorted({column if column in known else column.split(".")[0] for column in names} & known | roots & known)
+
+
+def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int, int]]:
+    """(first row, number of rows) of the parts to fetch one after another; (0, 0) is everything at once.
+
+    DuckDB copies 2,048 rows at once. A file of some kilobytes can hold rows of many megabytes, which it stores once,
+    so a file with large rows is fetched in parts of a bounded size.
+    """
+    cuts, held, count, largest = [0], 0, 0, 0
+    for number, size in enumerate(sizes):
+        size = min(size, limit) * columns
+        largest, held, count = max(largest, size), held + size, number + 1
+        if held > _PART and number > cuts[-1]:
+            cuts.append(number)
+            held = size
+    if largest * _VECTOR <= 4 * _PART:
+        yield 0, 0
+    else:
+        yield from ((start, end - start) for start, end in zip(cuts, [*cuts[1:], count], strict=True))
+
+
+class _Query:
+    """A DuckDB connection that can read the folder of `path` only, uses bounded memory and hears Ctrl-C."""
+
+    def __init__(self, path: Path) -> None:
+        import duckdb
+
+        self._path, self._error = path, duckdb.Error
+        # Nothing is fetched from the network, whatever the file or the condition names.
+        self._database = duckdb.connect(
+            config={
+                "threads": 1,
+                "preserve_insertion_order": True,
+                "memory_limit": _MEMORY,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            }
+        )
+        self._busy = False
+
+    def __enter__(self) -> _Query:
+        # A corpus's YAML can come from somebody else, so its condition can read this folder only.
+        quoted = str(self._path.parent).replace("'", "''")
+        self._call(lambda: self._database.execute(f"SET allowed_directories = ['{quoted}']"))
+        self._call(lambda: self._database.execute("SET enable_external_access = false"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._busy:
+            self._database.close()
+
+    def all(self, statement: str, name: str) -> list[Any]:
+        """All rows of a small result."""
+        found: list[Any] = self._call(lambda: self._database.execute(statement, [name]).fetchall())
+        return found
+
+    def rows(self, statement: str, name: str) -> Iterator[Any]:
+        """The rows of any result, streamed. Raises CorpusError."""
+        self._call(lambda: self._database.execute(statement, [name]))
+        while rows := self._call(lambda: self._database.fetchmany(_BATCH)):
+            yield from rows
+
+    def _call(self, work: Callable[[], Any]) -> Any:
+        """Run `work` in a thread: DuckDB may not look at signals for a long time, but can be interrupted."""
+        self._busy = True
+        answer: Future[Any] = Future()
+        thread = threading.Thread(target=_answer, args=(answer, work), daemon=True)
+        thread.start()
+        try:
+            found = answer.result()
+        except self._error as error:
+            self._busy = False
+            raise CorpusError(f"{self._path}: cannot be read: {str(error).splitlines()[0]}") from error
+        except BaseException:
+            self._database.interrupt()
+            thread.join(1)
+            self._busy = thread.is_alive()
+            raise
+        self._busy = False
+        return found
+
+
+def _answer(answer: Future[Any], work: Callable[[], Any]) -> None:
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001  # passed on to the thread that waits
+        answer.set_exception(error)
 
 
 class CsvReader(ParquetReader):

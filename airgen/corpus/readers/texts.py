@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
+from airgen.corpus.readers.markdown_inline import unmark
 from airgen.corpus.readers.reader import PathReader, Place, ReaderSettings, drop, opened
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
@@ -114,16 +115,7 @@ class TextReader(FileReader):
 
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
-_INLINE = [
-    (re.compile(r"!\[([^\]]*)\]\([^)]*\)"), r"\1"),  # images
-    (re.compile(r"\[([^\]]+)\]\((?:[^()\s]|\([^)]*\))*(?:\s+\"[^\"]*\")?\)"), r"\1"),  # links
-    (re.compile(r"\[([^\]]+)\]\[[^\]]*\]"), r"\1"),
-    (re.compile(r"(?<!\w)(\*\*|__)(?=\S)(.+?)(?<=\S)\1(?!\w)"), r"\2"),
-    (re.compile(r"(?<![\w*])\*(?=\S)([^*]+?)(?<=\S)\*(?![\w*])"), r"\1"),
-    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
-    (re.compile(r"</?[a-zA-Z][^<>]{0,300}>"), ""),
-]
+_HEADING = re.compile(r"^ {0,3}(#{1,6})(?=\s)")
 
 
 class MarkdownReader(FileReader):
@@ -142,8 +134,8 @@ def markdown_blocks(text: str) -> tuple[str, list[Block]]:
     text = text.replace("\r\n", "\n")
     title = ""
     if (matter := re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)) is not None:
-        if (named := re.search(r"^title:\s*[\"']?(.*?)[\"']?\s*$", matter[1], re.MULTILINE)) is not None:
-            title = named[1]
+        named = (line.removeprefix("title:") for line in matter[1].split("\n") if line.startswith("title:"))
+        title = _unquoted(next(named, ""))
         text = text[matter.end() :]
     found: list[Block] = []
     held: list[str] = []
@@ -151,7 +143,7 @@ def markdown_blocks(text: str) -> tuple[str, list[Block]]:
 
     def close() -> None:
         if held:
-            found.append(Block("\n".join(held) if fence else _unmark("\n".join(held))))
+            found.append(Block("\n".join(held) if fence else unmark("\n".join(held))))
             held.clear()
 
     for line in text.split("\n"):
@@ -167,11 +159,11 @@ def markdown_blocks(text: str) -> tuple[str, list[Block]]:
             fence = mark[1]
         elif heading := _HEADING.match(line):
             close()
-            words = _unmark(heading[2])
+            words = unmark(line[heading.end() :].rstrip().rstrip("#"))
             title = title or (words if len(heading[1]) == 1 else "")
             found.append(Block(words, len(heading[1])))
         elif held and re.fullmatch(r" {0,3}(=+|-{2,})\s*", line) and len(held) == 1:
-            words = _unmark(held.pop())
+            words = unmark(held.pop())
             level = 1 if "=" in line else 2
             title = title or (words if level == 1 else "")
             found.append(Block(words, level))
@@ -183,7 +175,7 @@ def markdown_blocks(text: str) -> tuple[str, list[Block]]:
     return title, [block for block in found if block.text.strip()]
 
 
-def _unmark(text: str) -> str:
-    for pattern, replacement in _INLINE:
-        text = pattern.sub(replacement, text)
-    return text.strip()
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    value = value[1:] if value.startswith(("'", '"')) else value
+    return value[:-1] if value.endswith(("'", '"')) else value

@@ -11,12 +11,12 @@ Porter's stemmer. Other languages have the same order of steps, with their own n
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airgen.text.analysis import languages
 from airgen.text.analysis.boundaries import tokens
+from airgen.text.normal_form import normal_form
 from airgen.text.words import segmenter, words
 
 __all__ = ["Analyser"]
@@ -56,7 +56,7 @@ class Analyser:
         if text.isascii():
             return text
         if self.language in _CJK:
-            return unicodedata.normalize("NFKC", text)
+            return normal_form("NFKC", text)
         if self.language == "fa":
             return text.replace("‌", " ")  # Lucene's PersianCharFilter: the non-joiner splits
         return text

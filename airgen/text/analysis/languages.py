@@ -15,6 +15,7 @@ from functools import cache
 from airgen.errors import MissingExtra
 from airgen.text.analysis import porter
 from airgen.text.analysis.stopwords import STOPWORDS
+from airgen.text.normal_form import normal_form
 
 __all__ = ["chain", "lower", "stemmer_name", "stopword_count"]
 
@@ -142,11 +143,11 @@ def _persian(token: str) -> str:
 
 
 def _hindi(token: str) -> str:
-    return _digits(unicodedata.normalize("NFD", lower(token))).translate(_HINDI)
+    return _digits(normal_form("NFD", lower(token))).translate(_HINDI)
 
 
 def _bengali(token: str) -> str:
-    return _digits(unicodedata.normalize("NFD", lower(token))).translate(_BENGALI)
+    return _digits(normal_form("NFD", lower(token))).translate(_BENGALI)
 
 
 _NORMALISERS: dict[str, Callable[[str], str]] = {
