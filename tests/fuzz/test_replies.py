@@ -56,7 +56,6 @@ PAYLOAD = {
 }
 
 
-@pytest.mark.xfail(reason="issue 18, defect 4: odd usage and log-probabilities escape; mended on its own branch")
 @few
 @given(replaced(PAYLOAD))
 def test_chat_completions(payload: object) -> None:
