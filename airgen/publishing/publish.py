@@ -23,7 +23,7 @@ from airgen.publishing.withhold import is_labels_of, labels_part, public_part
 
 __all__ = ["Published", "Upload", "plan", "publish"]
 
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
 _KEPT = frozenset({".gitattributes"})  # files of the Hub itself
 _ROUNDS = 4
 

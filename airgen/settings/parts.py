@@ -57,7 +57,7 @@ _OWN_LIBRARY = {
     ("token-embedder", "bge-m3"): "flag",
     ("reranker", "bge-reranker"): "flag",
 }
-_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_CLASS = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 
 
 @dataclass(frozen=True)
