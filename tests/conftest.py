@@ -36,10 +36,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 @pytest.fixture(autouse=True, scope="session")
 def one_secret() -> Iterator[None]:
     """New datasets get one known secret, so that jobs in two folders make the same bytes."""
-    from airgen.dataset import secret
+    from airgen.dataset.secret import Secret
+    from airgen.pipeline import public_ids
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secret, "new_secret", lambda: secret.Secret(bytes(range(32))))
+        patch.setattr(public_ids, "new_secret", lambda: Secret(bytes(range(32))))
         yield
 
 

@@ -105,3 +105,40 @@ def test_every_module_says_what_it_is_for_and_exports_on_purpose() -> None:
                  for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
                  if isinstance(target, ast.Name)}  # fmt: skip
         assert "__all__" in names or path.name == "__main__.py", path
+
+
+def test_no_two_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, too: a circle that is only closed at run time is a circle."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    arrows: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+        # A package's __init__ shows what its modules offer: an arrow to it from inside is no circle.
+        arrows[name] = {one for one in found & set(names) if one != name and names[one].name != "__init__.py"}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join((*above[above.index(name) :], name))
+        if name not in done:
+            for other in sorted(arrows[name]):
+                visit(other, (*above, name))
+            done.add(name)
+
+    for name in arrows:
+        visit(name, ())
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    found = [
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert len(found) == len(set(found)), sorted({name for name in found if found.count(name) > 1})

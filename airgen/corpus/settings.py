@@ -22,7 +22,8 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from airgen.errors import CorpusError, SettingsError
 from airgen.registry import closest
-from airgen.settings.base import Part, Settings
+from airgen.settings.base import Settings
+from airgen.settings.parts import Part
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The secret of a dataset: ids, splits and order of what is published depend on it, so private labels stay private.
 
-    secret = keep_secret(Path("runs/NAME"))      # made once, then read from runs/NAME/secret.key
+    secret = load_secret(Path("runs/NAME/secret.key"))
     secret.text("query", row_key)                # 64 hex digits that nobody computes without the secret
 
 The secret is an input: the same rows and the same secret give the same bytes. It lies in `secret.key` (mode 0600) of
@@ -15,10 +15,9 @@ import os
 import secrets
 from pathlib import Path
 
-from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.errors import DatasetError
 
-__all__ = ["SECRET_FILE", "Secret", "keep_secret", "load_secret", "new_secret", "secret_of", "write_secret"]
+__all__ = ["SECRET_FILE", "Secret", "load_secret", "new_secret", "secret_of", "write_secret"]
 
 SECRET_FILE = "secret.key"
 _SIZE = 32  # bytes
@@ -82,22 +81,3 @@ def secret_of(dataset: Path) -> Secret | None:
     """The secret of a whole dataset or of its private part; None for a dataset without one."""
     path = dataset / "private" / SECRET_FILE
     return load_secret(path) if path.is_file() else None
-
-
-def keep_secret(job: Path) -> Secret:
-    """The secret of a job's directory. It is made at the first call, or put back from the job's dataset.
-
-    Raises DatasetError if the job's dataset was made with a secret that is lost, or with another one.
-    """
-    path, dataset = job / SECRET_FILE, job / "dataset"
-    expected = load_manifest(dataset).secret if (dataset / MANIFEST).is_file() else ""
-    secret = load_secret(path) if path.is_file() else secret_of(dataset) or new_secret()
-    if expected and secret.name != expected:
-        raise DatasetError(
-            f"{path}: the secret of {dataset} is lost, so its public ids cannot be made again: put back "
-            f"the file private/{SECRET_FILE} of the private repository, or move {dataset} away to make a new version "
-            "with new ids"
-        )
-    if not path.is_file():
-        write_secret(path, secret)
-    return secret

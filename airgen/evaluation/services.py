@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import without_secrets
@@ -20,13 +22,30 @@ from airgen.registry import resolve
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.http_client import HttpFailure, request_json
 from airgen.settings import secret
+from airgen.settings.base import KEY, SPEED, Settings
 
-if TYPE_CHECKING:
-    from airgen.evaluation.systems import HttpSystem
-
-__all__ = ["checked_results", "find_class", "load_class", "search_http", "search_python"]
+__all__ = ["HttpSystem", "checked_results", "find_class", "load_class", "search_http", "search_python"]
 
 Results = dict[str, dict[str, float]]
+
+
+class HttpSystem(Settings):
+    """A search service. Paths are keys joined by dots; `hits_path` leads to the list, the others start at a hit.
+
+    Without `score_path` the order of the hits is taken. `api_key_env` names the environment variable of the key.
+    """
+
+    url: str = Field(pattern=r"^https?://")
+    query_field: str = "query"
+    hits_path: str = "hits"
+    id_path: str = "id"
+    score_path: str | None = "score"
+    size_field: str | None = "k"
+    method: Literal["GET", "POST"] = "POST"
+    body: dict[str, Any] = Field(default={})
+    api_key_env: Annotated[str | None, SPEED, KEY] = None
+    timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
+    concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
 
 def search_http(

@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
 
 from airgen.errors import SettingsError, UsageError
-from airgen.evaluation.services import find_class
+from airgen.evaluation.services import HttpSystem, find_class
 from airgen.registry import closest, names
 from airgen.retrievers.combine.fuse import FusionSettings
 from airgen.retrievers.combine.reranked import RerankingSettings
-from airgen.settings.base import FILE, KEY, SPEED, Part, Settings
-from airgen.settings.parts import component_settings, needs, walk
+from airgen.settings.base import FILE, Settings
+from airgen.settings.parts import Part, component_settings, needs, walk
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -81,25 +81,6 @@ class FuseSystem(FusionSettings):
     """Join other systems' rankings: reciprocal rank fusion (with its constant), or a weighted sum of scores."""
 
     systems: list[str] = Field(min_length=2)
-
-
-class HttpSystem(Settings):
-    """A search service. Paths are keys joined by dots; `hits_path` leads to the list, the others start at a hit.
-
-    Without `score_path` the order of the hits is taken. `api_key_env` names the environment variable of the key.
-    """
-
-    url: str = Field(pattern=r"^https?://")
-    query_field: str = "query"
-    hits_path: str = "hits"
-    id_path: str = "id"
-    score_path: str | None = "score"
-    size_field: str | None = "k"
-    method: Literal["GET", "POST"] = "POST"
-    body: dict[str, Any] = Field(default={})
-    api_key_env: Annotated[str | None, SPEED, KEY] = None
-    timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
-    concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
 
 class PythonSystem(Settings):

@@ -24,7 +24,7 @@ from airgen import __version__
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.secret import SECRET_FILE, Secret, keep_secret, secret_of
+from airgen.dataset.secret import SECRET_FILE, Secret, secret_of
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
@@ -39,7 +39,7 @@ from airgen.pipeline.engines import make_engine, workers_of
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
-from airgen.pipeline.public_ids import PublicIds
+from airgen.pipeline.public_ids import PublicIds, keep_secret
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet, data_dir

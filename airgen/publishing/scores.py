@@ -22,7 +22,7 @@ from airgen.errors import DatasetError
 from airgen.evaluation.measures import AIR_BENCH, score
 from airgen.evaluation.run import run_from_dict
 from airgen.publishing import dataset_key
-from airgen.publishing.submission import NO_RERANKER, Refused, Results, Submission, reasons_of
+from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, reasons_of
 from airgen.publishing.suites import key_of
 from airgen.publishing.withhold import pair_of
 from airgen.text.display import json_text
@@ -140,9 +140,9 @@ def score_results(
     """Score the results of one system, one dataset at a time.
 
     `bm25`: the official BM25 submission, which results of the class Reranking Only are checked against. Raises
-    Refused, with all reasons, for results without labels, of another split, of another version or of another making of
-    the version, results of the class Reranking Only that are not of BM25's top 100, entries of a submission that cannot
-    be read, and if there are no results.
+    RefusedSubmission, with all reasons, for results without labels, of another split, of another version or of another
+    making of the version, results of the class Reranking Only that are not of BM25's top 100, entries of a submission
+    that cannot be read, and if there are no results.
     """
     by_key = {one.key: one for one in labels}
     scored: list[DatasetScore] = []
@@ -161,9 +161,9 @@ def score_results(
             scored.append(_score_one(one, label))
             present.add((one.key, one.split))
     if reasons:
-        raise Refused(reasons)
+        raise RefusedSubmission(reasons)
     if first is None:
-        raise Refused(["there are no results to score"])
+        raise RefusedSubmission(["there are no results to score"])
     absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in present)
     return SystemScore(first.model, first.reranker, first.version, tuple(scored), absent)
 

@@ -33,7 +33,7 @@ from airgen.registry import closest
 __all__ = [
     "NO_RERANKER",
     "Limits",
-    "Refused",
+    "RefusedSubmission",
     "Results",
     "Submission",
     "pack",
@@ -61,7 +61,7 @@ _PAIR = "dataset_pair"  # ours alone: which making of a version was searched
 _MOST_REASONS = 20
 
 
-class Refused(DatasetError):
+class RefusedSubmission(DatasetError):
     """A submission that is refused, with all `reasons`."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class Refused(DatasetError):
 
 def reasons_of(error: DatasetError) -> tuple[str, ...]:
     """All reasons of an error."""
-    return error.reasons if isinstance(error, Refused) else (str(error),)
+    return error.reasons if isinstance(error, RefusedSubmission) else (str(error),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
             "rename the file or correct the contents"
         )
     if reasons:
-        raise Refused(reasons)
+        raise RefusedSubmission(reasons)
     return results
 
 
@@ -350,7 +350,7 @@ def _checked_hits(value: Mapping[str, Any], where: str, limits: Limits) -> dict[
                 reasons.append(f"{place}: the score is not a finite number")
                 break  # one for each query
     if reasons:
-        raise Refused(reasons)
+        raise RefusedSubmission(reasons)
     return {query: {document: float(score) for document, score in hits.items()} for query, hits in value.items()}
 
 

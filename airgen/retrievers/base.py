@@ -25,8 +25,8 @@ from airgen.errors import UsageError
 from airgen.records import flat_text
 from airgen.registry import resolve
 from airgen.settings.base import Settings as BaseSettings
-from airgen.settings.base import moved, parts
-from airgen.settings.parts import as_mapping, is_spec, located, problems, read_part
+from airgen.settings.base import moved
+from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
 
 __all__ = [
     "Component",

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from airgen.registry import closest
 
@@ -29,14 +28,12 @@ __all__ = [
     "SERVED",
     "SPEED",
     "Mark",
-    "Part",
     "Settings",
     "Spec",
     "answer_settings",
     "marked",
     "message",
     "moved",
-    "parts",
 ]
 
 Spec = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
@@ -55,30 +52,6 @@ MODEL = Mark("model")  # names a model: of the catalogue, of the Hub, or a folde
 SERVED = Mark("served")  # names a model that an endpoint runs: nothing is needed on this machine
 KEY = Mark("key")  # names the environment variable that holds a key
 LABEL = Mark("label")  # a name for display
-
-
-@dataclass(frozen=True)
-class Part(Mark):
-    """The field holds a component of a registered kind: `Part("embedder")`, `Part("reranker")`, `Part("retriever")`.
-
-    A value from YAML is checked with the settings model of its kind and kept as it was written. In Python the field
-    can also hold a component that was made already.
-    """
-
-    name: str = dataclass_field(default="part", init=False)
-    kind: str = ""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.with_info_plain_validator_function(self._checked)
-
-    def _checked(self, value: Any, info: core_schema.ValidationInfo) -> Any:
-        from airgen.settings.parts import is_spec, read_part
-
-        if value is None or isinstance(value, int | float | list | tuple):
-            raise ValueError(f"must be the name of a {self.kind}, or a mapping with its kind and settings")
-        if is_spec(value):
-            read_part(self.kind, value, (info.context or {}).get("folder"))
-        return value
 
 
 class Settings(BaseModel):
@@ -139,22 +112,6 @@ def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
         for item in field.metadata:
             if isinstance(item, Mark) and item.name == mark:
                 yield name, item
-
-
-def parts(model: type[BaseModel]) -> Iterator[tuple[str, Part]]:
-    """The names of a model's fields that hold a part, or a list of parts."""
-    for name, field in model.model_fields.items():
-        found = next((item for item in field.metadata if isinstance(item, Part)), None) or _part(field.annotation)
-        if found is not None:
-            yield name, found
-
-
-def _part(annotation: Any) -> Part | None:
-    for argument in get_args(annotation):
-        found = argument if isinstance(argument, Part) else _part(argument)
-        if found is not None:
-            return found
-    return None
 
 
 def answer_settings(settings: BaseModel) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import Part, Settings, Spec
+from airgen.settings.base import Settings, Spec
 from airgen.settings.llm import LlmSettings
+from airgen.settings.parts import Part
 
 __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from airgen.settings.base import Part, Settings, Spec
+from airgen.settings.base import Settings, Spec
+from airgen.settings.parts import Part
 
 __all__ = ["INFORMATION", "LENGTHS", "STYLES", "TYPES", "GenerationSettings", "MeaningSettings"]
 

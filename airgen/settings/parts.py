@@ -15,18 +15,21 @@ import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import core_schema
 
 from airgen import models
 from airgen.errors import AirgenError, MissingExtra
 from airgen.registry import EXTRAS, REGISTRY, resolve
-from airgen.settings.base import Settings, Spec, answer_settings, marked, message, parts
+from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
 from airgen.settings.llm import secret
 
 __all__ = [
+    "Part",
     "ReadPart",
     "as_mapping",
     "component_settings",
@@ -36,6 +39,7 @@ __all__ = [
     "located",
     "model_of",
     "needs",
+    "parts",
     "problems",
     "read_part",
     "walk",
@@ -58,6 +62,44 @@ _OWN_LIBRARY = {
     ("reranker", "bge-reranker"): "flag",
 }
 _CLASS = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
+
+
+@dataclass(frozen=True)
+class Part(Mark):
+    """The field holds a component of a registered kind: `Part("embedder")`, `Part("reranker")`, `Part("retriever")`.
+
+    A value from YAML is checked with the settings model of its kind and kept as it was written. In Python the field
+    can also hold a component that was made already.
+    """
+
+    name: str = dataclass_field(default="part", init=False)
+    kind: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.with_info_plain_validator_function(self._checked)
+
+    def _checked(self, value: Any, info: core_schema.ValidationInfo) -> Any:
+        if value is None or isinstance(value, int | float | list | tuple):
+            raise ValueError(f"must be the name of a {self.kind}, or a mapping with its kind and settings")
+        if is_spec(value):
+            read_part(self.kind, value, (info.context or {}).get("folder"))
+        return value
+
+
+def parts(model: type[BaseModel]) -> Iterator[tuple[str, Part]]:
+    """The names of a model's fields that hold a part, or a list of parts."""
+    for name, field in model.model_fields.items():
+        found = next((item for item in field.metadata if isinstance(item, Part)), None) or _part(field.annotation)
+        if found is not None:
+            yield name, found
+
+
+def _part(annotation: Any) -> Part | None:
+    for argument in get_args(annotation):
+        found = argument if isinstance(argument, Part) else _part(argument)
+        if found is not None:
+            return found
+    return None
 
 
 @dataclass(frozen=True)

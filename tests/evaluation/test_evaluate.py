@@ -281,7 +281,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from airgen.retrievers import Component, Hits
-from airgen.settings.base import FILE, SPEED, Part
+from airgen.settings.base import FILE, SPEED
+from airgen.settings.parts import Part
 
 
 class Letters(Component):

@@ -18,14 +18,15 @@ from fake_hub import GOOD_TOKEN, READ_TOKEN, FakeHub
 from typer.testing import CliRunner
 
 from airgen.dataset.layouts import export_layout
-from airgen.dataset.secret import Secret, keep_secret, write_secret
+from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
+from airgen.pipeline.public_ids import keep_secret
 from airgen.publishing.publish import plan, publish
 from airgen.publishing.scores import load_labels, score_results
 from airgen.publishing.secrecy import secrecy_problems
-from airgen.publishing.submission import NO_RERANKER, Refused, Results, Submission, pack, results_of_run
+from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, pack, results_of_run
 from airgen.publishing.withhold import labels_part, public_part
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -150,7 +151,7 @@ def test_a_refused_submission_says_all_reasons(dataset: Path, tmp_path: Path) ->
         value = {"model_name": "m", "reranker_name": NO_RERANKER, "task_type": "qa", "domain": "web",
                  "language": "en", "dataset_name": "x", "split": "test", "search_results": hits}  # fmt: skip
         archive.writestr("qa/web/en_x_test.json", json.dumps(value))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedSubmission) as caught:
         score_results(Submission(tmp_path / "a.zip"), load_labels([dataset]))
     words = ("no labels for qa_law_en", "are of the split 'dev', the labels of 'test'", "of version '24.05'",
              "benchmark_version is missing", "score is not a finite number", "hits of query 'q-01'")  # fmt: skip

@@ -18,7 +18,8 @@ from airgen.keys import canonical_json
 from airgen.registry import REGISTRY, resolve
 from airgen.retrievers import Corpus
 from airgen.retrievers.base import show_corpus
-from airgen.settings.base import Mark, Part, parts
+from airgen.settings.base import Mark
+from airgen.settings.parts import Part, parts
 
 PARTS = ["retriever", "reranker", "embedder", "token-embedder", "sparse-embedder", "sparta-encoder", "term-weigher"]
 KINDS = [(part, kind) for part in PARTS for kind in REGISTRY[part]]

@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Retriever
-from airgen.settings.base import LABEL, Part
+from airgen.settings.base import LABEL
+from airgen.settings.parts import Part
 
 __all__ = ["Fused", "FusionSettings", "Normalisation", "reciprocal_rank_fusion", "weighted_sum"]
 

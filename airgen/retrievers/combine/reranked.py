@@ -13,7 +13,7 @@ from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, show_corpus
 from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.top_k import top_k
-from airgen.settings.base import Part
+from airgen.settings.parts import Part
 
 __all__ = ["RerankedRetriever", "RerankingSettings"]
 

@@ -19,8 +19,8 @@ from airgen.retrievers.base import Component, Corpus, Embedder, Hits, IndexProgr
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
 from airgen.retrievers.dense.exact_search import search, search_faiss
 from airgen.retrievers.output_checks import finite, non_empty
-from airgen.settings.base import FILE, SPEED, Part
-from airgen.settings.parts import located
+from airgen.settings.base import FILE, SPEED
+from airgen.settings.parts import Part, located
 
 __all__ = ["Dense"]
 

@@ -23,7 +23,8 @@ from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
-from airgen.settings.base import SPEED, Part
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
 
 __all__ = ["LateInteraction", "MaxSim", "MultiVectorEncoder", "TokenEmbedder", "maxsim"]
 

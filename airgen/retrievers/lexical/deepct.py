@@ -22,7 +22,8 @@ from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, Model
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.output_checks import non_empty
-from airgen.settings.base import SPEED, Part
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
 
 __all__ = ["DeepCT", "TermWeigher", "words_of"]
 

@@ -21,8 +21,8 @@ from airgen.errors import UsageError
 from airgen.registry import resolve
 from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.lexical.index import LexicalRetriever
-from airgen.settings.base import LABEL, Part
-from airgen.settings.parts import as_mapping, is_spec
+from airgen.settings.base import LABEL
+from airgen.settings.parts import Part, as_mapping, is_spec
 
 __all__ = ["RM3"]
 

@@ -21,7 +21,8 @@ from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.rerank.first_token_layer import shorten
 from airgen.retrievers.rerank.token_batches import token_batches
 from airgen.retrievers.text_memo import Memo
-from airgen.settings.base import SPEED, Part
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
 
 __all__ = ["CrossEncoder", "DenseReranker", "FlagReranker"]
 

@@ -16,7 +16,8 @@ from airgen.retrievers.lexical.inverted_index import InvertedIndex
 from airgen.retrievers.output_checks import checked_scores, non_empty
 from airgen.retrievers.sparse.splade import SparseEmbedder, SparseRow
 from airgen.retrievers.text_memo import Memo
-from airgen.settings.base import SPEED, Part
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
 
 __all__ = ["Sparse", "SparseReranker", "impact_index", "search_rows"]
 

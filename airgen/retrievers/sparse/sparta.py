@@ -25,7 +25,8 @@ from airgen.retrievers.base import ModelFacts, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseRow
-from airgen.settings.base import SPEED, Part
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
 
 __all__ = ["BIAS", "Sparta", "SpartaEncoder"]
 
