@@ -37,7 +37,8 @@ CHANGES: dict[str, Any] = {
     "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5, "llm.top_p": 0.5, "llm.max_tokens": 900,
     "llm.latency": 0.001, "llm.concurrency": 3, "llm.budget_usd": 9.0,
     "llm.requests_per_minute": 100_000, "llm.tokens_per_minute": 99_999_999, "llm.timeout_seconds": 60.0,
-    "llm.retries": 2, "llm.max_failures": 0.9, "llm.prices": {"scripted": {"input": 0, "output": 0}},
+    "llm.min_accepted": 0.2, "llm.retries": 2, "llm.max_failures": 0.9,
+    "llm.prices": {"scripted": {"input": 0, "output": 0}},
     "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
     "generation.information": {"overall": 1}, "generation.styles": {"formal": 1, "casual": 1},
     "generation.characters": 2, "generation.scenarios": 2, "generation.rewrites": 0,
@@ -54,12 +55,15 @@ CHANGES: dict[str, Any] = {
     "control.judge.llm": {"backend": "scripted", "model": "judge"}, "control.judge.relevant_from": 3,
     "control.judge.panel": [{"kind": "levels"}, {"kind": "yes-no"}, {"kind": "levels", "temperature": 0.1}],
     "control.judge.calibration": "own.json",
-    "export.splits": {"dev": 1, "test": 1}, "export.licence": "CC0-1.0", "export.ids": "original",
+    "export.secret": False, "export.splits": {"dev": 1, "test": 1},
+    "export.licence": "CC0-1.0", "export.ids": "original",
     "export.version": "9.9", "export.drop_saturated": 1.0,
     "evaluate.systems": "systems.yaml", "evaluate.split": "dev",
 }  # fmt: skip
 # A field that has an effect only beside another: what goes with it, in both jobs.
 WITH: dict[str, dict[str, Any]] = {
+    # The scripted model cannot answer these: both jobs try all documents instead of stopping early.
+    "control.judge.kind": {"llm.min_accepted": 0}, "generation.prompts": {"llm.min_accepted": 0},
     "control.recall.pools_only": {"control.pools": ["bm25"]},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},
