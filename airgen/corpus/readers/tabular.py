@@ -74,7 +74,7 @@ class ParquetReader(PathReader):
         roots = {column.split(".")[0] if column not in known else column for column in texts}
         if not roots & known:
             raise CorpusError(
-                f"{path}: no column {', '.join(map(repr, texts))} (it has {', '.join(sorted(known))}); "
+                f"{path}: no column {', '.join(map(repr, texts))} (it has {_few(sorted(known))}); "
                 "set reader.fields.text"
             )
         names = [column for column in (fields.id, fields.title) if column]
@@ -184,3 +184,9 @@ class CsvReader(ParquetReader):
         part = f", delim = '{delimiter}'".replace("\\t", "\t") if delimiter and "'" not in delimiter else ""
         limit = min(self.settings.max_bytes, 64 * 1024 * 1024)
         return f"read_csv(?, header = true, all_varchar = true, max_line_size = {limit}, parallel = false{part})"
+
+
+def _few(columns: list[str], most: int = 20) -> str:
+    """The first columns, each cut to a readable length, and how many there are besides."""
+    rest = f" and {len(columns) - most:,} more" if len(columns) > most else ""
+    return ", ".join(column[:60] for column in columns[:most]) + rest
