@@ -20,10 +20,13 @@ from airgen.keys import rng, row_key
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import draw_samples, select
 from airgen.pipeline.load_lineages import load_lineages
+from airgen.pipeline.stages import Flow
 from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
+from airgen.settings import Pipeline
 from airgen.store import Store
 
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")
+PLAN = {"corpus": "c", **{stage: stage for stage in STAGES}}
 _SYLLABLES = [f"{first}{last}" for first in "bdfgklmnprst" for last in "aeiou"]
 # As in a language: a few short words make up most of a text (Zipf), most words are long and rare.
 WORDS = [
@@ -41,11 +44,10 @@ def text(count: int, *key: object) -> str:
 
 def fill(store: Store, queries: int, passages: int) -> None:
     """A corpus of `passages`, and all rows of the first `queries` samples."""
-    store.register({"corpus": "c", **{stage: stage for stage in STAGES}})
     corpus = [Passage(f"p{n}", f"id{n}", n, text(120, "p", n), f"Title {n}", start=0) for n in range(passages)]
     store.put_members("c", corpus, 0)
     rows: list[Any] = []
-    for sample in draw_samples(store, "sample", queries, 1):
+    for sample in draw_samples(store, PLAN, queries, 1):
         rows.append(sample)
 
         def key(stage: str, parent: str, ordinal: int = 0) -> tuple[str, str, str, int]:
@@ -85,15 +87,17 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--passages", type=int, default=50_000)
     arguments = parser.parse_args()
+    settings = {"name": "lineages", "task": "qa", "corpus": "c", "target": arguments.queries}
+    pipeline, flow = Pipeline.model_validate({**settings, "llm": {"backend": "scripted"}}), Flow()
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "work.duckdb") as store:
         fill(store, arguments.queries, arguments.passages)
         samples: list[Sample] = timed(
-            "draw the permutation's prefix", lambda: draw_samples(store, "sample", arguments.queries, 1)
+            "draw the permutation's prefix", lambda: draw_samples(store, PLAN, arguments.queries, 1)
         )
-        lineages = timed("rows to lineages (after each wave)", lambda: load_lineages(store, samples))
+        lineages = timed("rows to lineages (after each wave)", lambda: load_lineages(store, samples, flow.every, PLAN))
         assert sum(len(one.hard_negatives) for one in lineages) == 5 * arguments.queries
-        accepted = timed("select, near duplicates among them", lambda: select(lineages, arguments.queries, 2, "en"))
-        timed("the funnel", lambda: funnel(store, accepted, []))
+        accepted = timed("select, near duplicates among them", lambda: select(lineages, flow, pipeline))
+        timed("the funnel", lambda: funnel(store, flow, PLAN, accepted, []))
         print(f"{len(accepted.lineages):,} accepted, {len(accepted.rejected):,} near duplicates")
 
 

@@ -1,7 +1,7 @@
 """Peak memory of a whole job: corpus, candidates, quality control with lexical recall and BM25 as re-ranker, export.
 
 python benchmarks/memory.py --passages 100000
-python benchmarks/memory.py --passages 300000 1000000 --folder /tmp/memory
+python benchmarks/memory.py --passages 300000 1000000 --folder memory
 
 Each phase runs in a process of its own, whose largest resident memory is printed. A corpus that is already in the
 folder is read again. Passages are made of about 120 words that are distributed as in a language (Zipf), 740 bytes.

@@ -1,7 +1,7 @@
 """The settings of a pipeline: `pipelines/*.yaml` as pydantic models.
 
-Each number of the paper is a default here, with its section. Unknown keys are errors. The environment is read
-in one function only (`secret`), and what it returns never enters a model, so it cannot reach a log or a row.
+Defaults follow the paper where it gives a number; docs/differences.md lists the exceptions. Unknown keys are errors.
+The environment is read in one function only (`secret`), and its value never enters a model, a log or a row.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from airgen import models
 from airgen.keys import rng
+from airgen.llms.base import Reply, Request
+from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
 
@@ -87,3 +89,17 @@ def run(folder: Path) -> Run:
         return job.run(Display(job.directory / "status.json", console), **options)  # type: ignore[arg-type]
 
     return go
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What the model is asked, while it answers as always."""
+    requests: list[Request] = []
+    send = ScriptedBackend.send
+
+    async def kept(self: ScriptedBackend, request: Request) -> Reply:
+        requests.append(request)
+        return await send(self, request)
+
+    monkeypatch.setattr(ScriptedBackend, "send", kept)
+    return requests

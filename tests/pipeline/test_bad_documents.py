@@ -7,12 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.verify import verify
-from airgen.llms.base import Reply, Request
-from airgen.llms.scripted import ScriptedBackend
+from airgen.llms.base import Request
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.status import read_report, render_report
 from airgen.records import Dropped
@@ -37,20 +34,6 @@ BAD = {
     "one-word": "Tariffs",
     "control": "Tides\x00\x1b[31m rise " * 9,
 }
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """What the model is asked, while it answers as always."""
-    requests: list[Request] = []
-    send = ScriptedBackend.send
-
-    async def kept(self: ScriptedBackend, request: Request) -> Reply:
-        requests.append(request)
-        return await send(self, request)
-
-    monkeypatch.setattr(ScriptedBackend, "send", kept)
-    return requests
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -28,20 +28,6 @@ def pipeline(family: str = "default", **llm: object) -> Pipeline:
     return Pipeline.model_validate({**value, "generation": {"prompts": family}})
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """What the model is asked."""
-    requests: list[Request] = []
-    send = ScriptedBackend.send
-
-    async def kept(self: ScriptedBackend, request: Request) -> Reply:
-        requests.append(request)
-        return await send(self, request)
-
-    monkeypatch.setattr(ScriptedBackend, "send", kept)
-    return requests
-
-
 @pytest.mark.parametrize(
     ("family", "usable", "fires"),
     [("default", False, 9), ("default", True, 28), ("small", False, 14), ("small", True, 38)],
