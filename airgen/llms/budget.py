@@ -34,7 +34,7 @@ class Budget:
         self._reserved = 0.0
         self._calls = 0
 
-    def reserve(self, amount: float, answer: str = "") -> list[str] | None:
+    def reserve(self, amount: float, answer: str) -> list[str] | None:
         """Reserve the most that a call can cost; None where that could exceed the limit while others are in flight.
 
         Returns the keys of the open reservations that this one replaces. A finished call frees what it did not use,

@@ -11,9 +11,8 @@ import pytest
 from simulation import MemoryStore, Simulated, engine_of, requests, simulate
 
 from airgen.cli import main as command_line
-from airgen.errors import BudgetSpent, SettingsError, UsageError
+from airgen.errors import BudgetSpent, SettingsError
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
-from airgen.llms.budget import Budget, cost
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.prices import FREE, Price, price
 from airgen.pipeline.engines import make_engine, money
@@ -111,24 +110,6 @@ def test_property_no_server_and_no_kill_passes_a_budget() -> None:
     assert sum(billed for billed, _ in used) > 0.3 * sum(min(budget, 14) for _, budget in used)  # and it is not idle
 
 
-@pytest.mark.parametrize(
-    ("usage", "usd"),
-    [
-        (Usage(10, 0, 5), 0.15),
-        (Usage(10, 10**9, 5), 0.15),
-        (None, 0.0),
-        (Usage(), 2.0),
-        (Usage(0, 0, 5), 2.0),
-        (Usage(-1, 0, 5), 2.0),
-        (Usage(5, 0, -1), 2.0),
-        (Usage(5, -1, 1), 2.0),
-        (Usage(10**19, 0, 10**60), 2.0),
-    ],
-)
-def test_what_an_attempt_cost(usage: Usage | None, usd: float) -> None:
-    assert cost(CENT, usage, 2.0) == pytest.approx(usd)
-
-
 def test_every_attempt_is_paid_whatever_comes_of_it() -> None:
     """Six answers that are no answers and a refusal: before, none of them cost anything."""
 
@@ -204,17 +185,6 @@ def test_the_journal_is_settled_with_the_answers(tmp_path: Path) -> None:
         assert money(store).spent == pytest.approx(spent), "what is asked again was paid all the same"
 
 
-def test_a_call_that_the_server_still_works_on_is_not_counted_twice() -> None:
-    """A batch goes on when the process is killed: the new call for its answer replaces the open reservation."""
-    budget = Budget(10.0, 8.0, {"answer": [open_reservation(6.0)]})
-    with pytest.raises(BudgetSpent):
-        budget.reserve(3.0, "another")
-    assert budget.reserve(6.0, "answer") == ["r1"]
-    assert budget.spent == pytest.approx(2.0)
-    budget.settle(6.0, 1.0)
-    assert budget.spent == pytest.approx(3.0)
-
-
 def test_costs_of_an_older_database_count(tmp_path: Path) -> None:
     import duckdb
 
@@ -249,12 +219,6 @@ def test_a_budget_on_an_unknown_price_is_refused_with_advice(url: str, tmp_path:
         told = {**llm, "prices": {"alias-of-a-paid-model": {"input": 0, "output": 0}}}
         assert make_engine(pipeline(**told), store, budget_usd=1)
         assert make_engine(pipeline(**llm), store)
-
-
-@pytest.mark.parametrize("limit", [-1.0, float("nan")])
-def test_a_budget_that_is_no_amount(limit: float) -> None:
-    with pytest.raises(UsageError, match="budget"):
-        Budget(limit)
 
 
 def test_the_command_line_refuses_a_negative_budget(capsys: pytest.CaptureFixture[str]) -> None:
