@@ -36,8 +36,10 @@ def evaluate(
     """
     import json
     from dataclasses import asdict
+    from functools import partial
 
     from airgen.dataset.beir import BeirDataset
+    from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.report import compare_results
@@ -54,29 +56,34 @@ def evaluate(
     options = EvaluationOptions(
         split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh
     )
-    results, waiting = [], []
+    results, waiting, lost = [], [], []
+
+    def failed(dataset: Path, name: str, error: AirgenError) -> None:
+        lost.append(f"{dataset}: system {name}: {error}")
+        say(f"{dataset}: {name}: failed: {error}")
+
     for dataset in datasets:
         if split in BeirDataset.open(dataset).withheld:
-            searched = run_without_labels(dataset, chosen, out, options, started=say)
+            searched = run_without_labels(dataset, chosen, out, options, started=say, failed=partial(failed, dataset))
             waiting += searched
-            if not as_json:
+            if searched and not as_json:
                 _print_waiting(dataset, searched)
             continue
-        found = run(dataset, chosen, out, options, progress=say, started=say)
+        found = run(dataset, chosen, out, options, progress=say, started=say, failed=partial(failed, dataset))
         results += found
-        if not as_json:
+        if found and not as_json:
             echo(ranking_text(found, compare_results(found)))
     if results:
         write_overview(out, results)
     if as_json:
         rows = [*map(asdict, results), *map(asdict, waiting)]
         echo(json.dumps(rows, ensure_ascii=False, indent=1, default=str))
-        return
-    if not results:
-        return
-    if len(results) > len(chosen):
-        echo(overview_table(results))
-    echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
+    elif results:
+        if len(results) > len(chosen):
+            echo(overview_table(results))
+        echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
+    if lost:
+        raise AirgenError("\n".join(lost))
 
 
 def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-arg]

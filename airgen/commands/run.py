@@ -28,9 +28,12 @@ def run(
 
     Example: airgen run pipelines/quickstart.yaml
     """
+    from airgen.errors import AirgenError
     from airgen.pipeline.summary import print_result, run_pipeline
 
     result = run_pipeline(
         pipeline, runs=runs, budget_usd=budget, target=target, until=until, retry_failed=retry_failed, evaluate=evaluate
     )
     print_result(result, as_json=as_json)
+    if result.failed:
+        raise AirgenError("\n".join(result.failed))

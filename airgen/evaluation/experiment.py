@@ -17,7 +17,7 @@ from typing import Any
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import AirgenError, SettingsError
+from airgen.errors import SettingsError
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
@@ -34,7 +34,7 @@ from airgen.evaluation.result import (
 from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.significance import bootstrap_interval
-from airgen.evaluation.systems import SystemSettings, in_order, missing_needs
+from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
 from airgen.keys import content_key
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
@@ -88,15 +88,17 @@ def evaluate(
     progress: Say | None = None,
     started: Say | None = None,
     indexes: MutableMapping[str, Retriever] | None = None,
+    failed: Failed | None = None,
 ) -> list[Result]:
     """Evaluate every system on one split; one Result for each system, in the order given.
 
     dataset: a directory in BEIR's layout. out: where results are kept. progress: gets one line for each finished
     system; started: one for each system that has to be run. indexes: keeps what was indexed, for another call on the
-    same corpus; a run on such an index has no index time.
+    same corpus; a run on such an index has no index time. failed: gets the name and the error of a system that fails.
 
-    Raises SettingsError before the first system runs, with everything that any of them lacks; DatasetError, UsageError,
-    MissingExtra and ModelError where a system fails: those before it are reported, and kept for the next call.
+    Raises SettingsError before the first system runs, with everything that any of them lacks. A system that fails does
+    not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
+    MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
     """
     opened = BeirDataset.open(dataset)
     task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
@@ -107,14 +109,11 @@ def evaluate(
     target.mkdir(parents=True, exist_ok=True)
     experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes)
     try:
-        for system in ordered:
-            experiment.add(system)
-    except AirgenError:
-        if experiment.results:
-            DatasetReport.of(list(experiment.results.values())).write(target)
-        raise
-    found = [experiment.results[system.name] for system in systems]
-    DatasetReport.of(found).write(target)
+        run_all(ordered, experiment.add, failed)
+    finally:
+        found = [experiment.results[system.name] for system in systems if system.name in experiment.results]
+        if found:
+            DatasetReport.of(found).write(target)
     return found
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
 
-from airgen.errors import SettingsError, UsageError
+from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
 from airgen.evaluation.services import HttpSystem, find_class
 from airgen.registry import closest, names
 from airgen.retrievers.combine.fuse import FusionSettings
@@ -34,6 +34,7 @@ from airgen.settings.parts import Part, component_settings, needs, walk
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
+    "Failed",
     "ForeignReranker",
     "FuseSystem",
     "HttpSystem",
@@ -45,7 +46,11 @@ __all__ = [
     "in_order",
     "load_systems",
     "missing_needs",
+    "run_all",
 ]
+
+Failed = Callable[[str, AirgenError], None]
+"""Takes the name of a system that failed, and why."""
 
 
 class RunSystem(Settings):
@@ -178,6 +183,34 @@ def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
                     lines.append(str(error))
             found += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in lines]
     return found
+
+
+def run_all(
+    ordered: Sequence[SystemSettings], run: Callable[[SystemSettings], None], failed: Failed | None = None
+) -> None:
+    """Call `run` with each system. One that fails does not stop the others, but those that build on it are left out.
+
+    `failed` gets each failure. Without it, they are raised at the end: a single one as it is, several as one error with
+    a line each. Stopped is raised at once.
+    """
+    errors: dict[str, AirgenError] = {}
+    for system in ordered:
+        lost = next((name for name in system.uses if name in errors), None)
+        try:
+            if lost is not None:
+                raise UsageError(f"it builds on the system {lost}, which failed")
+            run(system)
+        except Stopped:
+            raise
+        except AirgenError as error:
+            errors[system.name] = error
+            if failed is not None:
+                failed(system.name, error)
+    if errors and failed is None:
+        first, *others = errors.values()
+        if others:
+            raise AirgenError("\n".join(f"system {name}: {error}" for name, error in errors.items())) from first
+        raise first
 
 
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:

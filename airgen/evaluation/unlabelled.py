@@ -19,7 +19,7 @@ from airgen.evaluation.experiment import EvaluationOptions, results_folder, run_
 from airgen.evaluation.result import Paths, without_secrets, write_json
 from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
-from airgen.evaluation.systems import SystemSettings, in_order, missing_needs
+from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
 
 __all__ = ["Searched", "run_without_labels"]
 
@@ -43,6 +43,7 @@ def run_without_labels(
     options: EvaluationOptions,
     *,
     started: Callable[[str], None] | None = None,
+    failed: Failed | None = None,
 ) -> list[Searched]:
     """Search all queries of a withheld split with every system; one Searched a system, in the order given.
 
@@ -58,7 +59,8 @@ def run_without_labels(
     keys: dict[str, str] = {}
     done: dict[str, FinishedRun] = {}
     found: dict[str, Searched] = {}
-    for system in ordered:
+
+    def search(system: SystemSettings) -> None:
         name, paths = system.name, Paths.of(target, system.name)
         note = target / f"{name}.searched.json"
         key = keys[name] = run_key(task, system, options, [keys[used] for used in system.uses])
@@ -75,7 +77,9 @@ def run_without_labels(
             description = without_secrets(done[name].description)
             write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
         found[name] = Searched(name, opened.name, task.split, len(task.queries), paths.run, kept)
-    return [found[system.name] for system in systems]
+
+    run_all(ordered, search, failed)
+    return [found[system.name] for system in systems if system.name in found]
 
 
 def _key_in(note: Path) -> str:

@@ -200,7 +200,8 @@ def _provenance(source: Source) -> list[ModelUse]:
             uses.append(ModelUse(stage.name.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt)))
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
-    recall = [pipeline.control.recall.model, *pipeline.control.pools]
+    settings = pipeline.control.recall
+    recall = [*([] if settings.pools_only else [settings.model]), *pipeline.control.pools]
     uses += [ModelUse("recall", _model_name(model)) for model in recall]
     uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
     for judge in pipeline.control.judge.members:

@@ -53,12 +53,16 @@ __all__ = ["Job", "RunResult"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left behind. `manifest` is None where it stopped before the export."""
+    """What a run left behind. `manifest` is None where it stopped before the export.
+
+    failed: a line for each system of the evaluation that could not be run.
+    """
 
     directory: Path
     manifest: Manifest | None = None
     already_done: bool = False
     scores: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     seconds: float = 0.0

@@ -1,25 +1,37 @@
-"""Everything that a job needs, checked before it begins: keys, models, files, extras, disk, the systems to evaluate."""
+"""Everything that a job needs, checked before it begins: keys, models, files, extras, disk, the systems to evaluate.
+
+preflight(job)      # one line for each thing that is missing; `airgen check` prints them
+ensure_ready(job)   # the same as an error; `airgen run` and `airgen agree` call it before anything is read or paid
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from airgen.corpus.needs import missing
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, SettingsError
 from airgen.evaluation.systems import load_systems, missing_needs
 from airgen.llms.base import backend_class
 from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
 from airgen.settings.parts import needs, walk
 
-__all__ = ["preflight"]
+__all__ = ["ensure_ready", "preflight"]
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
 
 
-def preflight(job: Job) -> list[str]:
-    """One line for each thing that is missing; nothing is loaded, and no model is asked."""
+def preflight(
+    job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None
+) -> list[str]:
+    """One line for each thing that is missing; nothing is loaded, and no model is asked.
+
+    `until` (corpus, hard_negative, judgment) and `evaluate=False` leave out what a run that ends earlier does not use.
+    `budget_usd`: a budget that replaces the pipeline's.
+    """
     problems: list[str] = []
 
     def attempt(work: Callable[[], object]) -> None:
@@ -30,20 +42,27 @@ def preflight(job: Job) -> list[str]:
 
     pipeline, control = job.pipeline, job.pipeline.control
     problems += missing(job.corpus, pipeline.task)
-    for llm in pipeline.llms.values():
-        attempt(lambda llm=llm: problems.extend(backend_class(llm).missing(llm)))  # type: ignore[misc]
-    if pipeline.llm.budget_usd is not None:
-        attempt(lambda: problems.extend(unpriced(pipeline)))
-    for judge in control.judge.members:
-        attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
-    for place, _, settings in walk(pipeline, job.folder):
-        if not (control.recall.pools_only and place.startswith("control.recall.model")):
-            problems.extend(f"{place}: {line}" for line in needs(settings, job.folder))
-    attempt(lambda: _systems(job, problems))
-    folder = next(folder for folder in [job.directory, *job.directory.resolve().parents] if folder.exists())
-    if shutil.disk_usage(folder).free < FREE_BYTES:
-        problems.append(f"{folder}: less than 1 GB is free on this disk")
+    if until != "corpus":
+        for llm in pipeline.llms.values():
+            attempt(lambda llm=llm: problems.extend(backend_class(llm).missing(llm)))  # type: ignore[misc]
+        if budget_usd is not None or pipeline.llm.budget_usd is not None:
+            attempt(lambda: problems.extend(unpriced(pipeline)))
+        for judge in control.judge.members:
+            attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
+        for place, _, settings in walk(pipeline, job.folder):
+            later = until == "hard_negative" and place.startswith("control.")
+            if not later and not (control.recall.pools_only and place.startswith("control.recall.model")):
+                problems.extend(f"{place}: {line}" for line in needs(settings, job.folder))
+    if evaluate and until is None:
+        attempt(lambda: _systems(job, problems))
+    problems += _folder_problems(job.directory)
     return list(dict.fromkeys(problems))
+
+
+def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None) -> None:
+    """Raise SettingsError with every line of `preflight`, if there is one."""
+    if problems := preflight(job, until=until, evaluate=evaluate, budget_usd=budget_usd):
+        raise SettingsError(problems)
 
 
 def _systems(job: Job, problems: list[str]) -> None:
@@ -51,3 +70,15 @@ def _systems(job: Job, problems: list[str]) -> None:
     if path is not None:
         lines = missing_needs(load_systems(path), path.resolve().parent)
         problems.extend(f"{path.name}: {line}" for line in lines)
+
+
+def _folder_problems(directory: Path) -> list[str]:
+    """Why a job's directory cannot be made or written."""
+    nearest = next(folder for folder in [directory, *directory.absolute().parents] if folder.exists())
+    if not nearest.is_dir():
+        return [f"{nearest}: a file stands where a folder is needed: choose another folder (--runs)"]
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return [f"{nearest}: you may not write in this folder: choose another one (--runs)"]
+    if shutil.disk_usage(nearest).free < FREE_BYTES:
+        return [f"{nearest}: less than 1 GB is free on this disk"]
+    return []

@@ -14,7 +14,9 @@ from rich.text import Text
 from airgen.errors import UsageError
 from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
+from airgen.pipeline.preflight import ensure_ready
 from airgen.pipeline.progress import Display
+from airgen.pipeline.rehearsal import rehearse
 from airgen.text.display import json_text, terminal_text
 
 __all__ = ["print_result", "run_pipeline"]
@@ -33,21 +35,32 @@ def run_pipeline(
     evaluate: bool = True,
     console: Console | None = None,
 ) -> RunResult:
-    """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset."""
+    """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
+
+    Everything that the run needs is checked first, and its local models are used once. Raises SettingsError with all
+    that is missing, and what `Job.run` raises. A system that fails is named in the result's `failed`.
+    """
     if until is not None and until not in STOPS:
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
     began = time.monotonic()
     job = Job(path, runs, target=target)
     display = Display(job.directory / "status.json", console)
+    if until is not None or not job.finished():
+        ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
+        rehearse(job, display, until=until, evaluate=evaluate)
     result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
     if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
-        result = replace(result, scores=evaluate_systems(job, display))
+        scores, failed = evaluate_systems(job, display)
+        result = replace(result, scores=scores, failed=failed)
     memory = peak_bytes()
     return replace(result, seconds=time.monotonic() - began, memory_mb=None if memory is None else memory / (1 << 20))
 
 
-def evaluate_systems(job: Job, display: Display) -> list[dict[str, Any]]:
-    """Scores of the pipeline's systems on its finished dataset. A run that exists already is not made again."""
+def evaluate_systems(job: Job, display: Display) -> tuple[list[dict[str, Any]], list[str]]:
+    """Scores of the pipeline's systems on its finished dataset, and a line for each system that failed.
+
+    A run that exists already is not made again.
+    """
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 
     settings = job.pipeline.evaluate
@@ -55,13 +68,15 @@ def evaluate_systems(job: Job, display: Display) -> list[dict[str, Any]]:
     assert path is not None
     systems = load_systems(path)
     measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP"]
+    failed: list[str] = []
     with display.stage("evaluation", len(systems)) as bar:
         results = evaluate(
             job.dataset, systems, job.directory / "evaluation",
             EvaluationOptions(settings.split, measures, folder=path.parent),
             progress=lambda name: bar.advance(note=str(name)),
+            failed=lambda name, error: failed.append(f"{path.name}: system {name}: {error}"),
         )  # fmt: skip
-    return [{"system": one.name, **one.means} for one in results]
+    return [{"system": one.name, **one.means} for one in results], failed
 
 
 def print_result(result: RunResult, *, as_json: bool = False) -> None:

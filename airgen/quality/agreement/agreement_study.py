@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.systems import SystemSettings
+from airgen.errors import SettingsError
+from airgen.evaluation.systems import SystemSettings, missing_needs
 from airgen.pipeline.job import Job
+from airgen.pipeline.preflight import ensure_ready
 from airgen.pipeline.progress import Display
+from airgen.pipeline.rehearsal import rehearse
 from airgen.quality.agreement.bias import (
     circularity,
     lexical_overlap,
@@ -69,6 +72,7 @@ class AgreementStudy:
         call goes on.
         """
         job = self.job
+        self._check(display)
         human, labels = self._human_side(self.collection, display)
         others = [(BeirDataset.open(path).name, self._human_side(path, display)[0]) for path in self.beside]
         result = job.run(display, budget_usd=self.budget_usd)
@@ -106,6 +110,16 @@ class AgreementStudy:
             circularity=circular, leave_one_out=alone,
             notes=_notes(job.pipeline.target, both, bool(circular.involved), corpora),
         )  # fmt: skip
+
+    def _check(self, display: Display) -> None:
+        """Everything that the study needs, before its first system runs. Raises what is missing."""
+        for path in (self.collection, *self.beside):
+            BeirDataset.open(path).qrels(self.split)
+        if missing := missing_needs(self.systems, self.folder):
+            raise SettingsError(missing)
+        if not self.job.finished():
+            ensure_ready(self.job, evaluate=False, budget_usd=self.budget_usd)
+            rehearse(self.job, display, evaluate=False)
 
     def _human_side(self, path: Path, display: Display) -> tuple[Side, Labels]:
         """The systems on a human-labelled collection."""

@@ -1,0 +1,157 @@
+"""A run never fails late: what is missing or broken is said before the first LLM call, and what ran is kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from airgen.cli import main
+from airgen.errors import ModelError, SettingsError
+from airgen.llms.base import Request
+from airgen.pipeline.summary import run_pipeline
+
+Asked = list[Request]
+RERANKERS = "[bm25, dense, all-minilm-l6-v2-int8]"
+
+
+def change(folder: Path, old: str, new: str) -> Path:
+    path = folder / "job.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def command(*words: object) -> int:
+    """The exit code of a command line."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return int(stop.value.code or 0)
+
+
+def go(folder: Path, **options: object) -> object:
+    return run_pipeline(folder / "job.yaml", runs=folder / "runs", console=Console(quiet=True), **options)  # type: ignore[arg-type]
+
+
+def test_what_is_missing_is_said_before_anything_is_read_or_asked(
+    folder: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(folder, "all-minilm-l6-v2-int8, top_k", "BAAI/bge-m3, top_k")
+    change(folder, RERANKERS, "[bm25, some/model]")
+    (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: expanded, expansions: none.jsonl}\n")
+    change(folder, "control:", "evaluate: {systems: systems.yaml}\ncontrol:")
+    find, away = importlib.util.find_spec, ("FlagEmbedding", "sentence_transformers")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
+    with pytest.raises(SettingsError) as caught:
+        go(folder)
+    text = str(caught.value)
+    assert "control.recall.model: the model BAAI/bge-m3 needs the package FlagEmbedding" in text
+    assert "control.rerankers.1: the model some/model needs the package sentence-transformers" in text
+    assert "systems.yaml: system a: expansions" in text
+    assert asked == [] and not (folder / "runs" / "job" / "work.duckdb").exists()
+
+
+def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
+    change(folder, "{backend: scripted, concurrency: 8}", "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}")
+    change(folder, RERANKERS, "[./no/folder]")
+    (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: expanded, expansions: none.jsonl}\n")
+    change(folder, "control:", "evaluate: {systems: systems.yaml}\ncontrol:")
+    with pytest.raises(SettingsError) as caught:
+        go(folder)
+    text = str(caught.value)
+    assert len(caught.value.problems) == 3
+    assert "NOBODY_SET_THIS" in text and "control.rerankers.0: " in text and "systems.yaml: " in text
+    with pytest.raises(SettingsError) as caught:
+        go(folder, until="hard_negative")
+    assert len(caught.value.problems) == 1 and "NOBODY_SET_THIS" in str(caught.value)
+    assert not (folder / "runs" / "job" / "work.duckdb").exists()
+    go(folder, until="corpus")
+    assert (folder / "runs" / "job" / "work.duckdb").exists()
+    change(folder, "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}", "{backend: scripted, concurrency: 8}")
+    go(folder, until="hard_negative")
+    assert asked
+
+
+def test_a_budget_of_the_command_line_needs_prices_before_the_corpus_is_read(folder: Path) -> None:
+    change(folder, "{backend: scripted, concurrency: 8}", "{model: nobody-knows-it, base_url: 'http://127.0.0.1:9/v1'}")
+    with pytest.raises(SettingsError, match="a budget needs prices"):
+        go(folder, budget_usd=1.0)
+    assert not (folder / "runs" / "job" / "work.duckdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (RERANKERS, "[bm25, {kind: dense, embedder: {kind: onnx, model: ./broken}}]", "broken"),
+        (
+            "all-minilm-l6-v2-int8, top_k",
+            "{kind: http, base_url: 'http://127.0.0.1:PORT/v1', model: m, retries: 0}, top_k",
+            "PORT",
+        ),
+        ("top_k: 30}", "top_k: 30}\n  pools: [{kind: sparse, model: {kind: splade, model: ./broken}}]", "broken"),
+        ("control:", "generation: {meaning: {model: {kind: onnx, model: ./broken}}}\ncontrol:", "broken"),
+        ("control:", "evaluate: {systems: systems.yaml}\ncontrol:", "broken"),
+    ],
+    ids=["re-ranker", "recall", "pool", "meaning", "system"],
+)
+def test_every_model_works_once_before_the_first_call(
+    folder: Path, asked: Asked, old: str, new: str, place: str
+) -> None:
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text("{}")
+    (folder / "systems.yaml").write_text(
+        "systems:\n- {name: a, kind: bm25}\n"
+        "- {name: b, kind: rerank, first: a, reranker: {kind: maxsim, model: {kind: onnx, model: ./broken}}}\n"
+        "- {name: c, kind: fuse, systems: [a, b]}\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    change(folder, old, new.replace("PORT", port))
+    with pytest.raises(ModelError, match=place.replace("PORT", port)):
+        go(folder)
+    assert asked == []
+
+
+@pytest.mark.parametrize("runs", ["file", "file/below", "/proc/none/here"])
+def test_a_folder_of_jobs_that_cannot_be_made_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], runs: str
+) -> None:
+    (folder / "file").write_text("")
+    assert command("run", folder / "job.yaml", "--runs", folder / runs) == 1
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    for words in (["check"], ["status"], ["show"], ["export", "--out", folder / "new"]):
+        assert command(words[0], folder / "job.yaml", *words[1:], "--runs", folder / runs) == 1
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_system_that_fails_leaves_the_others_results(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "systems.yaml").write_text(
+        "systems:\n- {name: theirs, kind: run, path: their.run}\n- {name: a, kind: bm25}\n"
+        "- {name: both, kind: fuse, systems: [a, theirs]}\n"
+    )
+    (folder / "their.run").write_text("q1 Q0 nowhere 1 1.0 t\n")
+    change(folder, "control:", "evaluate: {systems: systems.yaml, split: all}\ncontrol:")
+    assert command("run", folder / "job.yaml", "--runs", folder / "runs", "--json") == 1
+    out, err = capsys.readouterr()
+    assert [row["system"] for row in json.loads(out)["scores"]] == ["a"]
+    assert "airgen: systems.yaml: system theirs: their.run: none of its passages" in err
+    assert "airgen: systems.yaml: system both: it builds on the system theirs, which failed" in err
+    words = ["evaluate", folder / "runs/job/dataset", "--systems", folder / "systems.yaml", "--split", "all"]
+    assert command(*words, "--out", folder / "out") == 1
+    out, err = capsys.readouterr()
+    assert "nDCG@10" in out and "system theirs: their.run" in err
+    assert "| a |" in (folder / "out" / "results.md").read_text()
+
+
+def test_the_card_names_no_recall_model_that_never_ran(folder: Path) -> None:
+    change(folder, "top_k: 30}", "top_k: 30, pools_only: true}\n  pools: [rm3]")
+    go(folder)
+    card = (folder / "runs" / "job" / "dataset" / "README.md").read_text()
+    recalls = [line for line in card.splitlines() if line.startswith("| recall")]
+    assert len(recalls) == 1 and "rm3" in recalls[0]
