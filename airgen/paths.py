@@ -1,4 +1,4 @@
-"""The folder of fetched models, corpora and embeddings, which the user can set."""
+"""Where files are: those that airgen ships, and the cache of fetched models, corpora and embeddings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache_dir"]
+__all__ = ["cache_dir", "data_dir"]
+
+
+def data_dir(name: str) -> Path:
+    """The folder `prompts`, `corpora`, `pipelines` or `docs`: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).resolve().parent
+    shipped = package / "_data" / name
+    return shipped if shipped.is_dir() else package.parent / name
 
 
 def cache_dir(part: str = "") -> Path:

@@ -24,21 +24,15 @@ import jinja2.sandbox
 from airgen.errors import PromptError, SettingsError
 from airgen.keys import fingerprint
 from airgen.llms.base import Message
+from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.settings.yaml_file import read_yaml
 
-__all__ = ["Prompt", "PromptSet", "data_dir", "fenced"]
+__all__ = ["Prompt", "PromptSet", "fenced"]
 
 _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 _KEYS = {"version", "about", "inputs", "output", "constrain"}
-
-
-def data_dir(name: str) -> Path:
-    """The folder `prompts`, `corpora` or `pipelines`: inside the wheel, or beside the package in a checkout."""
-    package = Path(__file__).resolve().parent
-    shipped = package / "_data" / name
-    return shipped if shipped.is_dir() else package.parent / name
 
 
 def fenced(text: str, tag: str) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from airgen.errors import PromptError
-from airgen.prompts import PromptSet, data_dir, fenced
+from airgen.paths import data_dir
+from airgen.prompts import PromptSet, fenced
 
 GOLDEN = Path(__file__).parent / "golden"
 

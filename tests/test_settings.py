@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from airgen.errors import SettingsError
-from airgen.prompts import data_dir
+from airgen.paths import data_dir
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.yaml_file import parse_yaml
 

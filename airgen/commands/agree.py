@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, Runs, Split, Target, echo, new_app
+from airgen.commands.options import RUNS, Budget, Json, Runs, Split, Target, echo, new_app, shipped
 
 __all__ = ["app"]
 
@@ -17,8 +17,12 @@ app = new_app()
 @app.command()
 def agree(
     collection: Annotated[Path, typer.Argument(metavar="COLLECTION", help="A human-labelled dataset in BEIR format.")],
-    pipeline: Annotated[Path, typer.Option(help="A pipeline; the collection takes the place of its `corpus`.")],
-    systems: Annotated[Path, typer.Option(help="A systems YAML; `weakened: true` marks systems made bad on purpose.")],
+    pipeline: Annotated[
+        Path, typer.Option(help="A pipeline; the collection takes the place of its `corpus`.", callback=shipped)
+    ],
+    systems: Annotated[
+        Path, typer.Option(help="A systems YAML; `weakened: true` marks systems made bad on purpose.", callback=shipped)
+    ],
     sources: Annotated[
         Literal["positives", "any"],
         typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Json, Seed, Split, echo, new_app
+from airgen.commands.options import Budget, Json, Seed, Split, echo, new_app, shipped
 
 __all__ = ["app"]
 
@@ -24,7 +24,9 @@ def calibrate(
         ),
     ],
     collections: Annotated[list[Path], typer.Argument(metavar="COLLECTION...", help="Human-labelled datasets.")],
-    pipeline: Annotated[Path | None, typer.Option(help="Use this pipeline's models (default: quickstart's).")] = None,
+    pipeline: Annotated[
+        Path | None, typer.Option(help="Use this pipeline's models (default: quickstart's).", callback=shipped)
+    ] = None,
     pairs: Annotated[int, typer.Option(min=2, help="Pairs drawn from each collection; half are relevant.")] = 60,
     depth: Annotated[int, typer.Option(min=1, help="Draw pairs from the top hits of BM25 and the recall model.")] = 10,
     relevant_from: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Datasets, Json, Language, echo, new_app
+from airgen.commands.options import Budget, Datasets, Json, Language, echo, new_app, shipped
 
 __all__ = ["app"]
 
@@ -18,7 +18,9 @@ app = new_app()
 def diversity(
     datasets: Datasets,
     out: Annotated[Path, typer.Option(help="Folder for the report, its charts and the labels.")] = Path("diversity"),
-    label_with: Annotated[Path | None, typer.Option(help="A pipeline whose LLM labels query types and styles.")] = None,
+    label_with: Annotated[
+        Path | None, typer.Option(help="A pipeline whose LLM labels query types and styles.", callback=shipped)
+    ] = None,
     most: Annotated[int | None, typer.Option(min=1, help="Maximum number of queries to label per dataset.")] = None,
     budget: Budget = None,
     language: Language = None,

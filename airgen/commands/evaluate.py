@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, echo, new_app
+from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, echo, new_app, shipped
 
 __all__ = ["app"]
 
@@ -17,7 +17,9 @@ app = new_app()
 @app.command()
 def evaluate(
     datasets: Datasets,
-    systems: Annotated[Path, typer.Option(help="A systems YAML, such as pipelines/systems-quickstart.yaml.")],
+    systems: Annotated[
+        Path, typer.Option(help="A systems YAML, or one that airgen ships: systems-quickstart.", callback=shipped)
+    ],
     out: Annotated[Path, typer.Option(help="Folder for runs, scores and tables.")] = Path("results"),
     split: Split = "test",
     metrics: Annotated[str, typer.Option(help='Measures, such as "nDCG@10 R_cap@100", or `air-bench` for all.')] = "",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airgen.commands.options import Budget, Dataset, Json, Split, echo, new_app
+from airgen.commands.options import Budget, Dataset, Json, Split, echo, new_app, shipped
 
 __all__ = ["app"]
 
@@ -20,7 +20,9 @@ def holes(
     dataset: Dataset,
     runs: Annotated[list[Path], typer.Option("--run", help="A TREC run file (repeatable).")],
     judge: Annotated[str | None, typer.Option(help="module:function(query text, passage text) -> label.")] = None,
-    pipeline: Annotated[Path | None, typer.Option(help="Use this pipeline's judge and its `relevant_from`.")] = None,
+    pipeline: Annotated[
+        Path | None, typer.Option(help="Use this pipeline's judge and its `relevant_from`.", callback=shipped)
+    ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Depth of the runs down to which hits are judged.")] = 10,
     metric: Annotated[str, typer.Option(help="The measure to compare before and after judging.")] = "nDCG@10",
     split: Split = "test",

@@ -35,6 +35,7 @@ __all__ = [
     "Target",
     "echo",
     "new_app",
+    "shipped",
 ]
 
 
@@ -52,11 +53,23 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     typer.echo(visible(text), err=err, nl=nl)
 
 
+def shipped(value: Path | None) -> Path | None:
+    """The file of a pipeline or of systems, by its path or by its name; None stays None."""
+    from airgen.settings.yaml_file import find_yaml
+
+    return None if value is None else find_yaml("pipelines", value)
+
+
 RUNS = Path("runs")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Runs = Annotated[Path, typer.Option(help="Folder that holds the work directories of jobs.")]
-PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline.")]
+PipelineFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PIPELINE", help="A pipeline YAML, or the name of one that airgen ships: quickstart.", callback=shipped
+    ),
+]
 Target = Annotated[
     int | None, typer.Option(min=1, help="Number of accepted queries to generate; replaces the pipeline's `target`.")
 ]

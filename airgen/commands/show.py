@@ -16,7 +16,7 @@ app = new_app()
 
 @app.command()
 def show(
-    what: Annotated[str, typer.Argument(metavar="[PIPELINE.yaml] QUERY_ID", help="The query's id, or how it begins.")],
+    what: Annotated[str, typer.Argument(metavar="[PIPELINE] QUERY_ID", help="The query's id, or how it begins.")],
     query: Annotated[str | None, typer.Argument(hidden=True)] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -29,13 +29,18 @@ def show(
     """
     import json
 
+    from airgen.errors import SettingsError
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_lineage, job_with, life, render_life
+    from airgen.settings.yaml_file import find_yaml
 
-    if query is None and not what.endswith((".yaml", ".yml")):
-        job, query = job_with(what, runs), what
-    else:
-        job = Job(Path(what), runs)
+    path = Path(what)
+    if query is None and path.suffix not in (".yaml", ".yml"):
+        try:
+            path = find_yaml("pipelines", what)
+        except SettingsError:
+            query = what
+    job = job_with(what, runs) if query == what else Job(path, runs)
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         if query is None:

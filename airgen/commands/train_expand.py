@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Dataset, Device, Json, Seed, echo, new_app
+from airgen.commands.options import Budget, Dataset, Device, Json, Seed, echo, new_app, shipped
 from airgen.commands.progress_bar import progress_bar
 
 __all__ = ["app"]
@@ -21,7 +21,9 @@ def expand(
     out: Annotated[Path, typer.Option(help="File of expansions to write, as JSON lines.")],
     model: Annotated[str | None, typer.Option(help="A sequence-to-sequence model, such as a docT5query.")] = None,
     queries_from: Annotated[str | None, typer.Option("--from", help="Take the queries of this split.")] = None,
-    pipeline: Annotated[Path | None, typer.Option(help="Use this pipeline's LLM; --count 10 is enough.")] = None,
+    pipeline: Annotated[
+        Path | None, typer.Option(help="Use this pipeline's LLM; --count 10 is enough.", callback=shipped)
+    ] = None,
     budget: Budget = None,
     count: Annotated[int, typer.Option(min=1, help="Number of queries for each passage.")] = 40,
     seed: Seed = 42,

@@ -21,10 +21,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from airgen.errors import CorpusError, SettingsError
+from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.settings.base import Settings
 from airgen.settings.parts import Part
-from airgen.settings.yaml_file import load_yaml
+from airgen.settings.yaml_file import find_yaml, load_yaml
 
 __all__ = [
     "CleanSettings",
@@ -35,7 +36,6 @@ __all__ = [
     "Task",
     "find_manifest",
     "load_corpus_settings",
-    "manifest_folders",
     "manifest_names",
 ]
 
@@ -176,37 +176,30 @@ class CorpusSettings(Settings):
         return self._base
 
 
-def manifest_folders() -> list[Path]:
-    """The folders in which a corpus is looked up by name: ./corpora, then those shipped with airgen."""
-    package = Path(__file__).resolve().parents[1]
-    return [Path("corpora"), package / "_data" / "corpora", package.parent / "corpora"]
-
-
 def manifest_names() -> list[str]:
-    """The names of all corpora in these folders, sorted."""
-    return sorted({path.stem for folder in manifest_folders() if folder.is_dir() for path in folder.glob("*.yaml")})
+    """The names of all corpora, sorted: those in ./corpora, and those that airgen ships."""
+    return sorted({path.stem for folder in (Path("corpora"), data_dir("corpora")) for path in folder.glob("*.yaml")})
 
 
-def find_manifest(name: str | Path) -> Path:
-    """The YAML file of a corpus, by path or name. Raises CorpusError with the closest name."""
-    path = Path(name)
-    if path.suffix in {".yaml", ".yml"}:
-        if not path.is_file():
-            raise CorpusError(f"{path}: no such file")
-        return path
-    for folder in manifest_folders():
-        if (found := folder / f"{name}.yaml").is_file():
-            return found
-    raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}")
+def find_manifest(name: str | Path, folder: Path | None = None) -> Path:
+    """The YAML file of a corpus, by path or name, also in `folder`. Raises CorpusError with the closest name."""
+    try:
+        path = find_yaml("corpora", name, folder)
+    except SettingsError as error:
+        raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}") from error
+    if not path.is_file():
+        raise CorpusError(f"{path}: no such file")
+    return path
 
 
-def load_corpus_settings(name: str | Path) -> CorpusSettings:
+def load_corpus_settings(name: str | Path, folder: Path | None = None) -> CorpusSettings:
     """Read a corpus YAML by path or name, with all problems at once; `name#id` selects one long document.
 
-    Raises CorpusError if there is no such file, SettingsError (file:line: path: problem) if it is wrong.
+    `folder`: of the pipeline that names it, where it is looked for first. Raises CorpusError if there is no such file,
+    SettingsError (file:line: path: problem) if it is wrong.
     """
     name, _, document = str(name).partition("#")
-    path = find_manifest(name)
+    path = find_manifest(name, folder)
     settings = load_yaml(path, CorpusSettings)
     if settings.name != path.stem and document == "" and path.parent.name == "corpora":
         raise SettingsError([f"{path}:1: name: {settings.name!r} differs from the file's name {path.stem!r}"])

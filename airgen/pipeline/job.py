@@ -42,10 +42,11 @@ from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.public_ids import PublicIds, keep_secret
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import Flow
-from airgen.prompts import PromptSet, data_dir
+from airgen.prompts import PromptSet
 from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import answer_settings
+from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
 
 __all__ = ["Job", "RunResult"]
@@ -72,6 +73,8 @@ class RunResult:
 class Job:
     """See the module. Raises SettingsError with every problem in the pipeline's or the corpus's YAML.
 
+    `path` may be the name of a pipeline that airgen ships: `quickstart`.
+
     `pipeline` and `corpus` replace the YAML's. `frame` is the sampling frame: the ids of the documents that may become
     sources (None: all of the corpus). A sample's identity does not depend on the frame, so another frame keeps what
     was made from the documents that both have.
@@ -87,12 +90,11 @@ class Job:
         corpus: CorpusSettings | None = None,
         frame: frozenset[str] | None = None,
     ) -> None:
-        self.path = path
+        self.path = path = find_yaml("pipelines", path)
         pipeline = pipeline or load_pipeline(path)
         self.pipeline: Pipeline = pipeline.model_copy(update={"target": target}) if target else pipeline
         if corpus is None:
-            beside = path.parent / self.pipeline.corpus
-            corpus = load_corpus_settings(beside if beside.is_file() else self.pipeline.corpus)
+            corpus = load_corpus_settings(self.pipeline.corpus, path.parent)
         self.corpus, self.frame = corpus, frame
         self.flow = Flow.of(self.pipeline)
         self.prompts = PromptSet.beside(path.parent)
@@ -130,10 +132,7 @@ class Job:
     def systems_file(self) -> Path | None:
         """The systems YAML of the evaluation: beside the pipeline, shipped, or in the working directory."""
         name = self.pipeline.evaluate.systems
-        if name is None:
-            return None
-        places = (self.path.parent / name, data_dir("pipelines") / name)
-        return next((place for place in places if place.is_file()), Path(name))
+        return None if name is None else find_yaml("pipelines", name, self.path.parent)
 
     def _seed(self) -> int | str:
         """What the order of samples depends on. Raises DatasetError if it was drawn with a secret that is lost."""

@@ -27,7 +27,7 @@ from airgen.errors import BudgetSpent, DatasetError
 from airgen.publishing import dataset_key
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.base import Settings
-from airgen.settings.yaml_file import load_yaml
+from airgen.settings.yaml_file import find_yaml, load_yaml
 from airgen.text.display import json_text
 
 __all__ = [
@@ -102,7 +102,8 @@ class SuiteVersion:
 def load_suite(path: Path) -> Suite:
     """Read SUITE.yaml. Paths of pipelines are relative to it. Raises SettingsError with every problem."""
     suite = load_yaml(path, Suite)
-    members = [member.model_copy(update={"path": path.parent / member.path}) for member in suite.pipelines]
+    found = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
+    members = [one.model_copy(update={"path": place}) for one, place in zip(suite.pipelines, found, strict=True)]
     return suite.model_copy(update={"pipelines": members})
 
 

@@ -12,6 +12,7 @@ models. No component is made.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ __all__ = [
     "ReadPart",
     "as_mapping",
     "component_settings",
+    "elsewhere",
     "files_of",
     "identity_of",
     "is_spec",
@@ -196,6 +198,15 @@ def located(value: str, folder: Path | None) -> Path:
     return (folder or Path()) / Path(value).expanduser()
 
 
+def elsewhere(value: str, folder: Path | None) -> str:
+    """A hint for a path of a YAML file that is not there: where it is, if it was written for the working directory."""
+    here = Path.cwd() / value
+    if folder is None or folder.resolve() == Path.cwd() or Path(value).is_absolute() or not here.exists():
+        return ""
+    right = os.path.relpath(here, folder.resolve())
+    return f"; paths start at the folder of the YAML file, and {here} exists: write {Path(right).as_posix()}"
+
+
 def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
     """(field, value, whether it names a model) of the files and models that these settings name, nested ones too."""
     speed = {name for name, _ in marked(type(settings), "speed")}
@@ -223,7 +234,7 @@ def needs(settings: Settings, folder: Path | None = None) -> list[str]:
             if not models.fetched(value):
                 missing.append(f"the model {value} is not here: airgen models fetch {value}")
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
-            missing.append(f"{name}: {place}: no such file or folder")
+            missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
     for name, _ in marked(type(settings), "key"):
         if (variable := getattr(settings, name)) and not secret(variable):
             missing.append(f"{name}: the environment variable {variable} is not set")

@@ -9,14 +9,42 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from airgen.errors import SettingsError
+from airgen.paths import data_dir
+from airgen.registry import closest
 from airgen.settings.base import message
 
-__all__ = ["load_yaml", "parse_yaml", "read_yaml", "validate"]
+__all__ = ["find_yaml", "load_yaml", "parse_yaml", "read_yaml", "validate"]
 
 _MAX_TEXT = 4_000_000  # characters
 _MAX_NODES = 200_000  # values, with each alias counted in full
 
 M = TypeVar("M", bound=BaseModel)
+
+
+def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
+    """A YAML file by its path or by the name under which airgen ships it. `kind`: `pipelines` or `corpora`.
+
+    `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is looked for in `folder` (of the
+    YAML file that names it), in the working directory, in the folder `kind` of both, and in what airgen ships. A path
+    with an ending that is nowhere is returned, in `folder`. Raises SettingsError for a name that is nowhere.
+    """
+    path = Path(name).expanduser()
+    wanted = path if path.suffix in (".yaml", ".yml") else path.with_name(f"{path.name}.yaml")
+    inside = Path(*wanted.parts[1:]) if wanted.parts[:1] == (kind,) else wanted
+    places = dict.fromkeys([*([folder] if folder is not None else []), Path()])
+    found = [place / one for place in places for one in (path, wanted, Path(kind) / inside)]
+    if not inside.is_absolute() and len(inside.parts) == 1:
+        found.append(data_dir(kind) / inside)
+    for place in found:
+        if place.is_file():
+            return place
+    if path.suffix:
+        return path if folder is None else folder / path
+    known = {
+        one.stem for place in (*(place / kind for place in places), data_dir(kind)) for one in place.glob("*.yaml")
+    }
+    hint = closest(path.name, sorted(known))
+    raise SettingsError([f"no file and none of the shipped {kind} is named {str(name)!r}{hint}"])
 
 
 def load_yaml(path: Path, model: type[M]) -> M:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from airgen.commands.prompts import app
 from airgen.errors import PromptError
-from airgen.prompts import data_dir
+from airgen.paths import data_dir
 
 
 @pytest.fixture

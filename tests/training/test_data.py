@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, SettingsError, UsageError
-from airgen.prompts import data_dir
+from airgen.paths import data_dir
 from airgen.settings.yaml_file import load_yaml
 from airgen.training.data import draw, epoch_batches, load_training_set, with_negatives
 from airgen.training.kinds.augment import AugmentRecipe

@@ -24,6 +24,7 @@ from airgen.errors import CorpusError
 from airgen.keys import text_key
 from airgen.records import Document, Dropped
 from airgen.settings.base import Settings
+from airgen.settings.parts import elsewhere
 
 __all__ = [
     "Fields",
@@ -127,7 +128,7 @@ def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterato
     With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
     Dropped. Raises CorpusError if there is no file.
     """
-    root = place.root.resolve()
+    root, written = place.root.resolve(), pattern
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         # The user's YAML can name any folder; links must not leave that folder.
         root, pattern = _outside(place.root, pattern)
@@ -140,8 +141,10 @@ def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterato
         found = [start]
     wanted = [path for path in found if not path.is_dir()]
     if not any(path.exists() for path in wanted):
-        where = f"{start}: " + ("the folder is empty" if start.is_dir() else "no such file")
-        raise CorpusError(f"{where}; check reader.path, or run `airgen corpus fetch`")
+        if start.is_dir():
+            raise CorpusError(f"{start}: the folder is empty; check reader.path, or run `airgen corpus fetch`")
+        hint = elsewhere(written, place.root) or "; check reader.path, or run `airgen corpus fetch`"
+        raise CorpusError(f"{start}: no such file{hint}")
     for path in wanted:
         name = path.relative_to(root).as_posix()
         if not path.resolve().is_relative_to(root):

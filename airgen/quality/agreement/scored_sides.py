@@ -30,6 +30,7 @@ from airgen.pipeline.progress import Display
 from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side
 from airgen.retrievers import Retriever
 from airgen.settings import load_pipeline
+from airgen.settings.yaml_file import find_yaml
 
 __all__ = [
     "GeneratedSide",
@@ -112,6 +113,7 @@ def agree_job(
     the paper, or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, and
     UsageError for a pipeline of another task than qa.
     """
+    pipeline = find_yaml("pipelines", pipeline)
     dataset = BeirDataset.open(collection)
     positives = positives_of(dataset, split)
     settings = load_pipeline(pipeline)
