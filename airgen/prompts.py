@@ -26,7 +26,7 @@ from airgen.keys import fingerprint
 from airgen.llms.base import Message
 from airgen.paths import data_dir
 from airgen.registry import closest
-from airgen.settings.yaml_file import read_yaml
+from airgen.yaml_text import read_yaml
 
 __all__ = ["Prompt", "PromptSet", "fenced"]
 

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from airgen.commands import COMMANDS
 from airgen.errors import SettingsError
 from airgen.paths import data_dir
 from airgen.settings import Pipeline, load_pipeline
+from airgen.settings.base import Settings
 from airgen.settings.yaml_file import parse_yaml
 
 GOOD = """
@@ -109,10 +115,55 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: 2026-13-01", "p.yaml: not YAML: month must be in 1..12"),
         ('a: !!int ""', "p.yaml: not YAML: string index out of range"),
         ("a: " + "9" * 5000, "p.yaml: not YAML: Exceeds the limit"),
+        ("a: b\nc: [1.0, .nan]", "p.yaml:2: .nan is not a finite number"),
+        ("a: {b: -.INF}", "p.yaml:1: -.INF is not a finite number"),
+        ("a: 1.0e+999", "p.yaml:1: 1.0e+999 is not a finite number"),
+        ("a: !!float nan", "p.yaml:1: nan is not a finite number"),
         ("a: b" + "c" * 4_000_000, "p.yaml: has more than 4,000,000 characters; no settings are so long"),
     ],
-    ids=["open", "deep", "laughs", "itself", "month", "number", "digits", "long"],
+    ids=["open", "deep", "laughs", "itself", "month", "number", "digits", "nan", "inf", "large", "tag", "long"],
 )
 def test_a_hostile_yaml_is_one_problem(text: str, wanted: str) -> None:
     found = problems(text)
     assert len(found) == 1 and found[0].startswith(wanted) and "\n" not in found[0]
+
+
+def all_settings(base: type[Settings]) -> Iterator[type[Settings]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from all_settings(kind)
+
+
+def test_no_setting_can_be_nan_or_infinite() -> None:
+    for name in ("budget_usd", "min_accepted"):
+        for value in ("nan", "inf", "-inf", "1e999", "-1"):  # YAML's strings, which pydantic would read as numbers
+            text = GOOD.replace("{backend: scripted}", f"{{backend: scripted, {name}: {value}}}")
+            assert any(f"llm.{name}:" in problem for problem in problems(text)), (name, value)
+    kinds = list(all_settings(Settings))
+    assert len(kinds) > 30
+    assert [kind for kind in kinds if kind.model_config.get("allow_inf_nan") is not False] == []
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    for name in COMMANDS:
+        command = typer.main.get_command(importlib.import_module(f"airgen.commands.{name}").app)
+        for part in (getattr(command, "commands", None) or {"": command}).values():
+            yield name, part
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "-1"])
+def test_every_option_that_is_a_number_refuses_what_is_none(value: str) -> None:
+    seen = set()
+    for name, command in commands():
+        for option in command.params:
+            descriptor = getattr(option, "type_descriptor", None)
+            if descriptor is None or descriptor.annotation not in (int, float):
+                continue
+            if value == "-1" and option.min is None:
+                assert option.opts == ["--seed"]
+                continue
+            with pytest.raises(Exception, match=r"finite|range|valid|greater|less") as error:
+                option.process_value(command.make_context(name, [], resilient_parsing=True), value)
+            assert "BadParameter" in type(error.value).__name__, option.opts
+            seen.add(option.opts[0])
+    assert {"--budget", "--alpha", "--top"} <= seen

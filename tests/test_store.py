@@ -19,7 +19,7 @@ from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip
 from airgen.store import Store
 from airgen.store.migrate import migrations
-from airgen.store.open_database import explain
+from airgen.store.open_database import connect, explain
 
 
 def answer(key: str, **values: object) -> Answer:
@@ -400,3 +400,35 @@ def test_a_database_of_another_kind_needs_no_extension(tmp_path: Path) -> None:
         with pytest.raises(StoreError) as caught:
             Store.open(path, read_only=read_only)
         assert "download" not in str(caught.value.__cause__).lower()
+
+
+def test_what_does_not_fit_in_memory_goes_to_the_disk(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "work.duckdb") as store:
+        ((folder,),) = store.query("SELECT current_setting('temp_directory')")
+        assert Path(folder).parent == tmp_path
+    with contextlib.closing(connect(tmp_path / "other.duckdb", memory="60MB")) as base:
+        base.execute("SELECT count(*), max(m) FROM (SELECT md5(range::VARCHAR) m FROM range(2_000_000) ORDER BY m)")
+        base.execute("CREATE TEMP TABLE sorted AS SELECT md5(range::VARCHAR) m FROM range(2_000_000) ORDER BY m")
+        assert base.execute("SELECT count(*) FROM sorted").fetchall() == [(2_000_000,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_csv('{other}')",
+        "COPY (SELECT 1) TO '{other}'",
+        "ATTACH '{other}' AS other",
+        "SET enable_external_access = true",
+        "SET memory_limit = '1GB'",
+        "INSTALL httpfs",
+    ],
+)
+def test_a_work_database_reaches_no_other_file(tmp_path: Path, statement: str) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("a\n1\n")
+    with Store.open(tmp_path / "work.duckdb") as store:
+        store.put([answer("k")])
+        with pytest.raises(StoreError):
+            store.query(statement.format(other=other))
+        assert store.answers(["k"]) == {"k": answer("k")}
+    assert other.read_text() == "a\n1\n"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, echo, new_app
+from airgen.commands.options import Json, echo, finite, new_app
 
 __all__ = ["app"]
 
@@ -19,7 +19,9 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="A.run B.run...", help="Two or more TREC run files.")],
     qrels: Annotated[Path, typer.Option(help="Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[str, typer.Option(help="Measures, separated by spaces.")] = "nDCG@10",
-    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Significance level, Holm-corrected.")] = 0.05,
+    alpha: Annotated[
+        float, typer.Option(min=0.0001, max=0.5, callback=finite, help="Significance level, Holm-corrected.")
+    ] = 0.05,
     samples: Annotated[int, typer.Option(min=100, help="Random permutations of Fisher's randomisation test.")] = 10_000,
     as_json: Json = False,
 ) -> None:

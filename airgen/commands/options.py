@@ -10,6 +10,7 @@ The commands set the defaults.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +35,17 @@ __all__ = [
     "Split",
     "Target",
     "echo",
+    "finite",
     "new_app",
     "shipped",
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """The value of an option, where it is a number. Neither limit of a range keeps NaN out."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
 
 
 def new_app(group: str | None = None) -> typer.Typer:
@@ -77,6 +86,7 @@ Budget = Annotated[
     float | None,
     typer.Option(
         min=0,
+        callback=finite,
         help="Maximum cost in US dollars, earlier runs of this work included. "
         "At the limit the command stops; run it again with a higher limit to go on.",
     ),

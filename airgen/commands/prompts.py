@@ -53,7 +53,7 @@ def show(name: Name) -> None:
 def render(
     pipeline: PipelineFile,
     name: Name,
-    place: Annotated[int, typer.Option("--document", help="Number of the document in the corpus, from 0.")] = 0,
+    place: Annotated[int, typer.Option("--document", min=0, help="Number of the document in the corpus, from 0.")] = 0,
 ) -> None:
     """Print a prompt as it would be sent for a document of the pipeline's corpus.
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from airgen import __version__
+from airgen.database import in_memory, without_globs
 from airgen.dataset.atomic import whole_file
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
@@ -170,18 +171,16 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
     Columns: dataset, split, system (all from `result_of`), query, measure, score. DuckDB reads all systems at once:
     SELECT system, measure, avg(score) FROM 'results/*/*/*.parquet' GROUP BY ALL.
     """
-    import duckdb
-
     queries = [key for _ in scores.measures for key in scores.query_ids]
     measures = [str(measure) for measure in scores.measures for _ in scores.query_ids]
-    with whole_file(path) as fresh, duckdb.connect() as base:
+    with whole_file(path) as fresh, in_memory(files=[fresh]) as base:
         base.execute(
             "CREATE TABLE score AS SELECT ?::VARCHAR AS dataset, ?::VARCHAR AS split, ?::VARCHAR AS system, "
             "unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS measure, unnest(?::DOUBLE[]) AS score",
             [*(result_of[name] for name in ("dataset", "split", "system")), queries, measures, scores.values.ravel()],
         )
         target = str(fresh).replace("'", "''")
-        base.execute(f"COPY score TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        base.execute(f"COPY score TO '{target}' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)")
 
 
 def read_scores(path: Path, measure: str) -> dict[str, float]:
@@ -189,9 +188,10 @@ def read_scores(path: Path, measure: str) -> dict[str, float]:
     import duckdb
 
     try:
-        with duckdb.connect() as base:
+        with in_memory(files=[path]) as base:
             rows = base.execute(
-                "SELECT query, score FROM read_parquet(?) WHERE measure = ? ORDER BY query", [str(path), measure]
+                "SELECT query, score FROM read_parquet(?) WHERE measure = ? ORDER BY query",
+                [without_globs(path), measure],
             ).fetchall()
     except duckdb.Error as error:
         raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error

@@ -80,10 +80,11 @@ def _entry(name: str, raw: Mapping[str, Any]) -> ModelEntry:
 @cache
 def catalogue() -> Mapping[str, ModelEntry]:
     """Every model by name, in the order of the file."""
-    import yaml
+    from airgen.yaml_text import read_yaml
 
     text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    return {name: _entry(name, raw) for name, raw in yaml.safe_load(text).items()}
+    value, _ = read_yaml(text, "catalogue.yaml")
+    return {name: _entry(name, raw) for name, raw in value.items()}
 
 
 def entry(name: str) -> ModelEntry:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from airgen.dataset.atomic import building
@@ -19,7 +20,8 @@ from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import secret_of
 from airgen.dataset.write import seal
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, SettingsError
+from airgen.yaml_text import read_yaml
 
 __all__ = ["PAIR", "is_labels_of", "labels_part", "pair_of", "public_part"]
 
@@ -153,22 +155,23 @@ def _without_counts(public: Manifest, pair: str) -> Manifest:
 
 
 def _without_seed(text: str) -> str:
-    """A pipeline's YAML without its seed, and without the comments if the seed is more than one line of its own."""
+    """A pipeline's YAML without its seed, and without the comments if the seed is more than one line of its own.
+
+    Raises DatasetError for a text that is not YAML, as it may hold a seed all the same.
+    """
     import yaml
 
-    def has_seed(one: str) -> bool:
-        try:
-            value = yaml.safe_load(one)
-        except yaml.YAMLError:
-            return False
-        return isinstance(value, dict) and "seed" in value
-
-    if not has_seed(text):
+    try:
+        value, _ = read_yaml(text, "the pipeline in the manifest")
+    except SettingsError as error:
+        raise DatasetError(f"{error}: its seed cannot be taken out, so nothing is published") from error
+    if not isinstance(value, dict) or "seed" not in value:
         return text
     shorter = re.sub(r"(?m)^seed[ \t]*:.*\n?", "", text)
-    if shorter != text and not has_seed(shorter):
-        return shorter
-    value = yaml.safe_load(text)
+    with suppress(SettingsError):  # the rest of a seed of several lines
+        rest, _ = read_yaml(shorter)
+        if rest == {name: item for name, item in value.items() if name != "seed"}:
+            return shorter
     value.pop("seed")
     return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
 

@@ -55,13 +55,18 @@ LABEL = Mark("label")  # a name for display
 
 
 class Settings(BaseModel):
-    """Base of every settings model: unknown keys are errors, values are frozen.
+    """Base of every settings model: unknown keys, NaN and infinity are errors, values are frozen.
 
     `packages` are the imports without which a component with these settings cannot run.
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=(), arbitrary_types_allowed=True
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        protected_namespaces=(),
+        arbitrary_types_allowed=True,
+        allow_inf_nan=False,
     )
     packages: ClassVar[tuple[str, ...]] = ()
 

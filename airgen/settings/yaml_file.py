@@ -12,11 +12,9 @@ from airgen.errors import SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.settings.base import message
+from airgen.yaml_text import read_yaml
 
-__all__ = ["find_yaml", "load_yaml", "parse_yaml", "read_yaml", "validate"]
-
-_MAX_TEXT = 4_000_000  # characters
-_MAX_NODES = 200_000  # values, with each alias counted in full
+__all__ = ["find_yaml", "load_yaml", "parse_yaml", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -67,49 +65,6 @@ def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | N
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
         raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])
     return validate(value, model, name, node, folder)
-
-
-def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
-    """The value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
-
-    A text that is very long, deeply nested, or that grows without end by its aliases is refused.
-    """
-    if len(text) > _MAX_TEXT:
-        raise SettingsError([f"{name}: has more than {_MAX_TEXT:,} characters; no settings are so long"])
-    loader = yaml.SafeLoader("")
-    try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None, None
-        if _size(node, {}) > _MAX_NODES:
-            raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
-        return loader.construct_document(node), node
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise SettingsError([f"{name}{line}: not YAML: {error.problem}"]) from error
-    except yaml.YAMLError as error:
-        raise SettingsError([f"{name}: not YAML: {' '.join(str(error).split())}"]) from error
-    except RecursionError:
-        raise SettingsError([f"{name}: is nested too deep; no settings are"]) from None
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        # PyYAML's own errors on dates such as 2026-13-01 and on numbers such as !!int "".
-        raise SettingsError([f"{name}: not YAML: {str(error) or type(error).__name__}"]) from error
-    finally:
-        loader.dispose()
-
-
-def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
-    """How many values a node holds, with each alias in full. One that holds itself is too large."""
-    if node not in sizes:
-        sizes[node] = _MAX_NODES + 1 if isinstance(node, yaml.CollectionNode) else 1  # while it is not finished
-        children: list[Any] = []
-        if isinstance(node, yaml.MappingNode):
-            children = [child for pair in node.value for child in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            children = node.value
-        sizes[node] = 1 + sum(_size(child, sizes) for child in children)
-    return sizes[node]
 
 
 def validate(

@@ -9,23 +9,20 @@ from pathlib import Path
 
 import duckdb
 
+from airgen.database import NO_EXTENSIONS, Config, locked_to
 from airgen.errors import StoreError
 
 __all__ = ["connect", "explain"]
 
-# `memory_limit`: how much memory DuckDB may use to keep parts of the file; the rest is read again or written to disk.
-# Rows of a job need no extension, so a foreign file must not make DuckDB fetch one from the network.
-_CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "512MB",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
+_MEMORY = "512MB"
 _DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException, duckdb.FatalException)
 _TORN = re.compile(r"WAL.*byte position (\d+)", re.DOTALL)
 
 
-def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(path: Path, *, read_only: bool = False, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
     """Connect to a DuckDB file and to nothing else; a new file's folder is made.
+
+    `memory`: how much DuckDB may use to keep parts of the file. The rest is read again, or written to `path`.tmp.
 
     Raises StoreError where the folder cannot be made, or duckdb.Error.
     """
@@ -34,8 +31,10 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
             path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _system_error(path, error.errno, error.strerror or str(error)) from error
-    # Without the prefix a file of SQLite would be given to an extension, which may be installed.
-    return duckdb.connect(f"duckdb:{path}", read_only=read_only, config=_CONFIG)
+    # Without the prefix a file of SQLite would be given to an extension, which may be installed. With it, DuckDB would
+    # look for its temporary files in a folder of that name.
+    config: Config = {"memory_limit": memory, "temp_directory": f"{path}.tmp", **NO_EXTENSIONS}
+    return locked_to(duckdb.connect(f"duckdb:{path}", read_only=read_only, config=config))
 
 
 def explain(path: Path, error: duckdb.Error) -> StoreError:

@@ -21,6 +21,7 @@ from pydantic import Field
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings, answer_settings
 from airgen.settings.yaml_file import load_yaml, validate
+from airgen.yaml_text import read_yaml
 
 __all__ = ["Fold", "Recipe", "TrainingRequest", "commented_yaml"]
 
@@ -129,10 +130,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise UsageError(f"--set {text}: give NAME=VALUE, such as learning_rate=1e-4")
-    try:
-        return name.strip(), yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {text}: the value is not YAML") from error
+    return name.strip(), read_yaml(value, f"--set {name.strip()}")[0]
 
 
 def commented_yaml(recipe: Recipe) -> str:

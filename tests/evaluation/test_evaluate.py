@@ -9,16 +9,19 @@ import math
 import shutil
 import sys
 import xml.dom.minidom
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
 
+import airgen
+from airgen.database import in_memory
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, write_overview, write_run
-from airgen.evaluation.measures import score
-from airgen.evaluation.result import Paths, read_scores
+from airgen.evaluation.measures import Scores, parse_measure, score
+from airgen.evaluation.result import Paths, read_scores, write_scores
 from airgen.evaluation.systems import SystemSettings
 
 BM25 = {"name": "bm25", "kind": "bm25"}
@@ -501,3 +504,28 @@ def test_an_index_serves_other_queries_on_the_same_corpus(dataset, tmp_path):
     assert len(indexes) == 2 and all(result.costs.index_seconds is None for result in shared)
     for one, two in zip(alone, shared, strict=True):
         assert one.paths.run.read_bytes() == two.paths.run.read_bytes()
+
+
+def test_scores_of_a_folder_with_any_name(tmp_path):
+    folder = tmp_path / "it's [1] *?"
+    folder.mkdir()
+    path = folder / "a.parquet"
+    scores = Scores(["q1", "q2"], (parse_measure("nDCG@10"),), np.array([[0.5, 1.0]]), 0, 0, 0)
+    for _ in range(2):  # the second time the file is replaced
+        write_scores(path, {"dataset": "d", "split": "test", "system": "s"}, scores)
+    assert [one.name for one in folder.iterdir()] == ["a.parquet"]
+    assert read_scores(path, "nDCG@10") == {"q1": 0.5, "q2": 1.0}
+    path.write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(DatasetError, match="cannot be read"):
+        read_scores(path, "nDCG@10")
+
+
+def test_no_connection_of_duckdb_can_reach_the_network_or_another_file():
+    found = [path for path in Path(airgen.__file__).parent.rglob("*.py") if "duckdb.connect(" in path.read_text()]
+    assert sorted(path.name for path in found) == ["database.py", "open_database.py"]
+    with in_memory() as base:
+        for statement in ("SELECT * FROM read_csv('/etc/hosts')", "INSTALL httpfs", "COPY (SELECT 1) TO 'here.csv'"):
+            with pytest.raises(duckdb.PermissionException):
+                base.execute(statement)
+        with pytest.raises(duckdb.Error):
+            base.execute("SET enable_external_access = true")

@@ -32,10 +32,10 @@ from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.texts import markdown_blocks
 from airgen.corpus.sections import Block, sections
 from airgen.errors import SettingsError
-from airgen.settings.yaml_file import read_yaml
 from airgen.text.near_duplicates import folded_words
 from airgen.text.tokens import count_tokens
 from airgen.text.words import sentences, words
+from airgen.yaml_text import read_yaml
 
 ROOT = Path(airgen.__file__).parent
 VERBS = ("compile", "sub", "match", "search", "findall", "split", "fullmatch", "finditer")

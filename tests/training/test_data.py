@@ -159,4 +159,8 @@ def test_single_settings_from_the_command_line(tmp_path: Path) -> None:
         made("l1")
     with pytest.raises(SettingsError, match="unknown key"):
         made("l2=1")
+    for value in ("[" * 20_000, "&a [*a]", ".nan", "nan", "1e999", "2026-13-01"):
+        with pytest.raises(SettingsError) as caught:
+            made(f"l1={value}")
+        assert len(caught.value.problems) == 1 and str(caught.value).startswith("--set")
     assert AugmentRecipe(checkpoint_every=7).parts() == AugmentRecipe().parts()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, drop, to_document
+from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -39,8 +40,7 @@ class ParquetReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row."""
-        # DuckDB would read a file name with glob characters as a glob.
-        name = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
+        name = without_globs(path)
         with _Query(path) as query:
             types = {row[0]: row[1] for row in query.all(f"DESCRIBE SELECT * FROM {self.table()}", name)}
             wanted = self._wanted(path, set(types))
@@ -107,23 +107,12 @@ class _Query:
         import duckdb
 
         self._path, self._error = path, duckdb.Error
-        # Nothing is fetched from the network, whatever the file or the condition names.
-        self._database = duckdb.connect(
-            config={
-                "threads": 1,
-                "preserve_insertion_order": True,
-                "memory_limit": _MEMORY,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            }
-        )
+        # A corpus's YAML can come from somebody else, so its condition can read this folder only.
+        config: Config = {"threads": 1, "preserve_insertion_order": True, "memory_limit": _MEMORY}
+        self._database = in_memory(folders=[path.parent], config=config)
         self._busy = False
 
     def __enter__(self) -> _Query:
-        # A corpus's YAML can come from somebody else, so its condition can read this folder only.
-        quoted = str(self._path.parent).replace("'", "''")
-        self._call(lambda: self._database.execute(f"SET allowed_directories = ['{quoted}']"))
-        self._call(lambda: self._database.execute("SET enable_external_access = false"))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -150,7 +150,7 @@ class Augmented(LexicalRetriever):
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
         path: Annotated[Path, FILE]
-        k1: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+        k1: float | None = Field(default=None, ge=0)
         b: float | None = Field(default=None, ge=0, le=1)
         max_added: int | None = Field(default=None, ge=0)
         threads: Annotated[int | None, SPEED] = Field(default=None, ge=1)

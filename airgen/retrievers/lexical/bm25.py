@@ -31,7 +31,7 @@ __all__ = ["BM25", "BM25Reranker", "BM25Settings", "QueryLikelihood"]
 class BM25Settings(Analysing.Settings):
     """The parameters of BM25 (Anserini's for BEIR) and the analyser; see `BM25Weighting` for the formula."""
 
-    k1: float = Field(default=0.9, ge=0, allow_inf_nan=False)
+    k1: float = Field(default=0.9, ge=0)
     b: float = Field(default=0.4, ge=0, le=1)
 
 
@@ -67,7 +67,7 @@ class QueryLikelihood(LexicalRetriever):
     class Settings(FieldSettings):
         """`mu`: how many terms of the whole corpus smooth the model of a passage."""
 
-        mu: float = Field(default=1000.0, gt=0, allow_inf_nan=False)
+        mu: float = Field(default=1000.0, gt=0)
         name: Annotated[str, LABEL] = "dirichlet"
 
     settings: Settings

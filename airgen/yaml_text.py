@@ -1,0 +1,83 @@
+"""Read a YAML text from anybody: bounded in size, depth and aliases, without tags that make objects, numbers finite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import yaml
+
+from airgen.errors import SettingsError
+
+__all__ = ["read_yaml"]
+
+_MAX_TEXT = 4_000_000  # characters
+_MAX_NODES = 200_000  # values, with each alias counted in full
+_FLOAT = "tag:yaml.org,2002:float"
+
+
+def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
+    """The value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
+
+    A text that is very long, deeply nested, or that grows without end by its aliases is refused, and so is a number
+    that is NaN or infinite.
+    """
+    if len(text) > _MAX_TEXT:
+        raise SettingsError([f"{name}: has more than {_MAX_TEXT:,} characters; no settings are so long"])
+    loader = yaml.SafeLoader("")
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        if _size(node, {}) > _MAX_NODES:
+            raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
+        if odd := _not_finite(node):
+            raise SettingsError(
+                [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in odd]
+            )
+        return loader.construct_document(node), node
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError([f"{name}{line}: not YAML: {error.problem}"]) from error
+    except yaml.YAMLError as error:
+        raise SettingsError([f"{name}: not YAML: {' '.join(str(error).split())}"]) from error
+    except RecursionError:
+        raise SettingsError([f"{name}: is nested too deep; no settings are"]) from None
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        # PyYAML's own errors on dates such as 2026-13-01 and on numbers such as !!int "".
+        raise SettingsError([f"{name}: not YAML: {str(error) or type(error).__name__}"]) from error
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
+    """How many values a node holds, with each alias in full. One that holds itself is too large."""
+    if node not in sizes:
+        sizes[node] = _MAX_NODES + 1 if isinstance(node, yaml.CollectionNode) else 1  # while it is not finished
+        children: list[Any] = []
+        if isinstance(node, yaml.MappingNode):
+            children = [child for pair in node.value for child in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        sizes[node] = 1 + sum(_size(child, sizes) for child in children)
+    return sizes[node]
+
+
+def _not_finite(top: yaml.Node) -> list[yaml.ScalarNode]:
+    """The numbers that are NaN, infinite or too large for a float, in the order of the text."""
+    found: dict[int, yaml.ScalarNode] = {}
+    seen: set[int] = set()
+    stack = [top]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            stack.extend(child for pair in node.value for child in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            stack.extend(node.value)
+        elif node.tag == _FLOAT and not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node)):
+            found[node.start_mark.index] = node
+    return [found[place] for place in sorted(found)]
