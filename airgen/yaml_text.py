@@ -78,6 +78,10 @@ def _not_finite(top: yaml.Node) -> list[yaml.ScalarNode]:
             stack.extend(child for pair in node.value for child in pair)
         elif isinstance(node, yaml.SequenceNode):
             stack.extend(node.value)
-        elif node.tag == _FLOAT and not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node)):
+        elif (
+            isinstance(node, yaml.ScalarNode)
+            and node.tag == _FLOAT
+            and not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node))
+        ):
             found[node.start_mark.index] = node
     return [found[place] for place in sorted(found)]
