@@ -10,6 +10,7 @@ backend send the request, repeats what failed, and commits the answer before it 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ __all__ = [
     "parse_logprobs",
 ]
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -55,7 +58,8 @@ class Request:
     `params` goes to the endpoint as it is (temperature, max_tokens, top_p, seed, logprobs, top_logprobs, ...).
     `schema` is the JSON schema of the answer, or None. `sample` tells apart several answers to one request, and the
     second try after a bad answer. `endpoint` keeps two providers of one model apart. `stage` is for the accounts
-    and the scripted backend; it is not part of the key.
+    and the scripted backend; it is not part of the key. `room` is how many tokens beyond its maximum the model may
+    write, for its thinking: the engine has reserved the money for them. It is not part of the key either.
     """
 
     model: str
@@ -65,10 +69,11 @@ class Request:
     sample: int = 0
     endpoint: str = "default"
     stage: str = ""
+    room: int = 0
 
     @property
     def key(self) -> str:
-        """The answer's identity: a hash of everything but `stage`."""
+        """The answer's identity: a hash of everything but `stage` and `room`."""
         return content_key(
             {
                 "model": self.model,
@@ -87,17 +92,22 @@ Rule = Callable[[Request], str]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that a server bills. Without prompt tokens their number is unknown: then the reservation is paid."""
+    """The tokens that a server bills. Without prompt tokens their number is unknown: then the reservation is paid.
+
+    thinking_tokens are among completion_tokens.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    thinking_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a backend received: the text, the tokens used, and for each token [[alternative, log-probability], ...].
 
+    The text is the answer alone; thinking_tokens, which are among completion_tokens, came before it.
     estimated: the tokens were counted here, because the server gave no usable count.
     """
 
@@ -109,13 +119,14 @@ class Reply:
     logprobs: Sequence[Sequence[tuple[str, float]]] = ()
     limits: ServerLimits | None = None
     estimated: bool = False
+    thinking_tokens: int = 0
 
     @property
     def usage(self) -> Usage:
         """What the server bills."""
         if self.estimated:
             return Usage()
-        return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
+        return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens, self.thinking_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +144,9 @@ class ServerLimits:
 class Retry(AirgenError):
     """A failure that may pass: HTTP 429 or 5xx, a dropped connection, a time-out.
 
-    `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`. `after` is how many
-    seconds the server asks to wait. `detail` is the message of the server or the operating system. `usage` is what
+    `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`; `thinking` where the
+    model thought until its room was used up, and gets more from now on. `after` is how many seconds the server asks
+    to wait. `detail` is the message of the server or the operating system. `usage` is what
     the server bills for the attempt, None where it bills nothing.
     """
 
@@ -185,6 +197,7 @@ class Backend:
 
     Settings: ClassVar[type[LlmSettings]] = LlmSettings
     RECOVERS: ClassVar[bool] = False  # a later process gets the answers to what this one had in flight, at no new cost
+    say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
 
     @classmethod
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
@@ -216,6 +229,10 @@ class Backend:
             tokens_per_minute=settings.tokens_per_minute,
             max_failures=settings.max_failures,
         )
+
+    def room(self, request: Request) -> int:
+        """How many tokens the model may need for thinking, beyond the request's maximum: the budget reserves them."""
+        return 0
 
     async def send(self, request: Request) -> Reply:
         """Send one request once. Raises Retry, Refused, or LlmError for what will never work."""

@@ -13,14 +13,15 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airgen.errors import AirgenError, LlmError, Stopped
 from airgen.keys import content_key, rng
 from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Usage
 from airgen.llms.budget import Budget, cost
-from airgen.llms.chat import DEFAULT_OUTPUT, most_prompt_tokens
+from airgen.llms.chat import most_prompt_tokens
+from airgen.llms.dialect import most_output
 from airgen.llms.prices import FREE, Price
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.llms.usage import StageUsage
@@ -32,6 +33,8 @@ GROUP = 32  # answers that may wait for their commit beside the calls in flight:
 SET_ASIDE = 3  # calls without retries left, and no success between them: the endpoint is down
 ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fault of a single request
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
+THINKING = "thinking"  # the model used its room up for thinking, and gets more
+ROOMS = 8  # so many times at most
 TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
 REFUSALS = 30  # retries after HTTP 429
 WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
@@ -68,6 +71,7 @@ class Call:
     attempts: int = 0
     refusals: int = 0
     began: float = 0.0
+    prompt: int = 0
     reserved: float = 0.0
     replaced: Sequence[str] = ()  # open reservations of a killed process that this attempt's replaces
     paid: float = 0.0
@@ -116,15 +120,19 @@ class CallQueue:
 
     def add(self, call: Call) -> None:
         """Queue a new call."""
-        request = call.request
-        output = request.params.get("max_completion_tokens") or request.params.get("max_tokens") or DEFAULT_OUTPUT
-        prompt = most_prompt_tokens(request)
-        # The most it can cost: a token a byte, and the longest answer it allows.
-        call.reserved = self._price.usd(prompt, int(output))
-        # Providers count a call against tokens a minute by such an estimate, before it runs.
-        call.tokens = prompt / 4 + int(output)
-        self._shared.usage[request.stage].waiting += 1
+        call.prompt = most_prompt_tokens(call.request)
+        self._shared.usage[call.request.stage].waiting += 1
         heapq.heappush(self._queued, (call.order, call))
+
+    def _size(self, call: Call) -> None:
+        """The most that the next attempt can cost: a token a byte, and the longest thinking and answer it allows."""
+        room = self._connection.backend.room(call.request)
+        if room != call.request.room:
+            call.request = replace(call.request, room=room)
+        output = most_output(call.request) + room
+        call.reserved = self._price.usd(call.prompt, output)
+        # Providers count a call against tokens a minute by such an estimate, before it runs.
+        call.tokens = call.prompt / 4 + output
 
     def start_calls(self) -> None:
         """Start the first calls of the queue while concurrency, rate and budget allow."""
@@ -135,6 +143,7 @@ class CallQueue:
                 self._take()
                 call.done.cancel()
                 continue
+            self._size(call)
             if (wait := self.rate.wait(call.tokens, self._now())) > 0:
                 self._wait(call, wait)
                 return
@@ -199,6 +208,11 @@ class CallQueue:
             self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
                 self.rate.apply(outcome.limits, call.number, now)
+        elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= ROOMS:
+            self._failures_in_a_row = 0
+            self._shared.usage[call.request.stage].retries[THINKING] += 1
+            self._shared.usage[call.request.stage].waiting += 1
+            heapq.heappush(self._queued, (call.order, call))  # with more room, at once: the server is well
         elif isinstance(outcome, Retry):
             self._failures_in_a_row += outcome.reason != "rate_limit"
             self._retry(call, outcome, sent, now)

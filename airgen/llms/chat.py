@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airgen.llms.base import Message, Refused, Reply, Request, Retry, Usage
+from airgen.llms.thinking import first_of_answer, split_thinking
 from airgen.text.tokens import count_tokens
 
 __all__ = [
@@ -34,6 +35,7 @@ DEFAULT_OUTPUT = 4096
 """The most tokens of an answer whose request names no maximum."""
 
 MOST_TOKENS = 2**31 - 1  # a larger count is no count
+_THINKING = ("reasoning_content", "reasoning", "thinking")  # where servers put it: fields of a message, types of parts
 
 FORMATS = ("json_schema", "json_object", "none")
 """The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
@@ -132,10 +134,13 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         choice = payload["choices"][0]
         message = choice["message"]
         text, refusal = message.get("content") or "", message.get("refusal")
+        thought = "".join(found for name in _THINKING[:2] if isinstance(found := message.get(name), str))
     except (TypeError, KeyError, IndexError, AttributeError):
         raise Retry("bad_body", detail="the answer holds no choices[0].message") from None
     if isinstance(text, list):  # some servers send the content in typed parts
-        text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
+        parts = [part for part in text if isinstance(part, dict)]
+        text = "".join(str(part.get("text", "")) for part in parts if part.get("type") not in _THINKING)
+        thought += "".join(json.dumps(part) for part in parts if part.get("type") in _THINKING)
     if not isinstance(text, str):
         raise Retry("bad_body", detail="the message's content is not text")
     if refusal:
@@ -143,14 +148,24 @@ def _reply(payload: Any, usage: Usage) -> Reply:
     finish = str(choice.get("finish_reason") or "")[:40]
     if finish == "content_filter":
         raise Refused("content_filter", text)
+    answer, written = split_thinking(text)
+    thought += written
+    tokens, logprobs = _logprobs(choice.get("logprobs"))
     return Reply(
-        text=text,
+        text=answer,
         finish_reason=finish,
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
-        logprobs=_logprobs(choice.get("logprobs")),
+        logprobs=logprobs[first_of_answer(answer, tokens) :] if thought or usage.thinking_tokens else logprobs,
+        thinking_tokens=usage.thinking_tokens or _estimated(thought, usage.completion_tokens),
     )
+
+
+def _estimated(thought: str, written: int) -> int:
+    """About how many tokens the thinking took, where the server does not say it: four bytes each, at most `written`."""
+    found = -(-len(thought.encode("utf-8", "replace")) // 4)
+    return min(found, written) if written else found
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -165,7 +180,15 @@ def _usage(payload: Any) -> Usage:
         return Usage()
     details = _mapping(usage.get("prompt_tokens_details"))
     cached = _count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")) or 0
-    return Usage(prompt, min(cached, prompt), completion)
+    written = _mapping(usage.get("completion_tokens_details"))
+    thinking = _count(written.get("reasoning_tokens") or usage.get("reasoning_tokens")) or 0
+    total = _count(usage.get("total_tokens")) or 0
+    if total > prompt + completion:  # some servers count the thinking only in the total
+        thinking = max(thinking, total - prompt - completion)
+        completion = total - prompt
+    elif thinking > completion:
+        completion = min(completion + thinking, MOST_TOKENS)
+    return Usage(prompt, min(cached, prompt), completion, min(thinking, completion))
 
 
 def _count(value: Any) -> int | None:
@@ -175,16 +198,21 @@ def _count(value: Any) -> int | None:
     return int(value)
 
 
-def _logprobs(value: Any) -> list[list[tuple[str, float]]]:
-    """Each token's alternatives; a token without alternatives is its own only one. Empty for an unknown format."""
-    tokens = []
+def _logprobs(value: Any) -> tuple[list[str], list[list[tuple[str, float]]]]:
+    """The tokens, and each one's alternatives; a token without alternatives is its own only one.
+
+    Empty for an unknown format.
+    """
+    spelled, tokens = [], []
     try:
         for token in _mapping(value).get("content") or ():
             alternatives = token.get("top_logprobs") or [token]
             tokens.append([(str(one["token"]), float(one["logprob"])) for one in alternatives])
+            spelled.append(str(token.get("token") or alternatives[0]["token"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        return []
-    return tokens if all(math.isfinite(number) for token in tokens for _, number in token) else []
+        return [], []
+    finite = all(math.isfinite(number) for token in tokens for _, number in token)
+    return (spelled, tokens) if finite else ([], [])
 
 
 def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
@@ -207,7 +235,7 @@ def with_usage(request: Request, reply: Reply) -> Reply:
     return dataclasses.replace(
         reply,
         prompt_tokens=reply.prompt_tokens or count_messages(request.messages),
-        completion_tokens=count_tokens(reply.text),
+        completion_tokens=count_tokens(reply.text) + reply.thinking_tokens,
         estimated=True,
     )
 

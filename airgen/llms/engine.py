@@ -52,6 +52,8 @@ class Engine:
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._store, self._llms, self._retry_failed = store, llms, retry_failed
+        for connection in self._connections:
+            connection.backend.say = say
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._shared = Shared(
             budget or Budget(),
@@ -95,6 +97,10 @@ class Engine:
         return self._usage
 
     @property
+    def _connections(self) -> list[Connection]:
+        return [self._llms] if isinstance(self._llms, Connection) else list(self._llms.values())
+
+    @property
     def spent_usd(self) -> float:
         """What the job has cost, earlier processes included."""
         return self._shared.budget.spent
@@ -115,8 +121,7 @@ class Engine:
         self._halt(Stopped("the engine is closed"))
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        connections = [self._llms] if isinstance(self._llms, Connection) else self._llms.values()
-        for connection in connections:
+        for connection in self._connections:
             await connection.backend.close()
 
     async def __aenter__(self) -> Engine:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +18,8 @@ from typing import Annotated, Literal
 from pydantic import field_validator
 
 from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Rule, Usage
-from airgen.llms.chat import FORMATS, billed_in, chat_body, load_json, with_usage
+from airgen.llms.chat import billed_in, load_json, with_usage
+from airgen.llms.dialect import Dialect, most_output, too_much
 from airgen.llms.http import OPENAI_URL, Endpoint, error_of, server_limits, status_in
 from airgen.llms.prices import Price, price
 from airgen.settings.base import SPEED
@@ -29,6 +29,7 @@ __all__ = ["OpenAIBackend", "OpenAISettings"]
 
 DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to fetch its results
 BATCH_REQUESTS = 50_000  # OpenAI's limit of one batch file
+_PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a template has no system message
 
 
 class OpenAISettings(LlmSettings):
@@ -73,7 +74,7 @@ class OpenAIBackend(Backend):
         """A backend for live calls, or for batches, whose state is kept in `folder`."""
         url, key = settings.base_url or OPENAI_URL, settings.api_key_env
         if settings.mode == "live":
-            return cls(url, key)
+            return cls(url, key, most_thinking=settings.thinking_tokens)
         from airgen.llms.batch import BatchBackend
 
         poll = settings.batch_poll_seconds
@@ -111,25 +112,42 @@ class OpenAIBackend(Backend):
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
         connect_timeout: float = 15.0,
+        most_thinking: int = 32_768,
     ) -> None:
         self._endpoint = Endpoint(base_url, api_key_env, headers, connect_timeout)
-        self._formats: dict[str, int] = {}  # model -> place in FORMATS of the strictest one that it accepts
-        self._max_tokens: dict[str, str] = {}
+        self._most_thinking = most_thinking
+        self._dialects: dict[str, Dialect] = {}  # by model
+
+    def dialect(self, model: str) -> Dialect:
+        """What is known of a model."""
+        if model not in self._dialects:
+            self._dialects[model] = Dialect(most_room=self._most_thinking)
+        return self._dialects[model]
+
+    def room(self, request: Request) -> int:
+        """Tokens for thinking, for a model that was seen to think."""
+        return self.dialect(request.model).room
 
     async def send(self, request: Request) -> Reply:
-        """Send one request once, or again without a parameter that the server has just refused.
+        """Send one request once, or again without what the server has just refused.
 
         Raises Retry, Refused, LlmError.
         """
+        dialect, room = self.dialect(request.model), request.room
         while True:
-            form = self._formats.get(request.model, 0)
-            limit = self._max_tokens.get(request.model, "max_tokens")
-            body = chat_body(request, form=FORMATS[form], max_tokens=limit)
+            body = dialect.body(request, room)
             status, headers, content = await self._endpoint.post("/chat/completions", body)
             if status == 200:
                 return self._reply(request, headers, content)
-            if status in (400, 422) and self._learn(request, form, limit, " ".join(error_of(content))):
-                continue
+            if status in _PERHAPS_FOR_A_PARAMETER:
+                message = " ".join(error_of(content))
+                if (words := dialect.learn(body, message)) is not None:
+                    if words:
+                        self.say(f"{request.model} at {self._endpoint.where} {self._endpoint.scrub(words)}")
+                    continue
+                if too_much(message, room):  # of this request alone: another one may be shorter
+                    room //= 2
+                    continue
             raise self._endpoint.failure(status, headers, content, request.model)
 
     async def close(self) -> None:
@@ -148,15 +166,8 @@ class OpenAIBackend(Backend):
             if isinstance(problem, Retry | Refused):
                 problem.usage = billed_in(payload) or problem.usage
             raise problem
-        return dataclasses.replace(with_usage(request, self._endpoint.reply(payload)), limits=server_limits(headers))
-
-    def _learn(self, request: Request, form: int, limit: str, message: str) -> bool:
-        """Whether the server refused a parameter that has an alternative; the model gets that from now on."""
-        if "max_completion_tokens" in message and limit == "max_tokens":
-            self._max_tokens[request.model] = "max_completion_tokens"
-            return True
-        named = re.search(r"response_format|json_schema|json_object|guided|grammar|structured output", message, re.I)
-        if request.schema is not None and named and form + 1 < len(FORMATS):
-            self._formats[request.model] = max(form + 1, self._formats.get(request.model, 0))
-            return True
-        return False
+        reply = dataclasses.replace(with_usage(request, self._endpoint.reply(payload)), limits=server_limits(headers))
+        if self.dialect(request.model).cut_off(request, reply):
+            allowed = most_output(request) + request.room
+            raise Retry("thinking", detail=f"it thought until its {allowed:,} tokens were used up", usage=reply.usage)
+        return reply

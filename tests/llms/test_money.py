@@ -48,7 +48,7 @@ class Greedy(Backend):
 
     async def send(self, request: Request) -> Reply:
         random = self.random
-        prompt, output = most_prompt_tokens(request), int(request.params["max_tokens"])
+        prompt, output = most_prompt_tokens(request), int(request.params["max_tokens"]) + request.room
         honest = Usage(random.randint(1, prompt), 0, random.randint(0, output))
         kind = random.choice(["honest", "honest", "silent", "absurd", "negative", "refused", "mute", "bad", "hang",
                               "drop", "http_500", "rate_limit"])  # fmt: skip
@@ -77,10 +77,26 @@ class Greedy(Backend):
         )
 
 
-def history(seed: int) -> tuple[float, float]:
+class Thoughtful(Greedy):
+    """Thinks as long as it may, on the bill, and often to no end; then it gets more room."""
+
+    thinks = 0
+
+    def room(self, request: Request) -> int:
+        return self.thinks
+
+    async def send(self, request: Request) -> Reply:
+        reply = await super().send(request)
+        if reply.usage.completion_tokens > self.random.uniform(0, 100) and self.thinks < 200:
+            self.thinks = max(self.thinks, 2 * request.room, 25)
+            raise Retry("thinking", usage=reply.usage)
+        return reply
+
+
+def history(seed: int, kind: type[Greedy] = Greedy) -> tuple[float, float]:
     """Processes that are killed at random moments and start again; returns what was billed and the budget."""
     random = Random(seed)
-    server, rows = Greedy(random), Mortal()
+    server, rows = kind(random), Mortal()
     budget, concurrency = random.uniform(0, 25), random.randint(1, 8)
     for kill in [*(random.uniform(0, 1.5) for _ in range(random.randint(0, 3))), None]:
         store = Mortal()
@@ -108,6 +124,12 @@ def test_property_no_server_and_no_kill_passes_a_budget() -> None:
     used = [(billed, budget) for billed, budget in map(history, range(HISTORIES))]
     assert all(billed <= budget + 1e-6 for billed, budget in used)
     assert sum(billed for billed, _ in used) > 0.3 * sum(min(budget, 14) for _, budget in used)  # and it is not idle
+
+
+def test_property_no_thinking_passes_a_budget() -> None:
+    used = [(billed, budget) for billed, budget in (history(seed, Thoughtful) for seed in range(HISTORIES // 4))]
+    assert all(billed <= budget + 1e-6 for billed, budget in used)
+    assert sum(billed for billed, _ in used) > 0.3 * sum(min(budget, 14) for _, budget in used)
 
 
 def test_every_attempt_is_paid_whatever_comes_of_it() -> None:

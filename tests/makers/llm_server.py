@@ -7,6 +7,10 @@ prints its port, then serves until its standard input is closed. Settings: laten
 wait); faults (name -> share, chosen by the request and its attempt); fault_attempts (attempts that can have faults);
 always (one fault for every call); scripted (answers of airgen's scripted model); die_after (exit after so many
 answers); batch_seconds; batch_expire (n: every n-th line expires the first time).
+What today's models do: thinks (tokens of thinking before each answer, billed and under the maximum) and thinks_in
+(where they show: hidden in the usage, silent, beside the completion tokens, text in <think>, field reasoning_content);
+refuse (parameters that are refused); refuse_system; most_tokens (largest maximum); needs_query and needs_headers (name
+-> value, else 404 and 401).
 GET /stats returns what was asked; POST /settings changes settings while it runs.
 """
 
@@ -37,6 +41,7 @@ class Server:
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, Json] = {}
         self.batch_lines = 0
+        self.bodies: list[Json] = []
         self.set(settings)
 
     def set(self, settings: Json) -> None:
@@ -55,6 +60,7 @@ class Server:
         key = hashlib.blake2b(json.dumps(body["messages"]).encode(), digest_size=8).hexdigest()
         self.seen[key] += 1
         self.order.append(body["messages"][-1]["content"] if body["messages"] else "")
+        self.bodies.append({name: value for name, value in body.items() if name != "messages"})
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
@@ -73,6 +79,8 @@ class Server:
             return problem(400, f"response_format {body['response_format']['type']} is not supported")
         if self.refuse_max_tokens and "max_tokens" in body:
             return problem(400, "Unsupported parameter: use 'max_completion_tokens' instead.", "unsupported_parameter")
+        if refused := self.parameter(body):
+            return refused
         if self.rate and not self.take():
             headers = {"Retry-After": str(self.retry_after)} if self.retry_after else {}
             return problem(429, "slow down", "rate_limit_exceeded", headers)
@@ -114,7 +122,24 @@ class Server:
         kind = "text/plain" if fault == "wrong_type" else "application/json"
         return web.Response(body=text, content_type=kind, headers=self.headers or {})
 
+    def parameter(self, body: Json) -> web.Response | None:
+        for name in self.refuse or ():
+            if name in body and not (name == "temperature" and body[name] == 1):
+                words = f"Unsupported value: '{name}' does not support {body[name]} with this model."
+                return problem(400, words, "unsupported_value")
+        if self.refuse_system and any(message["role"] == "system" for message in body["messages"]):
+            return problem(500, "System role not supported")
+        wanted = body.get("max_tokens") or body.get("max_completion_tokens")
+        if self.most_tokens and wanted > self.most_tokens:
+            words = f"max_tokens is too large: {wanted}. This model supports at most {self.most_tokens} tokens."
+            return problem(400, words, "invalid_value")
+        return None
+
     def unauthorised(self, request: web.Request) -> web.Response | None:
+        if dict(self.needs_query or {}).items() - request.query.items():
+            return problem(404, "Resource not found")
+        if dict(self.needs_headers or {}).items() - request.headers.items():
+            return problem(401, f"Access denied for {dict(request.headers)}")
         given = request.headers.get("Authorization")
         if not self.key or given == f"Bearer {self.key}":
             return None
@@ -213,7 +238,7 @@ class Server:
     async def answer(self, body: Json, key: str) -> Json:
         """A deterministic answer: the scripted model's if `scripted` is set, else always of one form."""
         if not self.scripted:
-            return answer(body, key, self.text or "")
+            return thinking(body, answer(body, key, self.text or ""), self.thinks or 0, self.thinks_in)
         from airgen.llms.base import Message, Request
         from airgen.llms.scripted import ScriptedBackend
         from airgen.pipeline.stages import Flow
@@ -221,7 +246,8 @@ class Server:
         form = body.get("response_format", {}).get("json_schema", {})
         messages = tuple(Message(message["role"], message["content"]) for message in body["messages"])
         request = Request(body["model"], messages, {}, form.get("schema"), stage=form.get("name", "judgment"))
-        return answer(body, key, (await ScriptedBackend(rules=Flow().scripted).send(request)).text)
+        text = (await ScriptedBackend(rules=Flow().scripted).send(request)).text
+        return thinking(body, answer(body, key, text), self.thinks or 0, self.thinks_in)
 
     # -- about itself ----------------------------------------------------------------------------------------
 
@@ -237,6 +263,7 @@ class Server:
                 "order": self.order,
                 "batches": len(self.batches),
                 "batch_lines": self.batch_lines,
+                "bodies": self.bodies,
             }
         )
 
@@ -256,6 +283,32 @@ def answer(body: Json, key: str, text: str) -> Json:
     usage: Json = {"prompt_tokens": asked, "completion_tokens": 10, "total_tokens": asked + 10}
     usage["prompt_tokens_details"] = {"cached_tokens": asked // 2}
     return {"id": "x", "object": "chat.completion", "model": body["model"], "choices": [choice], "usage": usage}
+
+
+def thinking(body: Json, found: Json, tokens: int, place: str | None) -> Json:
+    """The answer of a model that thinks first, for so many tokens; cut off where the maximum is reached."""
+    if not tokens:
+        return found
+    (choice,), usage = found["choices"], found["usage"]
+    message, most = choice["message"], body.get("max_tokens") or body.get("max_completion_tokens") or 1 << 30
+    cut = tokens + usage["completion_tokens"] > most
+    spent = min(tokens, most)
+    if cut:
+        choice["finish_reason"], message["content"] = "length", ""
+    thought, written = "hm, " * spent, 0 if cut else usage["completion_tokens"]
+    if place == "text":
+        message["content"] = f"<think>{thought}" + ("" if cut else f"</think>\n\n{message['content']}")
+    elif place == "field":
+        message["reasoning_content"] = thought
+    elif place in (None, "hidden", "beside"):
+        usage["completion_tokens_details"] = {"reasoning_tokens": spent}
+    usage["completion_tokens"] = written if place == "beside" else spent + written
+    usage["total_tokens"] = usage["prompt_tokens"] + spent + written
+    if "logprobs" in choice and not cut:
+        hm = {"token": "hm, ", "logprob": -0.5}
+        before = [{**hm, "top_logprobs": [hm]} for _ in range(spent)]
+        choice["logprobs"]["content"] = before + choice["logprobs"]["content"]
+    return found
 
 
 def problem(status: int, words: str, code: str = "", headers: dict[str, str] | None = None) -> web.Response:

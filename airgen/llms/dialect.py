@@ -1,0 +1,184 @@
+"""What one model takes of a chat request, and how much it thinks: learnt from the server's refusals and answers.
+
+    dialect = Dialect()
+    body = dialect.body(request)
+    dialect.learn(body, "Unsupported value: 'temperature' does not support 0 with this model.")   # a line for the user
+    dialect.body(request)                                                                         # no temperature
+
+A refused request is not billed, so each of these lessons costs one short round trip, once a model. Only what has an
+alternative is learnt: a parameter that only shapes the answer is left out, a stricter format gives way to a looser
+one, a system message goes into the first user message. Everything else stays an error, with the server's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from airgen.llms.base import Reply, Request
+from airgen.llms.chat import DEFAULT_OUTPUT, FORMATS, chat_body
+
+__all__ = ["FIRST_ROOM", "Dialect", "most_output", "too_much"]
+
+FIRST_ROOM = 4096  # tokens for thinking, once a model is seen to think; doubled when they are used up
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_OPTIONAL = (
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "logprobs",
+    "top_logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_QUOTED = {"stop"}  # names that are words, too: they count only in quotation marks, or before "parameter"
+_UNSUPPORTED = re.compile(
+    r"unsupported|not (?:be )?support|n't support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|"
+    r"not available|not enabled|not implemented|extra (?:fields|inputs)|only (?:the )?default|only support|may only be|"
+    r"deprecated|removed|invalid (?:param|argument|field)|can(?:not|'t) be (?:set|used|specified)|cannot both|"
+    r"must be (?:omitted|unset|1\b)|not a valid (?:param|field|argument)|disabled|remove",
+    re.IGNORECASE,
+)
+_FORMAT = re.compile(r"response_format|json_schema|json_object|json schema|guided|grammar|structured output", re.I)
+_SYSTEM = re.compile(r"\bsystem\b|\bdeveloper\b", re.IGNORECASE)
+_TOO_LONG = re.compile(r"max_(?:completion_|output_)?tokens|context|maximum", re.IGNORECASE)
+_TOO_MANY = re.compile(r"too (?:large|many|long)|exceed|at most|greater|maximum|reduce", re.IGNORECASE)
+_MOST_ALTERNATIVES = re.compile(r"(?:max|most|than|below|to|<=?)\D{0,20}(\d{1,3})\b", re.IGNORECASE)
+
+
+def most_output(request: Request) -> int:
+    """The most tokens that the answer itself may have."""
+    return int(request.params.get("max_completion_tokens") or request.params.get("max_tokens") or DEFAULT_OUTPUT)
+
+
+@dataclass
+class Dialect:
+    """See the module.
+
+    form: place in `FORMATS` of the strictest format that is accepted. limit: the name of the maximum of tokens.
+    dropped: parameters that are left out. system: whether there are system messages. alternatives: the most
+    log-probabilities a token. room: tokens for thinking beyond a request's maximum, up to `most_room`; 0 for a model
+    that was never seen to think. extra: members of the body that the user set; they replace others.
+    """
+
+    form: int = 0
+    limit: str = "max_tokens"
+    dropped: list[str] = field(default_factory=list)
+    system: bool = True
+    alternatives: int | None = None
+    room: int = 0
+    most_room: int = 32_768
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def known(self) -> dict[str, Any]:
+        """What was learnt, as JSON values."""
+        return {name: value for name, value in asdict(self).items() if name not in ("most_room", "extra")}
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """Take over what another process has learnt; what is not from `known` of this version is left out."""
+        types = {"form": int, "limit": str, "dropped": list, "system": bool, "room": int}
+        for name, kind in types.items():
+            if isinstance(value := known.get(name), kind):
+                setattr(self, name, value)
+        if isinstance(most := known.get("alternatives"), int):
+            self.alternatives = most
+        self.room, self.form = min(self.room, self.most_room), min(max(self.form, 0), len(FORMATS) - 1)
+
+    def body(self, request: Request, room: int | None = None) -> dict[str, Any]:
+        """The request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
+        body = chat_body(request, form=FORMATS[self.form], max_tokens=self.limit)
+        name = next(name for name in _LIMITS if name in body)
+        body[name] += request.room if room is None else room
+        for dropped in self.dropped:
+            body.pop(dropped, None)
+        if self.alternatives is not None and "top_logprobs" in body:
+            body["top_logprobs"] = min(self.alternatives, body["top_logprobs"])
+        if not self.system:
+            body["messages"] = _without_system(body["messages"])
+        return {**body, **self.extra}
+
+    def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
+        """What the server's refusal of `sent` teaches, as a line for the user; "" where it was known by now.
+
+        None where nothing can be learnt: the refusal stands.
+        """
+        if "max_completion_tokens" in message and "max_tokens" in sent and not _TOO_MANY.search(message):
+            return self._set("limit", "max_completion_tokens", "takes max_completion_tokens in place of max_tokens")
+        form = sent.get("response_format")
+        if form and "response_format" not in self.extra and _FORMAT.search(message):
+            place = FORMATS.index(form["type"]) + 1 if form.get("type") in FORMATS else len(FORMATS) - 1
+            what = {
+                "json_object": "gets a JSON object without a schema",
+                "none": "gets no JSON format, only the prompt",
+            }
+            return self._set(
+                "form", max(place, self.form), f"does not take {form.get('type')}: it {what[FORMATS[place]]}"
+            )
+        roles = {part["role"] for part in sent["messages"]}
+        if "system" in roles and "role" in message and (_SYSTEM.search(message) or "alternate" in message):
+            return self._set("system", False, "takes no system message: it goes into the first user message")
+        if "top_logprobs" in sent and "logprobs" in message:
+            fewer = [int(n) for n in _MOST_ALTERNATIVES.findall(message) if 0 < int(n) < sent["top_logprobs"]]
+            if fewer:
+                return self._set("alternatives", min(fewer), f"gives at most {min(fewer)} alternatives a token")
+        if not _UNSUPPORTED.search(message):
+            return None
+        named = [name for name in _OPTIONAL if name in sent and name not in self.extra and _names(message, name)]
+        if not named:
+            return None
+        # "temperature and top_p cannot both be specified": one of them is enough
+        gone = named[-1:] if "both" in message else named
+        gone += ["top_logprobs"] if "logprobs" in gone else []
+        new = [name for name in gone if name not in self.dropped]
+        self.dropped += new
+        return (
+            f"does not take {', '.join(f'{name}={sent[name]!r}' for name in new if name in sent)}: left out"
+            if new
+            else ""
+        )
+
+    def cut_off(self, request: Request, reply: Reply) -> bool:
+        """Learn from an answer how much the model thinks; True where thinking ended it and there is more room now."""
+        asked, ended = most_output(request), reply.finish_reason == "length"
+        # Some servers hide the thinking completely: all tokens were used, and no text came.
+        hidden = ended and not reply.text and reply.completion_tokens >= asked + request.room
+        if not (reply.thinking_tokens or hidden):
+            return False
+        thought = 2 * reply.thinking_tokens if reply.completion_tokens > asked + request.room else 0
+        self.room = max(self.room, min(max(FIRST_ROOM, thought), self.most_room))
+        if not ended or (reply.text and reply.completion_tokens - reply.thinking_tokens >= asked):
+            return False
+        self.room = max(self.room, min(2 * request.room, self.most_room))
+        return self.room > request.room
+
+    def _set(self, name: str, value: Any, words: str) -> str:
+        if getattr(self, name) == value:
+            return ""
+        setattr(self, name, value)
+        return words
+
+
+def too_much(message: str, room: int) -> bool:
+    """Whether a refusal can be about the room for thinking: then less of it may be accepted."""
+    return room > 0 and bool(_TOO_LONG.search(message) and _TOO_MANY.search(message))
+
+
+def _names(message: str, name: str) -> bool:
+    if name in _QUOTED:
+        return bool(
+            re.search(rf"['\"`]{name}['\"`]|\b{name} (?:sequences?|param|is)|param\w*:? {name}\b", message, re.I)
+        )
+    return bool(re.search(rf"(?<![A-Za-z_]){name}(?![A-Za-z_])", message))
+
+
+def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The messages with the system's text at the beginning of the first user message."""
+    system = [part["content"] for part in messages if part["role"] == "system"]
+    others = [part for part in messages if part["role"] != "system"]
+    if not system or not others:
+        return [{**part, "role": "user"} for part in messages]
+    return [{**others[0], "content": "\n\n".join([*system, others[0]["content"]])}, *others[1:]]
