@@ -38,11 +38,15 @@ def source_digest(settings: CorpusSettings) -> str:
     """32 hex digits that change when the corpus's text does, whatever its settings are.
 
     They depend on the archive's SHA-256 of a fetched corpus, on names and bytes of local files, on the version of
-    Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub.
+    Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub. The
+    version of the reader counts, too.
     Raises CorpusError if the files are not there.
     """
     digest = hashlib.blake2b(digest_size=16)
-    reader: Any = read_part("reader", settings.reader, settings.base).settings
+    read = read_part("reader", settings.reader, settings.base)
+    reader: Any = read.settings
+    if (version := getattr(resolve("reader", read.kind, settings.base), "version", 1)) > 1:
+        digest.update(f"reader {read.kind} {version}\x1e".encode())
     paths = [str(getattr(reader, name)) for name, _ in marked(type(reader), "file")]
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import record

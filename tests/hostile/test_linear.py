@@ -28,8 +28,8 @@ from airgen.corpus.cleaning.normalise import normalise
 from airgen.corpus.cleaning.personal import mask
 from airgen.corpus.readers.html import NestedTooDeepError, html_blocks
 from airgen.corpus.readers.man import man_blocks
+from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
-from airgen.corpus.readers.texts import markdown_blocks
 from airgen.corpus.sections import Block, sections
 from airgen.errors import SettingsError
 from airgen.text.near_duplicates import folded_words
@@ -189,7 +189,8 @@ PARSERS: dict[str, tuple[Callable[[str], object], list[str]]] = {
     "markdown": (
         markdown_blocks,
         ["<!--", "[a](", "**a ", "[", "![", "__a ", "*a ", "[a][", "<a", "![a](", "[a](b ", "(", "# a ", "`", "<!-- -->",
-         "[a](x)(", "* a\n", "#", "[a](b \"", "**", "***a", "title: ", "---\n", "=\n"],
+         "[a](x)(", "* a\n", "#", "[a](b \"", "**", "***a", "title: ", "---\n", "=\n",
+         "<script>", "<!", "<style ", "> ", "- ", "1. ", "[^a]", "[^a]: b\n", "| a", "a|b\n-|-\n", "<a=", "</a>", "~~a ", "&", "\\"],
     ),
     "markdown heading": (lambda text: markdown_blocks("# a" + text + "b"), [" ", "#", " #"]),
     "front matter": (lambda text: markdown_blocks("---\ntitle: a" + text + "b\n---\n"), [" ", "'", "\ntitle: "]),

@@ -1,14 +1,12 @@
-"""PDF files without running heads, page numbers and hyphenation: `reader: {kind: pdf, path: papers}`."""
+"""PDF files without running heads, page numbers and hyphenation, by PDFium: `reader: {kind: pdf, path: papers}`."""
 
 from __future__ import annotations
 
-import io
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import ClassVar
+from contextlib import closing
+from typing import Any, ClassVar
 
 from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
@@ -21,66 +19,71 @@ _PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|o
 _HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
 
 
+_MAX_BROKEN = 100  # damaged pages after which the file is one damaged PDF
+
+
 class PdfReader(FileReader):
     """One document for each file (for the Long-Doc task) or page."""
 
     class Settings(SectionSettings):
         """`split`: file or pages. `max_bytes` limits the size of the file."""
 
-        packages: ClassVar[tuple[str, ...]] = ("pypdf",)
+        packages: ClassVar[tuple[str, ...]] = ("pypdfium2",)
         splits: ClassVar[tuple[str, ...]] = ("file", "pages")
         max_bytes: int = 256 * 1024 * 1024
 
-    suffixes = (".pdf",)
+    suffixes = (".pdf", ".pdf.gz")
+    version = 2
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file; one that needs a password, is damaged or has no text (scanned) is dropped."""
-        pypdf = load_extra("pypdf", "reader 'pdf'")
+        """The documents of one file. A page that cannot be read is dropped; so is a file that needs a password, is
+        damaged, or has no text (scanned)."""
+        pdfium = load_extra("pypdfium2", "reader 'pdf'")
         try:
-            with _quiet():
-                book = pypdf.PdfReader(io.BytesIO(raw))
-                locked = book.is_encrypted and not book.decrypt("")
-                title = "" if locked else str((book.metadata or {}).get("/Title") or "")
-                pages: list[str] = []
-                left = self.settings.max_bytes
-                for page in [] if locked else book.pages:
-                    pages.append(page.extract_text() or "")
-                    left -= len(pages[-1])
-                    if left < 0:
-                        detail = f"its pages have more than {self.settings.max_bytes} characters"
-                        yield drop("too large", identity=name, detail=detail, source=name)
-                        return
-        except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
-                ZeroDivisionError, OverflowError, NotImplementedError, AssertionError) as error:  # fmt: skip
-            needs = "needs the package cryptography" if "cryptography" in str(error) else "damaged PDF"
-            yield drop(needs, identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
+            book = pdfium.PdfDocument(raw)
+        except pdfium.PdfiumError as error:
+            locked = getattr(error, "err_code", 0) == pdfium.raw.FPDF_ERR_PASSWORD
+            reason = "password needed" if locked else "damaged PDF"
+            yield drop(reason, identity=name, detail=str(error)[:200], source=name)
             return
-        if locked:
-            yield drop("password needed", identity=name, source=name)
-            return
+        identity = name.removesuffix(".pdf")
+        with closing(book):
+            title = str(book.get_metadata_value("Title") or "")
+            pages: list[str] = []
+            left, broken = self.settings.max_bytes, set[int]()
+            for number in range(1, len(book) + 1):
+                try:
+                    pages.append(_page_text(book, number - 1, left))
+                except pdfium.PdfiumError as error:
+                    pages.append("")
+                    broken.add(number)
+                    where = {"identity": f"{identity}#page={number}", "source": name, "position": f"page {number}"}
+                    yield drop("damaged page", detail=str(error)[:200], **where)
+                left -= len(pages[-1])
+                if left < 0 or len(broken) > _MAX_BROKEN:
+                    detail = f"its pages have more than {self.settings.max_bytes} characters"
+                    detail = detail if left < 0 else f"more than {_MAX_BROKEN} damaged pages"
+                    yield drop("too large" if left < 0 else "damaged PDF", identity=name, detail=detail, source=name)
+                    return
         if not any(page.strip() for page in pages):
             yield drop("no text in the PDF", identity=name, detail=f"{len(pages)} pages, scanned?", source=name)
             return
         common = {"source": name, "licence": self.place.licence, "language": self.place.language}
-        identity = name.removesuffix(".pdf")
         cleaned = join_pages(pages)
         if self.settings.split == "file":
             yield Document(identity, "\n".join(cleaned), title, **common)
             return
         for number, text in enumerate(cleaned, 1):
-            yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
+            if number not in broken:
+                yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence pypdf, which logs a warning for every odd object, and restore its logger afterwards."""
-    logger = logging.getLogger("pypdf")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+def _page_text(book: Any, index: int, most: int) -> str:
+    """The text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
+    with closing(book[index]) as page, closing(page.get_textpage()) as text:
+        found: str = text.get_text_range(0, min(text.count_chars(), most + 1))
+    # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away.
+    return found.replace("\r\n", "\n").replace("\ufffe", "")
 
 
 def join_pages(pages: list[str]) -> list[str]:

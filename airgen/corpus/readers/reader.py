@@ -90,8 +90,12 @@ class Reader(Protocol):
 
 
 class PathReader:
-    """The base of readers that read the files of `path` one after another."""
+    """The base of readers that read the files of `path` one after another.
 
+    `version` is raised when the reader gives other text for the same files: corpora are then read again.
+    """
+
+    version: ClassVar[int] = 1
     suffixes: tuple[str, ...] = ()
 
     def __init__(self, settings: Any, place: Place) -> None:

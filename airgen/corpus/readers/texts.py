@@ -1,4 +1,4 @@
-"""Text and Markdown: `reader: {kind: text, path: notes}`, `{kind: markdown, path: docs, split: sections}`."""
+"""Folders of text: `reader: {kind: text, path: notes}`, and what readers of other files share with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.readers.markdown_inline import unmark
 from airgen.corpus.readers.reader import PathReader, Place, ReaderSettings, drop, opened
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
-__all__ = ["FileReader", "MarkdownReader", "SectionSettings", "TextReader", "documents_of"]
+__all__ = ["FileReader", "SectionSettings", "TextReader", "documents_of"]
 
 
 class SectionSettings(ReaderSettings):
@@ -112,70 +111,3 @@ class TextReader(FileReader):
         """One document, or its paragraphs joined to sections."""
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
         yield from documents_of(blocks, "", name, self.settings, self.place)
-
-
-_FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_HEADING = re.compile(r"^ {0,3}(#{1,6})(?=\s)")
-
-
-class MarkdownReader(FileReader):
-    """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
-
-    suffixes = (".md", ".markdown", ".md.gz")
-
-    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
-        """One document, or one for each section."""
-        title, blocks = markdown_blocks(text)
-        yield from documents_of(blocks, title, name, self.settings, self.place)
-
-
-def markdown_blocks(text: str) -> tuple[str, list[Block]]:
-    """The title, and the headings, paragraphs and code, of a Markdown text."""
-    text = text.replace("\r\n", "\n")
-    title = ""
-    if (matter := re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)) is not None:
-        named = (line.removeprefix("title:") for line in matter[1].split("\n") if line.startswith("title:"))
-        title = _unquoted(next(named, ""))
-        text = text[matter.end() :]
-    found: list[Block] = []
-    held: list[str] = []
-    fence = ""
-
-    def close() -> None:
-        if held:
-            found.append(Block("\n".join(held) if fence else unmark("\n".join(held))))
-            held.clear()
-
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1] == fence:
-                close()
-                fence = ""
-            else:
-                held.append(line)
-        elif mark:
-            close()
-            fence = mark[1]
-        elif heading := _HEADING.match(line):
-            close()
-            words = unmark(line[heading.end() :].rstrip().rstrip("#"))
-            title = title or (words if len(heading[1]) == 1 else "")
-            found.append(Block(words, len(heading[1])))
-        elif held and re.fullmatch(r" {0,3}(=+|-{2,})\s*", line) and len(held) == 1:
-            words = unmark(held.pop())
-            level = 1 if "=" in line else 2
-            title = title or (words if level == 1 else "")
-            found.append(Block(words, level))
-        elif not line.strip():
-            close()
-        else:
-            held.append(line)
-    close()
-    return title, [block for block in found if block.text.strip()]
-
-
-def _unquoted(value: str) -> str:
-    value = value.strip()
-    value = value[1:] if value.startswith(("'", '"')) else value
-    return value[:-1] if value.endswith(("'", '"')) else value

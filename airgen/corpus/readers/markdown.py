@@ -1,0 +1,173 @@
+"""Markdown as a reader sees it, by markdown-it-py: `reader: {kind: markdown, path: docs, split: sections}`.
+
+>>> markdown_blocks("# Use\\n\\nSee [the **guide**](g.html) of `cp <from> <to>`.")[1][1].text
+'See the guide of cp <from> <to>.'
+
+Every word of the rendered page stays. The markup goes: HTML tags, too, but not a placeholder that only looks like one.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+from mdit_py_plugins.footnote import footnote_plugin
+
+from airgen.corpus.readers.texts import FileReader, documents_of
+from airgen.corpus.sections import Block
+from airgen.records import Document, Dropped
+
+__all__ = ["MarkdownReader", "markdown_blocks"]
+
+_FRONT = re.compile(r"(---|\+\+\+)\n(.*?)\n\1\n", re.DOTALL)
+_TITLE = re.compile(r"title *[:=]")
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*+)([^<>]*+)>")
+_CLOSING = re.compile(r"</([a-zA-Z][\w.:-]*+)")
+# Elements that have no closing tag, or seldom one.
+_UNCLOSED = frozenset(("br", "dd", "dt", "hr", "img", "input", "li", "p", "source", "td", "th", "tr", "wbr"))
+_ALT = re.compile(r"""\balt=(["'])(.*?)\1""", re.IGNORECASE | re.DOTALL)
+_HIDDEN = re.compile(r"(?:script|style)(?=[\s/>])", re.IGNORECASE)
+
+
+class MarkdownReader(FileReader):
+    """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
+
+    suffixes = (".md", ".markdown", ".mdx", ".md.gz")
+    version = 2
+
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        """One document, or one for each section."""
+        title, blocks = markdown_blocks(text)
+        yield from documents_of(blocks, title, name, self.settings, self.place)
+
+
+def markdown_blocks(text: str) -> tuple[str, list[Block]]:
+    """The title, and the headings, paragraphs, lists, tables and code, of a Markdown text (CommonMark, with tables,
+    strikethrough and footnotes)."""
+    text = text.replace("\r\n", "\n")
+    title = ""
+    if matter := _FRONT.match(text):
+        named = (line[found.end() :] for line in matter[2].split("\n") if (found := _TITLE.match(line)))
+        title = _unquoted(next(named, ""))
+        text = text[matter.end() :]
+    page = _Page(frozenset(name.lower() for name in _CLOSING.findall(text)))
+    blocks = [block for block in page.blocks(SyntaxTreeNode(_parser().parse(text))) if block.text.strip()]
+    return title or next((block.text for block in blocks if block.level == 1), ""), blocks
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"]).use(footnote_plugin)
+
+
+class _Page:
+    """The blocks of one page. `closed` are the names whose closing tags are on it."""
+
+    def __init__(self, closed: frozenset[str]) -> None:
+        self._closed = closed
+
+    def blocks(self, parent: SyntaxTreeNode) -> Iterator[Block]:
+        for node in parent.children:
+            if node.type == "heading":
+                yield Block(" ".join(self.inline(node).split()), int(node.tag[1]))
+            elif node.type in ("bullet_list", "ordered_list"):
+                yield from map(Block, self._items(node))
+            else:
+                yield from map(Block, self._texts(node))
+
+    def _texts(self, node: SyntaxTreeNode) -> Iterator[str]:
+        """The texts of a block that is no top-level heading and no list."""
+        if node.type in ("paragraph", "heading"):
+            yield self.inline(node)
+        elif node.type in ("fence", "code_block"):
+            yield node.content.rstrip("\n")
+        elif node.type == "html_block":
+            yield self._html(node.content)
+        elif node.type == "table":
+            rows = (row for part in node.children for row in part.children)
+            yield "\n".join(" | ".join(map(self.inline, row.children)) for row in rows)
+        elif node.type in ("bullet_list", "ordered_list"):
+            yield from self._items(node)
+        elif node.type == "footnote":
+            inner = "\n".join(text for child in node.children for text in self._texts(child))
+            yield f"[{node.meta['id'] + 1}] {inner}"
+        else:
+            for child in node.children:
+                yield from self._texts(child)
+
+    def _items(self, node: SyntaxTreeNode) -> Iterator[str]:
+        """The items of a list, each with its mark; those of a tight list as one text."""
+        marks = (f"{item.info}{item.markup}" if node.type == "ordered_list" else "-" for item in node.children)
+        tight = all(part.hidden for item in node.children for part in item.children if part.type == "paragraph")
+        items = []
+        for mark, item in zip(marks, node.children, strict=True):
+            inner = ("\n" if tight else "\n\n").join(text for part in item.children for text in self._texts(part))
+            items.append(f"{mark} " + inner.replace("\n", "\n  ").replace("\n  \n", "\n\n"))
+        yield from ["\n".join(items)] if tight else items
+
+    def inline(self, node: SyntaxTreeNode) -> str:
+        """The text of a paragraph, heading or cell."""
+        return "".join(self._inline(node)).strip()
+
+    def _inline(self, node: SyntaxTreeNode) -> Iterator[str]:
+        if node.type in ("softbreak", "hardbreak"):
+            yield "\n"
+        elif node.type == "html_inline":
+            yield self._tags(node.content)
+        elif node.type == "footnote_ref":
+            yield f"[{node.meta['id'] + 1}]"
+        elif node.children:
+            for child in node.children:
+                yield from self._inline(child)
+        elif node.type != "footnote_anchor":
+            yield node.content
+
+    def _html(self, text: str) -> str:
+        return html.unescape(self._tags(text)).strip()
+
+    def _tags(self, text: str) -> str:
+        """HTML without comments, scripts and tags; a placeholder such as `<path>` stays."""
+        return _TAG.sub(self._tag, _without_hidden(text))
+
+    def _tag(self, found: re.Match[str]) -> str:
+        name, inside = found[2].lower(), found[3]
+        if name == "img" and (words := _ALT.search(inside)):
+            return words[2]
+        if name in self._closed or name in _UNCLOSED or "=" in inside or inside.endswith("/"):
+            return "\n" if name == "br" else ""
+        return found[0]
+
+
+def _without_hidden(text: str) -> str:
+    """HTML without comments, declarations, scripts and styles. One that does not end stays."""
+    absent: set[str] = set()
+
+    def after(mark: str, at: int) -> int:
+        """The end of the next `mark`, or -1. What is not there once is never searched again: time stays linear."""
+        found = None if mark in absent else re.compile(mark, re.IGNORECASE).search(text, at)
+        if found is None:
+            absent.add(mark)
+        return found.end() if found else -1
+
+    pieces, at = [], 0
+    while (start := text.find("<", at)) >= 0:
+        end = -1
+        if text.startswith("<!--", start):
+            end = after("-->", start + 4)
+        elif text.startswith(("<!", "<?"), start):
+            end = after(">", start)
+        elif hidden := _HIDDEN.match(text, start + 1):
+            end = after(f"</{hidden[0].lower()}\\s*>", start)
+        at, begin = (end, at) if end >= 0 else (start + 1, at)
+        pieces.append(text[begin : start if end >= 0 else at])
+    return "".join(pieces) + text[at:]
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    value = value[1:] if value.startswith(("'", '"')) else value
+    return value[:-1] if value.endswith(("'", '"')) else value

@@ -1,0 +1,110 @@
+"""Markdown: every word of the rendered page stays, and so does what only looks like a tag."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from airgen.corpus.readers.markdown import markdown_blocks
+from airgen.corpus.sections import Block
+
+INLINE = st.sampled_from(
+    ["word", "`git checkout <branch>`", "--flag <path>", "List<Integer>", "<https://a.example/b>", "**bold**", "*em*",
+     "[link](a.md)", "[ref][r]", "![alt *text*](b.png)", "~~gone~~", "a_b_c", "<b>html</b>", "&copy;", "\\*star\\*", "x[^1]",
+     "``a ` b``", "<br>", "<!-- unseen -->", "**open", "`open", "[open", "5 < 6 > 4", "| pipe"]
+)  # fmt: skip
+LINE = st.lists(INLINE, min_size=1, max_size=5).map(" ".join)
+MARKS = st.sampled_from(
+    ["", "# ", "## ", "- ", "* ", "1. ", "> ", "> - ", "    ", "  - ", "```\n", "~~~~\n", "| a | b |\n|---|---|\n| "]
+)
+PAGE = st.lists(st.tuples(MARKS, LINE, st.sampled_from(["\n", "\n\n", "\n===\n", "\n```\n"])), max_size=12).map(
+    lambda parts: "".join("".join(part) for part in parts)
+)
+
+
+def words(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text))
+
+
+def rendered(text: str) -> str:
+    """The text of the page as a browser shows it."""
+    lexbor = pytest.importorskip("selectolax.lexbor")
+    from mdit_py_plugins.footnote import footnote_plugin
+
+    page = (
+        MarkdownIt("commonmark", {"maxNesting": 100})
+        .enable(["table", "strikethrough"])
+        .use(footnote_plugin)
+        .render(text)
+    )
+    alt = " ".join(re.findall(r'<img [^>]*alt="([^"]*)"', page))
+    return f"{lexbor.LexborHTMLParser(page).body.text(separator=' ')} {alt}"
+
+
+def plain(text: str) -> str:
+    return "\n".join(block.text for block in markdown_blocks(text)[1])
+
+
+@given(PAGE)
+@settings(max_examples=400, deadline=None)
+def test_no_word_of_the_rendered_page_is_missing(text: str) -> None:
+    missing = words(rendered(text)) - words(plain(text))
+    assert not missing, missing
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Use `git checkout <branch>` now", "Use git checkout <branch> now"),
+        ("tool --flag <path>", "tool --flag <path>"),
+        ("a List<Integer> of them", "a List<Integer> of them"),
+        ("see <https://a.example/b>", "see https://a.example/b"),
+        ("````md\n```js\ncode()\n```\n````", "```js\ncode()\n```"),
+        ("see [the **guide**](g.html)", "see the guide"),
+        ('![a bee](bee.png "Bee") flies', "a bee flies"),
+        ("[wiki](https://en.wikipedia.org/wiki/Bee_(insect)) and [x](y)", "wiki and x"),
+        ("a<!-- not\nshown --> b", "a b"),
+        ("<b>x</b> <i>unclosed", "x <i>unclosed"),
+        ("<script>\nalert(1)\n</script>\n\nafter", "after"),
+        ("<p align=center>\nİ &amp; text\n</p>", "İ & text"),
+        ("| a | b |\n|---|---|\n| 1 | `x` |", "a | b\n1 | x"),
+        ("- a\n- b\n  - c", "- a\n- b\n  - c"),
+        ("fact[^n]\n\n[^n]: source", "fact[1]\n[1] source"),
+        ("> quoted\n>\n> twice", "quoted\ntwice"),
+    ],
+)
+def test_the_text_of_a_page(text: str, wanted: str) -> None:
+    assert plain(text) == wanted
+
+
+@pytest.mark.parametrize("front", ["---\ntitle: 'One'\ntags: [a]\n---\n", '+++\ntitle = "One"\n+++\n'])
+def test_the_title_of_the_front_matter(front: str) -> None:
+    assert markdown_blocks(f"{front}# Two\n\ntext") == ("One", [Block("Two", 1), Block("text")])
+
+
+def test_the_words_of_every_markdown_file_that_packages_ship() -> None:
+    """Read-me files of installed packages, written by many people."""
+    import importlib.metadata as metadata
+
+    paths = [
+        Path(str(file.locate()))
+        for dist in metadata.distributions()
+        for file in dist.files or []
+        if file.suffix == ".md"
+    ]
+    read = 0
+    for path in sorted(set(paths))[:60]:
+        if path.is_file() and path.stat().st_size < 100_000:
+            text = path.read_text("utf-8", "replace")
+            assert not words(rendered(re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL))) - words(plain(text)), (
+                path
+            )
+            read += 1
+    if not read:
+        pytest.skip("no package ships Markdown")
