@@ -200,7 +200,8 @@ def test_looking_at_settings_imports_nothing_heavy() -> None:
 
     code = (
         "import sys, airgen.corpus; airgen.corpus.load_corpus_settings('python-reference');"
-        "heavy = {'numpy', 'duckdb', 'llama_index', 'tiktoken', 'selectolax', 'pypdfium2', 'markdown_it', 'trafilatura', 'fasttext', 'datasets'};"
+        "heavy = {'numpy', 'duckdb', 'llama_index', 'tiktoken', 'selectolax', 'pypdfium2', 'markdown_it',"
+        "'trafilatura', 'fasttext', 'datasets'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
