@@ -40,7 +40,6 @@ def evaluate(
     from dataclasses import asdict
     from functools import partial
 
-    from airgen.dataset.beir import BeirDataset
     from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
@@ -64,8 +63,10 @@ def evaluate(
         lost.append(f"{dataset}: system {name}: {error}")
         say(f"{dataset}: {name}: failed: {error}")
 
-    for dataset in datasets:
-        if split in BeirDataset.open(dataset).withheld:
+    for dataset, opened in _opened(datasets).items():
+        if split in opened.withheld:
+            if (advice := opened.where_labels_are(split)) is not None:
+                say(f"{opened.name}: {advice}")
             searched = run_without_labels(dataset, chosen, out, options, started=say, failed=partial(failed, dataset))
             waiting += searched
             if searched and not as_json:
@@ -86,6 +87,20 @@ def evaluate(
         echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
     if lost:
         raise AirgenError("\n".join(lost))
+
+
+def _opened(given: list[Path]) -> dict:  # type: ignore[type-arg]
+    """{folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its own."""
+    from airgen.dataset.beir import BeirDataset
+    from airgen.errors import UsageError
+    from airgen.publishing.suites import dataset_folders
+
+    opened = {folder: BeirDataset.open(folder) for home in given for folder in dataset_folders(home).values()}
+    names: dict[str, Path] = {}
+    for folder, dataset in opened.items():
+        if (other := names.setdefault(dataset.name, folder)) != folder:
+            raise UsageError(f"{other} and {folder} are both named {dataset.name!r}: evaluate them with two --out")
+    return opened
 
 
 def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-arg]

@@ -5,8 +5,9 @@
     qrels = dataset.qrels("test")                       # {query id: {passage id: label}}
 
 Common variants are accepted: CRLF, a byte order mark, a qrels file without a header, TREC's four columns, AIR-Bench's
-field names. Anything else (a label in words, a line that is not JSON, a repeated id) raises a DatasetError that names
-file and line. The module needs no work database, so anyone can evaluate a published dataset.
+field names. A folder of AIR-Bench's own layout (`airgen.dataset.air_bench`) is opened in place. Anything else (a label
+in words, a line that is not JSON, a repeated id) raises a DatasetError that names file and line. The module needs no
+work database, so anyone can evaluate a published dataset.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
 from airgen.errors import DatasetError
 from airgen.registry import closest
 
@@ -74,9 +76,10 @@ class Qrels:
 
 @dataclass(frozen=True)
 class BeirDataset:
-    """A directory in BEIR's layout, made with `open`. Each file is read when it is needed."""
+    """A directory in BEIR's layout or in AIR-Bench's, made with `open`. Each file is read when it is needed."""
 
     path: Path
+    air_bench: AirBenchFiles | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> BeirDataset:
@@ -84,6 +87,10 @@ class BeirDataset:
         path = Path(path)
         if not path.is_dir():
             raise DatasetError(f"{path}: not a directory; a dataset has corpus.jsonl, queries.jsonl and qrels/")
+        if not (path / "qrels").is_dir() and not (path / "manifest.json").exists():
+            files = air_bench_files(path)
+            if files is not None:
+                return cls(path, files)
         dataset = cls(path)
         for name in ("corpus", "queries"):
             dataset.file(name)
@@ -93,6 +100,8 @@ class BeirDataset:
 
     def file(self, name: str) -> Path:
         """The path of `name`.jsonl, gzipped or not. Raises DatasetError where there is neither."""
+        if self.air_bench is not None and name == "corpus":
+            return self.air_bench.corpus
         for suffix in (".jsonl", ".jsonl.gz"):
             if (found := self.path / f"{name}{suffix}").is_file():
                 return found
@@ -115,6 +124,8 @@ class BeirDataset:
     @property
     def info(self) -> Mapping[str, Any]:
         """The manifest's name, task, language, domain, ...: under `info`, or at its top."""
+        if self.air_bench is not None:
+            return self.air_bench.info
         inner = self.manifest.get("info")
         return inner if isinstance(inner, dict) else self.manifest
 
@@ -126,12 +137,16 @@ class BeirDataset:
     @cached_property
     def splits(self) -> list[str]:
         """The names of the qrels files, sorted."""
+        if self.air_bench is not None:
+            return sorted(self.air_bench.qrels)
         files = (self.path / "qrels").glob("*")
         return sorted({path.stem for path in files if path.suffix in {".tsv", ".jsonl"}})
 
     @cached_property
     def withheld(self) -> list[str]:
         """The splits whose labels are private, by the manifest: there are queries and no qrels."""
+        if self.air_bench is not None:
+            return sorted(self.air_bench.queries.keys() - self.air_bench.qrels.keys())
         named = self.manifest.get("withheld")
         return sorted({str(one) for one in named} - set(self.splits)) if isinstance(named, list) else []
 
@@ -145,20 +160,35 @@ class BeirDataset:
         if not seen:
             raise DatasetError(f"{path}: the corpus is empty")
 
-    def queries(self) -> dict[str, BeirQuery]:
-        """{query id: query} of all splits, in file order."""
+    def queries(self, split: str | None = None) -> dict[str, BeirQuery]:
+        """{query id: query}, in file order.
+
+        Of all splits. With `split` a layout that has a file for each split gives the queries of that one alone.
+        """
         seen: set[str] = set()
         found = {}
-        for where, row in _objects(self.file("queries")):
-            key = _identifier(row, where, seen)
-            metadata = row.get("metadata") or {}
-            if not isinstance(metadata, dict):
-                raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
-            found[key] = BeirQuery(key, _text(row, "text", where), metadata)
+        for path, known in self._queries_files(split):
+            for where, row in _objects(path):
+                key = _identifier(row, where, seen)
+                metadata = row.get("metadata") or {}
+                if not isinstance(metadata, dict):
+                    raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
+                found[key] = BeirQuery(key, _text(row, "text", where), {**metadata, **known})
         return found
+
+    def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
+        """The files of queries, each with the metadata that its name gives."""
+        if self.air_bench is None:
+            return [(self.file("queries"), {})]
+        files = self.air_bench.queries
+        return [(path, {"split": name}) for name, path in files.items() if split not in files or name == split]
 
     def qrels_file(self, split: str) -> Path:
         """The path of a split's qrels. Raises DatasetError for an unknown split."""
+        if self.air_bench is not None and split in self.air_bench.qrels:
+            return self.air_bench.qrels[split]
+        if (advice := self.where_labels_are(split)) is not None:
+            raise DatasetError(f"{self.path}: {advice}")
         for suffix in (".tsv", ".jsonl"):
             if (path := self.path / "qrels" / f"{split}{suffix}").is_file():
                 return path
@@ -168,6 +198,16 @@ class BeirDataset:
                 f"`airgen evaluate {self.path} --split {split}` and send in their runs with `airgen submit`"
             )
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
+
+    def where_labels_are(self, split: str) -> str | None:
+        """How to get labels of AIR-Bench that are not here; None if they are here, or if the layout is another one."""
+        if self.air_bench is None or split not in self.withheld:
+            return None
+        place, group = self.air_bench.labels_folder(split), self.air_bench.group
+        others = sorted(path.name for path in place.parent.parent.glob("*") if (path / place.name).is_dir())
+        there = f" (it has those of {', '.join(others[:5])}, which is another version)" if others else ""
+        who = "AIR-Bench's repository" if split == "dev" else "AIR-Bench's private repository"
+        return f"the labels of {split} are not in {place}: {who} {labels_repository(group, split)} has them{there}"
 
     def _qrels_files(self, split: str) -> list[Path]:
         """The files of a split. `all` means every split, unless a split has that name."""
@@ -193,7 +233,7 @@ class BeirDataset:
         labels = [] if split in self.withheld else self._qrels_files(split)
         for name, path in (
             ("corpus", self.file("corpus")),
-            ("queries", self.file("queries")),
+            *(("queries", path) for path, _ in self._queries_files(split)),
             *(("qrels", path) for path in labels),
         ):
             total.update(f"{name} {_sha256(path)}\n".encode())

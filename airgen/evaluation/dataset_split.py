@@ -36,7 +36,7 @@ class DatasetSplit:
 
         Raises DatasetError where none has a text.
         """
-        every = self.dataset.queries()
+        every = self.dataset.queries(self.split)
         if self.split in self.dataset.withheld:
             found = {key: query for key, query in every.items() if query.metadata.get("split") == self.split}
             if not found:
@@ -44,7 +44,10 @@ class DatasetSplit:
             return found
         found = {key: every[key] for key in self.qrels.labels if key in every}
         if not found:
-            raise DatasetError(f"{self.dataset.path}: no query of the {self.split} qrels is in queries.jsonl")
+            raise DatasetError(
+                f"{self.dataset.path}: no query of the {self.split} qrels is among its queries: "
+                "the labels are of another dataset or version"
+            )
         return found
 
     @cached_property

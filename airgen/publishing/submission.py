@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.atomic import safe_name
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.layouts import read_rows
-from airgen.dataset.manifest import load_manifest
+from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.errors import DatasetError
 from airgen.evaluation.run import read_run
 from airgen.keys import file_sha256
@@ -123,14 +125,7 @@ def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split
 
     Raises DatasetError for a query or a split that the dataset does not have, and for a dataset that was edited.
     """
-    manifest = load_manifest(dataset)
-    info = manifest.info
-    if split not in manifest.statistics.splits:
-        raise DatasetError(f"{dataset} has no split {split!r}{closest(split, list(manifest.statistics.splits))}")
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        if file_sha256(dataset / name) != manifest.files[name].sha256:
-            raise DatasetError(f"{dataset / name} was edited after it was published: download the dataset again")
-    splits = {row["_id"]: row["metadata"]["split"] for row in read_rows(dataset / "queries.jsonl")}
+    facts, splits, pair = _asked(dataset, split)
     hits: dict[str, dict[str, float]] = {}
     for query, ranked in read_run(run).ranked().items():
         if query not in splits:
@@ -138,10 +133,28 @@ def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split
         if splits[query] == split:
             hits[query] = dict(ranked[: Limits().hits])
     missing = sum(of_query == split and query not in hits for query, of_query in splits.items())
-    return Results(
-        model, reranker, info.version, info.task, info.domain, info.language, info.name, split, hits,
-        pair_of(dataset, manifest),
-    ), missing  # fmt: skip
+    return Results(model=model, reranker=reranker, **facts, split=split, hits=hits, pair=pair), missing
+
+
+def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], str]:
+    """Version, task, domain, language and name of a dataset; the split of each query; the mark of its parts."""
+    files = None if (dataset / MANIFEST).is_file() else air_bench_files(dataset)
+    if files is not None:
+        if split not in files.queries:
+            raise DatasetError(f"{dataset} has no split {split!r}{closest(split, list(files.queries))}")
+        found = dict.fromkeys(BeirDataset.open(dataset).queries(split), split)
+        info = {key: files.info.get(key, "") for key in ("version", "task", "domain", "language", "dataset")}
+        return info, found, ""
+    manifest = load_manifest(dataset)
+    about = manifest.info
+    if split not in manifest.statistics.splits:
+        raise DatasetError(f"{dataset} has no split {split!r}{closest(split, list(manifest.statistics.splits))}")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        if file_sha256(dataset / name) != manifest.files[name].sha256:
+            raise DatasetError(f"{dataset / name} was edited after it was published: download the dataset again")
+    splits = {row["_id"]: row["metadata"]["split"] for row in read_rows(dataset / "queries.jsonl")}
+    facts = {key: getattr(about, key) for key in ("version", "task", "domain", "language")}
+    return {**facts, "dataset": about.name}, splits, pair_of(dataset, manifest)
 
 
 def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) -> Path:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pydantic import Field, field_validator
 
+from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
@@ -37,6 +38,7 @@ __all__ = [
     "Suite",
     "SuiteVersion",
     "build",
+    "dataset_folders",
     "datasets_of",
     "is_dataset",
     "key_of",
@@ -273,6 +275,26 @@ def _verified(dataset: Path) -> list[DatasetProblem]:
     return problems if any(one.kind == "manifest" for one in problems) else problems + secrecy_problems(dataset)
 
 
+def dataset_folders(home: Path) -> dict[str, Path]:
+    """The dataset folders behind a path, by key: of a finished version, of AIR-Bench's layout, or the path itself.
+
+    Raises DatasetError for a version that was changed, and for several versions of AIR-Bench's layout.
+    """
+    if (home / SUITE).is_file():
+        return {key: home / key for key in datasets_of(home)}
+    if is_dataset(home) or (home / "qrels").is_dir():
+        return {home.resolve().name: home}
+    found: dict[str, Path] = {}
+    released = air_bench_datasets(home)
+    for one in released:
+        key = f"{one.group}/{one.name}"
+        if key in found:
+            known = ", ".join(sorted({other.version for other in released})[:5])
+            raise DatasetError(f"{home} holds {key} in several versions ({known}): name the folder of one version")
+        found[key] = home if len(released) == 1 else one.folder
+    return found or {home.resolve().name: home}
+
+
 def datasets_of(home: Path) -> dict[str, Manifest]:
     """The manifests of a finished version, by key.
 
@@ -286,6 +308,8 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
         raise DatasetError(f"{home / SUITE} cannot be read: {error}") from error
     manifests = {key: load_manifest(home / key) for key in named}
     for key, manifest in manifests.items():
+        if key_of(manifest) != key:
+            raise DatasetError(f"{home / key} holds the dataset {key_of(manifest)}, but {SUITE} names another there")
         if manifest.digest != named[key]:
             raise DatasetError(
                 f"{home / key} is not the dataset that {SUITE} names: it was changed after the version was finished"

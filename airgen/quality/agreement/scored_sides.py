@@ -73,17 +73,18 @@ class GeneratedSide:
 
 def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
     """The collection's corpus as a corpus of airgen. Nothing is cleaned away, because human labels name any of it."""
-    info = dataset.info
+    info, folder = dataset.info, dataset.file("corpus").resolve().parent
+    fields = {"fields": {"id": "id"}} if dataset.air_bench is not None else {}
     corpus = CorpusSettings(
         name=_slug(dataset.name),
         language=str(info.get("language") or language),
         domain=str(info.get("domain") or domain),
         licence=str(info.get("source_licence") or "unknown"),
         source=dataset.name,
-        reader={"kind": "beir", "path": dataset.path.resolve().name},
+        reader={"kind": "beir", "path": folder.name, **fields},
         clean=_KEEP_ALL,
     )
-    corpus._base = dataset.path.resolve().parent
+    corpus._base = folder.parent
     return corpus
 
 

@@ -12,13 +12,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from airgen.dataset.files import write_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
 from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.job import Job
-from airgen.quality.audit.page import audit_page
+from airgen.quality.audit.page import write_sample
 from airgen.quality.audit.sample import (
     AuditItem,
     AuditResult,
@@ -26,8 +25,6 @@ from airgen.quality.audit.sample import (
     draw,
     load_sample,
     read_answers,
-    sample_csv,
-    sample_json,
     score,
 )
 from airgen.records import Decision
@@ -68,13 +65,7 @@ def draw_sample(job: Job, count: int, out: Path, seed: int = 0) -> AuditSample:
     """Draw a sample, and write page, table and sample to `out`. An older sample there is replaced."""
     relevant_from = job.pipeline.control.judge.relevant_from
     sample = draw(decided_items(job), count, dataset=job.pipeline.name, relevant_from=relevant_from, seed=seed)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in (
-        ("audit.html", audit_page(sample)),
-        ("audit.csv", sample_csv(sample)),
-        ("sample.json", sample_json(sample)),
-    ):
-        write_text(out / name, text)
+    write_sample(sample, out)
     return sample
 
 

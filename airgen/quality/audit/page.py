@@ -9,11 +9,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from pathlib import Path
 
-from airgen.quality.audit.sample import AuditSample
+from airgen.dataset.files import write_text
+from airgen.quality.audit.sample import AuditSample, sample_csv, sample_json
 from airgen.text.display import html_text, plain_text
 
-__all__ = ["audit_page"]
+__all__ = ["audit_page", "write_sample"]
+
+
+def write_sample(sample: AuditSample, out: Path) -> None:
+    """Write the page, the table and the sample itself to the folder `out`. An older sample there is replaced."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "audit.html", audit_page(sample))
+    write_text(out / "audit.csv", sample_csv(sample))
+    write_text(out / "sample.json", sample_json(sample))
 
 
 def audit_page(sample: AuditSample) -> str:

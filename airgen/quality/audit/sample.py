@@ -24,6 +24,7 @@ from airgen.text.display import csv_text, json_text
 
 __all__ = [
     "KINDS",
+    "LABELLED",
     "AuditItem",
     "AuditResult",
     "AuditSample",
@@ -32,13 +33,17 @@ __all__ = [
     "load_sample",
     "read_answers",
     "sample_csv",
+    "sample_json",
     "score",
     "wilson",
 ]
 
-KINDS = ("positive", "added positive", "generated negative", "dropped negative", "other")
+LABELLED = ("relevant", "not relevant")
+"""The kinds where only the labels are known, as in a released dataset."""
+
+KINDS = ("positive", "added positive", "generated negative", "dropped negative", "other", *LABELLED)
 """The kinds of documents of a query: the document that it was written from; one that quality control added; a
-generated one; a generated one that control removed; one judged not relevant."""
+generated one; a generated one that control removed; one judged not relevant; and `LABELLED`."""
 
 Answers = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
 

@@ -1,0 +1,112 @@
+"""Find the datasets of AIR-Bench's own layout on disk, as the Hub's repositories have it.
+
+    AIR-Bench/qa_finance_en/AIR-Bench_24.05/default/      corpus.jsonl, dev_queries.jsonl, test_queries.jsonl
+    AIR-Bench/qrels-qa_finance_en-dev/...the same.../     dev_qrels.jsonl
+    AIR-Bench/qrels-qa_finance_en/...the same.../         test_qrels.jsonl (private)
+
+A repository is {task}_{domain}_{language}; its folders are versions, and those of a version are datasets. The labels
+are in two repositories beside it. Files without a split in their name (queries.jsonl, qrels.jsonl) are of `test`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from airgen.errors import DatasetError
+
+__all__ = ["AirBenchFiles", "air_bench_datasets", "air_bench_files", "labels_repository"]
+
+_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
+_FILE = re.compile(r"(?:(?P<split>[a-z][a-z0-9_]*)_)?(?P<kind>queries|qrels)\.jsonl(?:\.gz)?")
+_GROUP = re.compile(r"(?P<task>[a-z][a-z-]*)_(?P<domain>.+)_(?P<language>[A-Za-z-]{2,12})")
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class AirBenchFiles:
+    """The files of one dataset. `queries` and `qrels` are by split; splits can lack labels."""
+
+    group: str
+    version: str
+    name: str
+    corpus: Path
+    queries: Mapping[str, Path]
+    qrels: Mapping[str, Path]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of corpus and queries."""
+        return self.corpus.parent
+
+    @property
+    def info(self) -> dict[str, str]:
+        """What a manifest would say; `name` is unique among the datasets of a version, `dataset` is AIR-Bench's."""
+        found = _GROUP.fullmatch(self.group)
+        facts = found.groupdict() if found else {}
+        return {**facts, "version": self.version, "name": f"{self.group}_{self.name}", "dataset": self.name}
+
+    def labels_folder(self, split: str) -> Path:
+        """Where the labels of a split are looked for."""
+        home = self.folder.parent.parent.parent
+        return home / labels_repository(self.group, split) / self.version / self.name
+
+
+def labels_repository(group: str, split: str) -> str:
+    """The repository of a split's labels.
+
+    >>> labels_repository("qa_finance_en", "dev"), labels_repository("qa_finance_en", "test")
+    ('qrels-qa_finance_en-dev', 'qrels-qa_finance_en')
+    """
+    return f"qrels-{group}-dev" if split == "dev" else f"qrels-{group}"
+
+
+def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
+    """Every dataset in a dataset's folder, in a version's, in a repository's, or in a folder with repositories.
+
+    Empty if the folder has another layout. A repository's own name decides the group.
+    """
+    path = path.resolve()
+    for steps in ("", "*", "*/*", "*/*/*"):
+        found = sorted({corpus for name in _CORPUS for corpus in path.glob(f"{steps}/{name}" if steps else name)})
+        datasets = [one for one in map(_dataset, found) if one is not None]
+        if datasets:
+            return datasets
+        if found:
+            return []
+    return []
+
+
+def air_bench_files(path: Path) -> AirBenchFiles | None:
+    """The one dataset in a folder, or None if the folder has another layout. Raises DatasetError for several."""
+    found = air_bench_datasets(path)
+    if len(found) > 1:
+        shown = ", ".join(str(one.folder.relative_to(path.resolve())) for one in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise DatasetError(f"{path} holds {len(found)} datasets: name the folder of one ({shown}{more})")
+    return found[0] if found else None
+
+
+def _dataset(corpus: Path) -> AirBenchFiles | None:
+    folder = corpus.parent
+    group = folder.parent.parent.name
+    queries = dict(_of_kind(folder, "queries"))
+    unnamed = any(path.name.startswith("queries") for path in queries.values())  # such a file is also in BEIR's layout
+    if not queries or (unnamed and not _GROUP.fullmatch(group)):
+        return None
+    files = AirBenchFiles(group, folder.parent.name, folder.name, corpus, queries, {})
+    labels = dict(_of_kind(folder, "qrels"))
+    for split in queries:
+        place = files.labels_folder(split)
+        labels |= {name: path for name, path in _of_kind(place, "qrels") if name == split}
+    return AirBenchFiles(group, files.version, files.name, corpus, queries, labels)
+
+
+def _of_kind(folder: Path, kind: str) -> Iterator[tuple[str, Path]]:
+    """(split, file) of one kind, sorted."""
+    for path in sorted(folder.glob(f"*{kind}.jsonl*")):
+        found = _FILE.fullmatch(path.name)
+        if found is not None and found["kind"] == kind:
+            yield found["split"] or "test", path
