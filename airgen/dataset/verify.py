@@ -6,6 +6,7 @@ With an `error` the dataset must not be used; a `warning` should be looked at.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -127,7 +128,7 @@ def _read_text(path: Path) -> str:
 def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
     for name, entry in manifest.files.items():
         path = directory / name
-        if not path.resolve().is_relative_to(directory.resolve()):
+        if not Path(os.path.realpath(path)).is_relative_to(directory.resolve()):  # `resolve` fails for a loop of links
             found.add("path", name, "is a link to a place outside the dataset")
         elif not path.is_file():
             found.add("missing", name, "is in the manifest but not in the directory")

@@ -167,12 +167,11 @@ def _without_seed(text: str) -> str:
         raise DatasetError(f"{error}: its seed cannot be taken out, so nothing is published") from error
     if not isinstance(value, dict) or "seed" not in value:
         return text
+    del value["seed"]
     shorter = re.sub(r"(?m)^seed[ \t]*:.*\n?", "", text)
     with suppress(SettingsError):  # the rest of a seed of several lines
-        rest, _ = read_yaml(shorter)
-        if rest == {name: item for name, item in value.items() if name != "seed"}:
+        if read_yaml(shorter)[0] == value:
             return shorter
-    value.pop("seed")
     return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from airgen.dataset.content import CorpusRow, QrelRow
 from airgen.dataset.manifest import FileEntry, data_digest, load_manifest, manifest_text
-from airgen.dataset.verify import secrets_in, verify
+from airgen.dataset.verify import DatasetProblem, damaged_file, secrets_in, verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
+from airgen.publishing.withhold import labels_part
 
 
 def edit(path: Path, change: Callable[[str], str]) -> None:
@@ -190,3 +191,479 @@ def test_command(dataset: Path) -> None:
     assert result.exit_code == 1
     assert {"hash", "count", "dangling"} <= {problem["kind"] for problem in json.loads(result.stdout)[str(dataset)]}
     assert INFO.name in str(dataset)
+
+
+# -- each problem in its words -------------------------------------------------------------------------------------
+# The dataset: documents doc000 to doc011. Query q-0i has the labels 1 for doc00i and the next, 0 for the one after it.
+# q-02 and q-05 are in dev, the others in test: 2 and 4 queries.
+
+
+def said(directory: Path) -> list[str]:
+    return [str(problem) for problem in verify(directory)]
+
+
+def rewrite(directory: Path, file: str, change: Callable[[str], str]) -> None:
+    edit(directory / file, change)
+    rehash(directory)
+
+
+def without_labels_files(directory: Path, keep: str = "qrels/") -> None:
+    """Only `qrels/SPLIT.jsonl` remain, so that a change of labels there is one problem and not six."""
+    for path in directory.glob("qrels*/*"):
+        if not path.match(f"{keep}*.jsonl"):
+            path.unlink()
+    set_manifest(directory, variants=())
+    rehash(directory)
+
+
+def set_manifest(directory: Path, **changes: Any) -> None:
+    manifest = dataclasses.replace(load_manifest(directory), **changes)
+    (directory / "manifest.json").write_text(manifest_text(manifest))
+
+
+def test_a_problem_as_a_line() -> None:
+    assert str(DatasetProblem("hash", "a.txt", "is odd")) == "error: a.txt: is odd [hash]"
+    assert str(DatasetProblem("date", "a.txt", "is odd", "warning")) == "warning: a.txt: is odd [date]"
+
+
+@pytest.mark.parametrize("extra", [19, 20, 21, 25])
+def test_twenty_problems_of_a_kind_are_listed_and_the_others_counted(dataset: Path, extra: int) -> None:
+    rows = "".join(json.dumps({"_id": f"2024-01-{i:02d}", "text": ""}) + "\n" for i in range(1, extra + 1))
+    rewrite(dataset, "corpus.jsonl", lambda text: text + rows)
+    problems = verify(dataset)
+    listed = min(extra, 20)
+    for kind, severity in (("empty", "error"), ("date", "warning")):
+        mine = [problem for problem in problems if problem.kind == kind]
+        assert {problem.severity for problem in mine} == {severity}
+        assert len(mine) == listed + (extra > 20)
+        assert [p.message for p in mine[listed:]] == ([f"and {extra - 20} more"] if extra > 20 else [])
+    assert problems[0].message == "line 13: document '2024-01-01' has no text"
+    count = next(problem for problem in problems if problem.kind == "count")
+    assert str(count) == f"error: corpus.jsonl: holds {12 + extra} documents, the manifest says 12 [count]"
+
+
+def test_what_the_system_cannot_read_is_a_problem(dataset: Path) -> None:
+    name = "x" * 300
+    set_manifest(dataset, files={**load_manifest(dataset).files, name: FileEntry(1, "0")})
+    assert said(dataset) == [f"error: {dataset / name}: cannot be read: File name too long [unreadable]"]
+    assert damaged_file(dataset) == "manifest.json"
+
+
+def test_a_manifest_that_cannot_be_read_is_the_only_problem(dataset: Path) -> None:
+    (dataset / "manifest.json").write_text("[]")
+    place = dataset / "manifest.json"
+    assert said(dataset) == [f"error: manifest.json: {place} is not a JSON object: export the dataset again [manifest]"]
+
+
+def test_the_first_damaged_file(dataset: Path) -> None:
+    assert damaged_file(dataset) is None
+    edit(dataset / "README.md", lambda text: text + "by hand")
+    assert damaged_file(dataset) is None, "a card may be edited"
+    edit(dataset / "queries.jsonl", lambda text: text.replace("about", "tuoba", 1))
+    assert damaged_file(dataset) == "queries.jsonl", "of the same size"
+    edit(dataset / "corpus.jsonl", lambda text: text[:-1])
+    assert damaged_file(dataset) == "corpus.jsonl"
+    (dataset / "README.md").unlink()
+    assert damaged_file(dataset) == "README.md"
+    (dataset / "manifest.json").unlink()
+    assert damaged_file(dataset) == "manifest.json"
+
+
+def test_a_wrong_size_in_the_manifest_is_damage(dataset: Path) -> None:
+    files = dict(load_manifest(dataset).files)
+    files["corpus.jsonl"] = dataclasses.replace(files["corpus.jsonl"], bytes=files["corpus.jsonl"].bytes + 1)
+    set_manifest(dataset, files=files)
+    assert damaged_file(dataset) == "corpus.jsonl"
+    assert kinds(dataset) == {("hash", "corpus.jsonl")}
+
+
+def test_problems_of_files_and_their_words(dataset: Path) -> None:
+    (dataset / "qrels/dev.tsv").unlink()
+    (dataset / "qrels/test.tsv").unlink()
+    (dataset / "qrels/test.tsv").symlink_to("/etc/hostname")
+    edit(dataset / "pipeline.yaml", lambda text: text + "# more\n")
+    (dataset / "notes").mkdir()
+    (dataset / "notes" / "a.txt").write_text("x")
+    (dataset / "b.txt").symlink_to(dataset / "corpus.jsonl")
+    set_manifest(dataset, digest="0" * 64)
+    assert said(dataset) == [
+        "error: pipeline.yaml: its size or SHA-256 differs from the manifest: it was changed after the export [hash]",
+        "error: qrels/dev.tsv: is in the manifest but not in the directory [missing]",
+        "error: qrels/test.tsv: is a link to a place outside the dataset [path]",
+        "error: b.txt: is not in the manifest [extra]",
+        "error: notes/a.txt: is not in the manifest [extra]",
+        "error: manifest.json: its digest does not match its files: it was edited [hash]",
+        "error: qrels/test.tsv: its labels differ from those of the JSONL file of the same name [variant]",
+    ]
+
+
+def test_links_inside_the_dataset_are_allowed_and_loops_are_missing_files(dataset: Path) -> None:
+    (dataset / "corpus.jsonl").rename(dataset / "notes.txt")
+    (dataset / "corpus.jsonl").symlink_to("notes.txt")
+    assert said(dataset) == ["error: notes.txt: is not in the manifest [extra]"]
+    (dataset / "README.md").unlink()
+    (dataset / "README.md").symlink_to("README.md")
+    assert ("missing", "README.md") in kinds(dataset)
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl"])
+def test_corpus_and_queries_must_be_in_the_manifest(dataset: Path, name: str) -> None:
+    files = {file: entry for file, entry in load_manifest(dataset).files.items() if file != name}
+    set_manifest(dataset, files=files, digest=data_digest(files))
+    assert said(dataset) == [
+        f"error: {name}: is not in the manifest [extra]",
+        f"error: {name}: is not in the manifest [missing]",
+    ]
+
+
+def test_a_part_with_labels_alone_is_whole(dataset: Path, tmp_path: Path) -> None:
+    labels_part(dataset, tmp_path / "l", ["test"])
+    assert said(tmp_path / "l") == []
+    rewrite(tmp_path / "l", "README.md", lambda text: text + "token: 0123456789abcdef\n")
+    assert [problem.kind for problem in verify(tmp_path / "l")] == ["secret"]
+
+
+def test_what_a_public_part_must_not_hold(dataset: Path) -> None:
+    without_labels_files(dataset)
+    said_whole = said(dataset)
+    set_manifest(dataset, withheld=("test",))
+    leak = "error: qrels/test.jsonl: the manifest says that the labels of test are withheld, but they are here [leak]"
+    assert said_whole == [] and said(dataset) == [leak], "the lineage may be in a whole dataset"
+    set_manifest(dataset, part="public")
+    assert said(dataset) == [
+        leak,
+        "error: private/: the lineage is here although labels are withheld, and reveals them [leak]",
+    ]
+    for path in (dataset / "private").iterdir():
+        path.unlink()
+    rehash(dataset)
+    assert said(dataset) == [leak]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        ("corpus.jsonl", "[1]", "line 13 is not a JSON object [line]"),
+        ("corpus.jsonl", "", "line 13 is not a JSON object [line]"),
+        ("queries.jsonl", "{", "line 7 is not a JSON object [line]"),
+        ("qrels/dev.jsonl", "\udcff", "line 7 is not a JSON object [line]"),
+        (
+            "corpus.jsonl",
+            '{"_id": "a b", "text": "x"}',
+            "line 13: document id 'a b' is empty or holds white space: TREC files cannot carry it [id]",
+        ),
+        (
+            "corpus.jsonl",
+            '{"_id": 7, "text": "x"}',
+            "line 13: document id '' is empty or holds white space: TREC files cannot carry it [id]",
+        ),
+        (
+            "queries.jsonl",
+            '{"text": "x"}',
+            "line 7: query id '' is empty or holds white space: TREC files cannot carry it [id]",
+        ),
+        ("qrels/dev.jsonl", "{}", "line 7 lacks query-id, corpus-id or a number as score [line]"),
+        (
+            "qrels/dev.jsonl",
+            '{"query-id": 2, "corpus-id": "doc011", "score": 1}',
+            "line 7 lacks query-id, corpus-id or a number as score [line]",
+        ),
+        (
+            "qrels/dev.jsonl",
+            '{"query-id": "q-02", "corpus-id": 11, "score": 1}',
+            "line 7 lacks query-id, corpus-id or a number as score [line]",
+        ),
+        (
+            "qrels/dev.jsonl",
+            '{"query-id": "q-02", "corpus-id": "doc011", "score": "1"}',
+            "line 7 lacks query-id, corpus-id or a number as score [line]",
+        ),
+        (
+            "qrels/dev.jsonl",
+            '{"query-id": "q-02", "corpus-id": "doc011", "score": true}',
+            "line 7 lacks query-id, corpus-id or a number as score [line]",
+        ),
+        (
+            "qrels/dev.jsonl",
+            '{"query-id": "q-02", "corpus-id": "doc002", "score": 1}',
+            "line 7: query 'q-02' and document 'doc002' appear twice [duplicate]",
+        ),
+        (
+            "queries.jsonl",
+            '{"_id": "q-02", "text": "again", "metadata": {"split": "dev"}}',
+            "line 7: query id 'q-02' appears twice [duplicate]",
+        ),
+        (
+            "corpus.jsonl",
+            '{"_id": "doc011", "text": "again"}',
+            "line 13: document id 'doc011' appears twice [duplicate]",
+        ),
+    ],
+)
+def test_a_wrong_line_is_the_only_problem(dataset: Path, file: str, line: str, expected: str) -> None:
+    without_labels_files(dataset)
+    path = dataset / file
+    path.write_bytes(path.read_bytes() + line.encode(errors="surrogateescape") + b"\n")
+    rehash(dataset)
+    assert said(dataset) == [f"error: {file}: {expected}"]
+
+
+def test_texts_that_are_missing_or_empty(dataset: Path) -> None:
+    def emptied(text: str) -> str:
+        rows = [json.loads(line) for line in text.split("\n")[:-1]]
+        rows[0]["text"], rows[1]["text"] = " \n", None
+        del rows[2]["text"]
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    rewrite(dataset, "queries.jsonl", emptied)
+    rewrite(dataset, "corpus.jsonl", emptied)
+    assert said(dataset) == [
+        f"error: {file}.jsonl: line {number}: {what} {name!r} has no text [empty]"
+        for file, what, names in (
+            ("queries", "query", ("q-00", "q-01", "q-02")),
+            ("corpus", "document", ("doc000", "doc001", "doc002")),
+        )
+        for number, name in enumerate(names, 1)
+    ]
+
+
+def test_labels_of_unknown_queries_and_documents(dataset: Path) -> None:
+    without_labels_files(dataset)
+    rows = [("q-77", "doc000", 1), ("q-02", "doc077", 1)]
+    lines = [json.dumps({"query-id": q, "corpus-id": d, "score": s}) + "\n" for q, d, s in rows]
+    rewrite(dataset, "qrels/dev.jsonl", lambda text: text + "".join(lines))
+    assert said(dataset) == [
+        "error: qrels/dev.jsonl: query 'q-77' is not in queries.jsonl [dangling]",
+        "error: qrels/dev.jsonl: document 'doc077' is not in the corpus [dangling]",
+        "error: qrels/dev.jsonl: its numbers of queries and labels differ from the manifest's [count]",
+    ]
+
+
+def test_a_query_in_two_splits(dataset: Path) -> None:
+    """q-02 belongs to dev."""
+    without_labels_files(dataset)
+    row = json.dumps({"query-id": "q-02", "corpus-id": "doc000", "score": 1}) + "\n"
+    rewrite(dataset, "qrels/test.jsonl", lambda text: text + row)
+    assert said(dataset) == [
+        "error: qrels/test.jsonl: query 'q-02' belongs to 'dev' by queries.jsonl [split]",
+        "error: qrels/test.jsonl: query 'q-02' is also in 'dev': splits overlap [split]",
+        "error: qrels/test.jsonl: its numbers of queries and labels differ from the manifest's [count]",
+    ]
+
+
+def test_queries_without_a_split_in_their_metadata_are_fine(dataset: Path) -> None:
+    def bare(text: str) -> str:
+        rows = [{**json.loads(line), "metadata": None} for line in text.split("\n")[:-1]]
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    rewrite(dataset, "queries.jsonl", bare)
+    assert said(dataset) == []
+
+
+def test_queries_without_a_label_or_a_positive(dataset: Path) -> None:
+    """Only q-05 has a positive then; q-02 has one score below 0, which is not one."""
+    without_labels_files(dataset)
+
+    def change(text: str) -> str:
+        rows = [json.loads(line) for line in text.split("\n")[:-1]]
+        for row in rows:
+            if row["query-id"] == "q-02":
+                row["score"] = min(0, row["score"] - 1)
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    rewrite(dataset, "qrels/dev.jsonl", change)
+    rewrite(dataset, "qrels/test.jsonl", lambda text: "".join(text.splitlines(keepends=True)[3:]))
+    assert said(dataset) == [
+        "error: qrels/dev.jsonl: query 'q-02' has no relevant document [positive]",
+        "error: queries.jsonl: query 'q-00' has no labels [positive]",
+        "error: qrels/dev.jsonl: its numbers of queries and labels differ from the manifest's [count]",
+        "error: qrels/test.jsonl: its numbers of queries and labels differ from the manifest's [count]",
+    ]
+
+
+def test_queries_of_a_withheld_split_have_no_labels(dataset: Path) -> None:
+    without_labels_files(dataset)
+    (dataset / "qrels/test.jsonl").unlink()
+    set_manifest(dataset, withheld=("test",))
+    rehash(dataset)
+    assert said(dataset) == []
+
+
+def test_a_soft_score_counts_as_relevant(dataset: Path) -> None:
+    without_labels_files(dataset)
+    rewrite(dataset, "qrels/dev.jsonl", lambda text: text.replace('"score": 1', '"score": 0.5'))
+    assert said(dataset) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + "q-02\tdoc011\t1\n",
+        lambda text: text.replace("q-05\tdoc006\t1\n", ""),
+        lambda text: text.replace("doc002\t1", "doc002\t0"),
+        lambda text: text.replace("q-02\tdoc002\t1", "q-02 doc002 1"),
+        lambda text: text.partition("\n")[2],  # no header: the first label is taken for it
+        lambda text: text + "\udcff",
+    ],
+)
+@pytest.mark.parametrize("file", ["qrels/dev.tsv", "qrels-graded/dev.tsv"])
+def test_a_tsv_that_differs_from_its_jsonl(dataset: Path, file: str, change: Callable[[str], str]) -> None:
+    path = dataset / file
+    text = path.read_bytes().decode()
+    if "graded" in file:
+        text = text.replace("doc002\t3", "doc002\t1")
+        assert "doc002\t1" in text
+    path.write_bytes(change(text).encode(errors="surrogateescape"))
+    rehash(dataset)
+    assert said(dataset) == [
+        f"error: {file}: its labels differ from those of the JSONL file of the same name [variant]"
+    ]
+
+
+def test_an_empty_line_in_a_tsv_is_no_label(dataset: Path) -> None:
+    rewrite(dataset, "qrels/dev.tsv", lambda text: text + "\n")
+    assert said(dataset) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "row"),
+    [
+        ("positives", {"query-id": "q-02", "corpus-id": "doc004", "score": 1}),  # labelled 0 in qrels
+        ("graded", {"query-id": "q-02", "corpus-id": "doc011", "score": 1}),
+    ],
+)
+def test_a_variant_labels_the_same_pairs(dataset: Path, variant: str, row: dict[str, Any]) -> None:
+    for path in dataset.glob("qrels*/*.tsv"):
+        path.unlink()
+    rehash(dataset)
+    assert said(dataset) == []
+    rewrite(dataset, f"qrels-{variant}/dev.jsonl", add_line(row))
+    assert said(dataset) == [f"error: qrels-{variant}/dev.jsonl: does not label the same pairs as qrels [variant]"]
+    rewrite(dataset, f"qrels-{variant}/dev.jsonl", lambda text: "".join(text.splitlines(keepends=True)[1:-1]))
+    assert said(dataset) == [f"error: qrels-{variant}/dev.jsonl: does not label the same pairs as qrels [variant]"]
+
+
+def test_ids_that_look_like_dates_are_warnings(dataset: Path) -> None:
+    names = ["2024-01-31", "2024-01-31T12", "2024-01-31 12:30", "2024-01-31T12:30:59Z", "2024-1-31", "x2024-01-31"]
+    rows = "".join(json.dumps({"_id": name, "text": "x"}) + "\n" for name in names if " " not in name)
+    rewrite(dataset, "corpus.jsonl", lambda text: text + rows)
+    assert said(dataset) == [
+        *(
+            f"warning: corpus.jsonl: document id {name!r} looks like a date, so `datasets` rewrites it [date]"
+            for name in ("2024-01-31", "2024-01-31T12", "2024-01-31T12:30:59Z")
+        ),
+        "error: corpus.jsonl: holds 17 documents, the manifest says 12 [count]",
+    ]
+
+
+def test_the_numbers_of_the_manifest(dataset: Path) -> None:
+    """dev: 2 queries with 4 positives and 2 negatives."""
+    statistics = load_manifest(dataset).statistics
+
+    def told(**changes: int) -> list[str]:
+        dev = dataclasses.replace(statistics.splits["dev"], **changes)
+        changed = dataclasses.replace(statistics, splits={**statistics.splits, "dev": dev})
+        set_manifest(dataset, statistics=changed)
+        return said(dataset)
+
+    labels = "error: qrels/dev.jsonl: its numbers of queries and labels differ from the manifest's [count]"
+    assert told(positives=4, hard_negatives=2) == []
+    assert told(positives=5) == told(hard_negatives=3) == told(positives=2, hard_negatives=4) == [labels]
+    assert told(queries=3) == ["error: queries.jsonl: holds 6 queries, the manifest says 7 [count]", labels]
+
+
+# -- what tells the negatives --------------------------------------------------------------------------------------
+
+
+def with_negatives(folder: Path, rows: list[CorpusRow], others: Sequence[CorpusRow] = ()) -> list[str]:
+    """What is said of a dataset with these documents, labelled 0 for q-00, and other documents without labels."""
+    content = make_content()
+    labels = [QrelRow("q-00", row.id, 0) for row in rows]
+    corpus = [*content.corpus, *rows, *others]
+    write_dataset(folder, make_content(corpus=corpus, qrels=[*content.qrels, *labels]))
+    return said(folder)
+
+
+def named(form: str, count: int, title: str = "") -> list[CorpusRow]:
+    return [CorpusRow(form % i, title, "made up") for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("form", "title", "shape"),
+    [
+        ("Neg-%d", "", "an id like 'neg-#', no title"),
+        ("gen-0%dfaceb", "Title", "an id like 'gen-#', a title"),
+        ("a" + "x" * 38 + "zz%d", "", f"an id like 'a{'x' * 38}z', no title"),
+        ("gen-%dface", "", "an id like 'gen-#face', no title"),
+    ],
+)
+def test_five_negatives_of_one_form_reveal_their_label(tmp_path: Path, form: str, title: str, shape: str) -> None:
+    assert with_negatives(tmp_path / "four", named(form, 4, title)) == []
+    for count in (5, 6):
+        assert with_negatives(tmp_path / f"{count}", named(form, count, title)) == [
+            f"warning: corpus.jsonl: {count} documents labelled 0, and no others, have {shape}: "
+            "this reveals their label [mark]"
+        ]
+
+
+def test_a_form_that_other_documents_have_reveals_nothing(tmp_path: Path) -> None:
+    assert with_negatives(tmp_path / "a", named("n%d", 6), named("n1%d", 1)) == []
+    assert with_negatives(tmp_path / "b", named("n%d", 6), named("n1%d", 1, "Title")) != []
+    assert with_negatives(tmp_path / "c", [], named("n%d", 6)) == []
+
+
+def test_a_negative_of_one_query_that_another_needs_is_no_mark(tmp_path: Path) -> None:
+    content, extra = make_content(), named("n%d", 6)
+    labels = [QrelRow("q-00", row.id, 0) for row in extra] + [QrelRow("q-01", row.id, 1) for row in extra[:2]]
+    write_dataset(tmp_path / "d", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
+    assert said(tmp_path / "d") == [], "two of the six are relevant for q-01"
+
+
+# -- secrets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "hints"),
+    [
+        ("sk-" + "a1" * 8, ["sk-a1a..."]),
+        ("(pk-" + "a_-1" * 4 + ")", ["pk-a_-..."]),
+        ("rk-" + "a" * 15, []),
+        ("risk-" + "a" * 16, []),
+        ("hf_" + "B2" * 8, ["hf_B2B..."]),
+        ("hf_" + "B" * 15, []),
+        ("ghp_" + "a" * 16, ["ghp_aa..."]),
+        ("gho_" + "a" * 16, ["gho_aa..."]),
+        ("github_pat_" + "a" * 16, ["github..."]),
+        ("AKIA" + "0" * 16, ["AKIA00..."]),
+        ("AKIA" + "0" * 17, []),
+        ("AIza" + "b" * 30, ["AIzabb..."]),
+        ("AIza" + "b" * 29, []),
+        ("api_key = '" + "c" * 16, ["api_ke..."]),
+        ("API-KEY: " + "c" * 16, ["API-KE..."]),
+        ("Password=" + "c/+-_0" * 3, ["Passwo..."]),
+        ("token: " + "c" * 15, []),
+        ("http://me:pass@host", ["http:/..."]),
+        ("https://me:pass@host https://me:other@host", ["https:..."]),
+        ("https://host:8000/a@b", []),
+        ("sk-" + "a" * 16 + " hf_" + "b" * 16, ["hf_bbb...", "sk-aaa..."]),
+    ],
+)
+def test_what_looks_like_a_secret(text: str, hints: list[str]) -> None:
+    assert secrets_in(text) == hints
+
+
+@pytest.mark.parametrize("name", ["README.md", "pipeline.yaml"])
+def test_secrets_in_the_files_for_readers(dataset: Path, name: str) -> None:
+    path = dataset / name
+    path.write_bytes(path.read_bytes() + b"\xff\n# token: 0123456789abcdef\n")
+    rehash(dataset)
+    assert said(dataset) == [
+        f"error: {name}: holds something like a key or password (token:...): remove it and export again [secret]"
+    ]
+
+
+def test_secrets_in_the_manifest(dataset: Path) -> None:
+    set_manifest(dataset, notes={"by": "https://me:word@host"})
+    assert said(dataset) == [
+        "error: manifest.json: holds something like a key or password (https:...): remove it and export again [secret]"
+    ]

@@ -16,12 +16,10 @@ from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, LARGE, READ_TOKEN, FakeHub, Fault
 
 from airgen.dataset.content import CorpusRow, QrelRow
-from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.publish import Published, plan, publish
-from airgen.publishing.withhold import is_labels_of, public_part
 
 constants = pytest.importorskip("huggingface_hub.constants")
 from airgen.publishing.hub import Hub  # noqa: E402
@@ -271,35 +269,6 @@ def test_negatives_that_can_be_told_stop_private_labels(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
     with pytest.raises(DatasetError, match="this reveals their label"):
         plan(tmp_path / "d", REPO, tmp_path / "work", private_qrels=["test"])
-
-
-def test_splits_whose_names_contain_each_other(tmp_path: Path) -> None:
-    rows = make_content().queries
-    queries = [dataclasses.replace(row, split="test_b" if row.split == "dev" else row.split) for row in rows]
-    write_dataset(tmp_path / "d", make_content(queries=queries))
-    manifest = public_part(tmp_path / "d", tmp_path / "p", ["test"])
-    assert manifest.labelled_splits == ("test_b",)
-    assert "qrels/test_b.tsv" in manifest.files
-    assert "qrels/test.tsv" not in manifest.files
-    assert verify(tmp_path / "p") == []
-
-
-def test_parts(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"no split 'train' .*it has: dev, test"):
-        public_part(dataset, tmp_path / "p", ["train"])
-    public_part(dataset, tmp_path / "p", ["test"])
-    with pytest.raises(DatasetError, match="already the public part"):
-        public_part(tmp_path / "p", tmp_path / "q", ["dev"])
-    assert load_manifest(tmp_path / "p").labelled_splits == ("dev",)
-    names = [
-        "qrels/test.tsv",
-        "qrels-soft/test.jsonl",
-        "26.11/x/test_qrels.jsonl",
-        "qrels.test.txt",
-        "private/qrels/test",
-    ]
-    assert all(is_labels_of(name, ["test"]) for name in names)
-    assert not is_labels_of("26.11/x/test_queries.jsonl", ["test"])
 
 
 def test_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
