@@ -60,9 +60,10 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 # torch first and pinned: an unpinned one may bring several GB of CUDA. The --no-deps ones are loaded by the tests to
-# prove that datasets open in them; they pin versions of what is already here, or need a compiler.
+# prove that datasets open in them; they pin versions of what is already here, or need a compiler. Of chromadb the tests
+# run the server alone, which needs none of what its Python client brings.
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,hub,fast,openai,dev]'
-	$(PIP) --no-deps beir air-benchmark
+	$(PIP) --no-deps beir air-benchmark chromadb
 	touch $@

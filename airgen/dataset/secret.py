@@ -16,11 +16,13 @@ import secrets
 from pathlib import Path
 
 from airgen.errors import DatasetError
+from airgen.keys import text_key
 
-__all__ = ["SECRET_FILE", "Secret", "load_secret", "new_secret", "secret_of", "write_secret"]
+__all__ = ["SECRET_FILE", "Secret", "load_secret", "new_secret", "opaque_document_id", "secret_of", "write_secret"]
 
 SECRET_FILE = "secret.key"
 _SIZE = 32  # bytes
+_ID_LENGTH = 15  # hex digits: 60 bits
 
 
 class Secret:
@@ -81,3 +83,10 @@ def secret_of(dataset: Path) -> Secret | None:
     """The secret of a whole dataset or of its private part; None for a dataset without one."""
     path = dataset / "private" / SECRET_FILE
     return load_secret(path) if path.is_file() else None
+
+
+def opaque_document_id(dataset: str, own: str, secret: Secret | None) -> str:
+    """The public id of the document with this id in the corpus. Without a secret anyone can compute it."""
+    if secret is None:
+        return "d" + text_key(f"{dataset}\x1f{own}")[:_ID_LENGTH]
+    return "d" + secret.text(dataset, "document", own)[:_ID_LENGTH]

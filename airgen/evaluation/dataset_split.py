@@ -7,6 +7,7 @@ from functools import cached_property
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
 from airgen.errors import DatasetError
+from airgen.evaluation.own_ids import IdLookup
 from airgen.retrievers.base import Corpus
 
 __all__ = ["DatasetSplit"]
@@ -54,6 +55,11 @@ class DatasetSplit:
     def corpus(self) -> Corpus:
         """The whole corpus in memory."""
         return Corpus.from_passages(self.dataset.passages(), self.language)
+
+    @cached_property
+    def ids(self) -> IdLookup:
+        """Finds passages by their ids, or by those that they had in the corpus."""
+        return IdLookup(self.corpus.ids, self.dataset)
 
     @cached_property
     def words(self) -> dict[int, frozenset[str]]:

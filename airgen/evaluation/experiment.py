@@ -165,7 +165,15 @@ class _Experiment:
         texts = {key: query.text for key, query in task.queries.items()}
         finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
         context = RunContext(
-            task.corpus, texts, options.top, task.dataset.name, task.split, options.base, finished, self.indexes
+            task.corpus,
+            texts,
+            options.top,
+            task.dataset.name,
+            task.split,
+            options.base,
+            finished,
+            task.ids,
+            self.indexes,
         )
         return run_system(system, context)
 

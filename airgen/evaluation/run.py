@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,6 +97,21 @@ class Run:
         return Run(
             self.query_ids, self.passage_ids, _offsets(counts), self.passages[keep], self.scores[keep], self.notes
         )
+
+    def renamed(self, find: Callable[[str], str | None]) -> Run:
+        """The run with the passage ids that `find` gives; an id for which it gives None stays.
+
+        Raises DatasetError where two passages of a query get one id.
+        """
+        names = [find(key) or key for key in self.passage_ids]
+        if names == list(self.passage_ids):
+            return self
+        vocabulary = sorted(set(names))
+        places = {key: place for place, key in enumerate(vocabulary)}
+        new = np.array([places[key] for key in names], dtype=np.int32)
+        run = Run(self.query_ids, vocabulary, self.offsets, new[self.passages], self.scores, self.notes)
+        _check(run)
+        return run
 
     def items(self) -> Iterator[tuple[str, list[tuple[str, float]]]]:
         """(query id, [(passage id, score), ...]) as stored."""

@@ -18,8 +18,10 @@ import numpy as np
 
 from airgen.errors import DatasetError
 from airgen.evaluation.costs import Costs, resident_bytes, single_latencies
+from airgen.evaluation.own_ids import IdLookup
+from airgen.evaluation.python_systems import checked_results, load_class, search_python
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
-from airgen.evaluation.services import checked_results, load_class, search_http, search_python
+from airgen.evaluation.search_service import SearchService
 from airgen.evaluation.systems import (
     ForeignReranker,
     FuseSystem,
@@ -52,8 +54,9 @@ class FinishedRun:
 class RunContext:
     """What a system is run on: corpus, queries {id: text}, depth, and the systems that are finished already.
 
-    Relative paths start at `folder`; `dataset` and `split` fill in the paths of run files. `indexes` may hold indexes
-    of the same corpus that were made for other queries; a run on such an index has no index time.
+    `ids` finds a passage by its id, or by the one that it had in the corpus. Relative paths start at `folder`;
+    `dataset` and `split` fill in the paths of run files. `indexes` may hold indexes of the same corpus that were made
+    for other queries; a run on such an index has no index time.
     """
 
     corpus: Corpus
@@ -63,6 +66,7 @@ class RunContext:
     split: str
     folder: Path
     finished: Mapping[str, FinishedRun]
+    ids: IdLookup
     indexes: MutableMapping[str, Retriever] | None = None
 
 
@@ -72,10 +76,10 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, RunSystem):
         return _from_file(options, context)
     if isinstance(options, HttpSystem):
-        known, some_id = set(context.corpus.ids), next(iter(context.queries), "")
+        service, some_id = SearchService(options, context.ids, context.folder), next(iter(context.queries), "")
 
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
-            return search_http(options, queries, known, context.top)
+            return service.search(queries, context.top)
 
         return _foreign(ask, context, system, single=lambda text: ask({some_id: text}))
     if isinstance(options, PythonSystem):
@@ -198,7 +202,7 @@ def _sum(parts: Sequence[Any]) -> Any:
 
 def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
-    run = read_run(context.folder / name)
+    run = read_run(context.folder / name).renamed(context.ids.find)
     known = set(context.corpus.ids)
     notes = dict(run.notes)
     # Unknown passages stay in the run: trec_eval counts them as not relevant, and leaving them out would help the run.
@@ -206,7 +210,8 @@ def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
     notes["unknown_queries"] = sum(key not in context.queries for key in run.query_ids)
     if notes["unknown_passages"] == len(run.passage_ids):
         raise DatasetError(
-            f"{name}: none of its passages is in the dataset {context.dataset}: give a run of this dataset"
+            f"{name}: none of its passages, such as {run.passage_ids[0][:100]!r}, is in the dataset {context.dataset}: "
+            f"{context.ids.advice}"
         )
     return FinishedRun(
         run, {"family": "run file", "file": Path(name).name}, Costs(), {k: v for k, v in notes.items() if v}

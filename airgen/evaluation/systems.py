@@ -25,7 +25,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
 
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
-from airgen.evaluation.services import HttpSystem, find_class
+from airgen.evaluation.python_systems import find_class
+from airgen.evaluation.search_service import HttpSystem
 from airgen.registry import closest, names
 from airgen.retrievers.combine.fuse import FusionSettings
 from airgen.retrievers.combine.reranked import RerankingSettings

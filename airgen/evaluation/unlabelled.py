@@ -71,7 +71,7 @@ def run_without_labels(
             if started is not None:
                 started(f"{opened.name}: {name}: running")
             texts = {id_: query.text for id_, query in task.queries.items()}
-            context = RunContext(task.corpus, texts, options.top, opened.name, task.split, base, done)
+            context = RunContext(task.corpus, texts, options.top, opened.name, task.split, base, done, task.ids)
             done[name] = run_system(system, context)
             write_run(paths.run, done[name].run, name)
             description = without_secrets(done[name].description)

@@ -10,10 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airgen.dataset.manifest import MANIFEST, load_manifest
-from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
+from airgen.dataset.secret import (
+    SECRET_FILE,
+    Secret,
+    load_secret,
+    new_secret,
+    opaque_document_id,
+    secret_of,
+    write_secret,
+)
 from airgen.dataset.split import split_of
 from airgen.errors import DatasetError
-from airgen.keys import text_key
 from airgen.pipeline.stage import Lineage
 from airgen.settings import Pipeline
 
@@ -41,9 +48,7 @@ class PublicIds:
         """A document's id. An opaque one does not tell a generated negative from the rest."""
         if self.pipeline.export.ids == "original":
             return id_
-        if self.secret is None:
-            return "d" + text_key(f"{self.pipeline.name}\x1f{id_}")[:_LENGTH]
-        return "d" + self._made("document", id_)
+        return opaque_document_id(self.pipeline.name, id_, self.secret)
 
     def split(self, lineage: Lineage) -> str:
         """The split of a query. It does not change with prompts or with the target.

@@ -1,13 +1,14 @@
 """Embedding and re-ranking endpoints: OpenAI's `/v1/embeddings`, and `/v1/rerank` of Jina, Cohere and vLLM.
 
 Every answer is checked: the number of items, their ids, the dimension, finite numbers. What cannot be used ends in a
-ModelError. The `openai` package is not used here: its client would replace one call of `request_json`, and re-ranking
+ModelError. The `openai` package is not used here: its client would replace one call of `JsonClient.ask`, and re-ranking
 and its checks would still need all the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from pydantic import Field
 
 from airgen.errors import ModelError
 from airgen.retrievers.base import Component, ModelFacts, TextKind
-from airgen.retrievers.http_client import HttpFailure, request_json
+from airgen.retrievers.http_client import HttpFailure, JsonClient
 from airgen.retrievers.output_checks import checked_scores, finite, unit_rows
-from airgen.settings import secret
-from airgen.settings.base import KEY, SERVED, SPEED
+from airgen.settings.base import SERVED, SPEED
+from airgen.settings.http import ServiceAccess
 
 __all__ = ["HttpEmbedder", "HttpReranker"]
 
@@ -27,25 +28,28 @@ __all__ = ["HttpEmbedder", "HttpReranker"]
 class _Endpoint(Component):
     """What both kinds of endpoint share."""
 
-    class Settings(Component.Settings):
+    class Settings(Component.Settings, ServiceAccess):
         """`max_chars` cuts texts before they are sent: many endpoints refuse what is longer than the model."""
 
-        api_key_env: Annotated[str | None, SPEED, KEY] = None
         max_chars: int = Field(default=24_000, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=64, ge=1)
         timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
-        retries: Annotated[int, SPEED] = Field(default=5, ge=0)
+        retries: Annotated[int, SPEED] = Field(default=5, ge=0, le=100)
+        concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
     settings: Settings
+
+    @cached_property
+    def _client(self) -> JsonClient:
+        """Made at the first request, when the keys must be set."""
+        chosen = self.settings
+        return JsonClient(chosen.access, timeout=chosen.timeout, retries=chosen.retries, connections=chosen.concurrency)
 
     def _post(self, url: str, body: Mapping[str, Any]) -> Any:
         if not url.startswith(("http://", "https://")):
             raise ModelError(f"{url!r} is not an http address")
-        chosen = self.settings
         try:
-            return request_json(
-                url, body, api_key=secret(chosen.api_key_env), timeout=chosen.timeout, retries=chosen.retries
-            )
+            return self._client.ask(url, body)
         except HttpFailure as failure:
             raise ModelError(f"{url} {failure}") from None
 
@@ -88,9 +92,11 @@ class HttpEmbedder(_Endpoint):
         # Endpoints refuse an empty text; a space is the nearest that they take.
         prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
         whole = [(prefix + text)[: self.settings.max_chars] or " " for text in texts]
-        batches = [self._encoded(whole[first : first + size]) for first in range(0, len(whole), size)]
-        if not batches:
+        if not whole:
             return np.zeros((0, self.dim), np.float32)
+        batches = self._client.ask_all(
+            self._encoded, [whole[first : first + size] for first in range(0, len(whole), size)]
+        )
         return unit_rows(finite(np.concatenate(batches), self.name))
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
@@ -146,10 +152,15 @@ class HttpReranker(_Endpoint):
         for place, (query, _) in enumerate(pairs):
             by_query.setdefault(query, []).append(place)
         scores = np.full(len(pairs), np.nan, np.float32)
-        for query, places in by_query.items():
-            for first in range(0, len(places), self.settings.batch_size):
-                some = places[first : first + self.settings.batch_size]
-                scores[some] = self._ask(query, [pairs[place][1] for place in some])
+        size = self.settings.batch_size
+        parts = [
+            (query, places[first : first + size])
+            for query, places in by_query.items()
+            for first in range(0, len(places), size)
+        ]
+        found = self._client.ask_all(lambda part: self._ask(part[0], [pairs[place][1] for place in part[1]]), parts)
+        for (_, places), some in zip(parts, found, strict=True):
+            scores[places] = some
         return checked_scores(scores, len(pairs), self.name)
 
     def _ask(self, query: str, passages: list[str]) -> NDArray[np.float32]:

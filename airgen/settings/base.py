@@ -50,7 +50,7 @@ SPEED = Mark("speed")  # changes only the time or the cost of a result, never th
 FILE = Mark("file")  # names a file or folder that must exist; a relative path starts at the folder of the YAML file
 MODEL = Mark("model")  # names a model: of the catalogue, of the Hub, or a folder (relative as for FILE)
 SERVED = Mark("served")  # names a model that an endpoint runs: nothing is needed on this machine
-KEY = Mark("key")  # names the environment variable that holds a key
+KEY = Mark("key")  # names environment variables that hold keys: a name, or headers with ${NAME}
 LABEL = Mark("label")  # a name for display
 
 

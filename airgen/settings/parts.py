@@ -27,6 +27,7 @@ from airgen import models
 from airgen.errors import AirgenError, MissingExtra
 from airgen.registry import EXTRAS, REGISTRY, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
+from airgen.settings.http import variables_of
 from airgen.settings.llm import secret
 
 __all__ = [
@@ -236,8 +237,8 @@ def needs(settings: Settings, folder: Path | None = None) -> list[str]:
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
             missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
     for name, _ in marked(type(settings), "key"):
-        if (variable := getattr(settings, name)) and not secret(variable):
-            missing.append(f"{name}: the environment variable {variable} is not set")
+        unset = (variable for variable in variables_of(getattr(settings, name)) if not secret(variable))
+        missing += [f"{name}: the environment variable {variable} is not set" for variable in unset]
     return missing
 
 

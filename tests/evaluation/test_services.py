@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from dataset_maker import make_content
 
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.secret import SECRET_FILE, Secret, opaque_document_id
+from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, SettingsError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
-from airgen.evaluation.services import checked_results
-from airgen.evaluation.systems import SystemSettings
+from airgen.evaluation.own_ids import IdLookup
+from airgen.evaluation.python_systems import checked_results
+from airgen.evaluation.run import run_from_dict
+from airgen.evaluation.systems import SystemSettings, load_systems
 
 HITS = {"what do cats eat": ["p2", "p1", "p1", "ghost"], "fish in the sea": ["p4"], "market crash": []}
 
@@ -73,7 +80,8 @@ def server():
 
 
 def system(server, mode, **settings):
-    base = {"query_field": "q", "hits_path": "hits.hits", "id_path": "_id", "score_path": "_score"}
+    base = {"query_field": "q", "hits_path": "hits.hits", "id_path": "_id", "score_path": "_score", "retries": 0}
+    base |= {"unknown_ids": "skip"}
     url = f"http://127.0.0.1:{server.server_port}/{mode}"
     return SystemSettings.model_validate({"name": "service", "kind": "http", "url": url} | base | settings)
 
@@ -111,11 +119,16 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
     (result,) = evaluate(dataset, [with_key("ok", "127.0.0.1")], tmp_path / "out")
     assert server.asked[0][0]["token"] == "t0ken"
     written = result.paths.json.read_text()
-    for wrong in (with_key("html", "127.0.0.1"), with_key("ok", "me:pass-w0rd@127.0.0.1")):
-        with pytest.raises(DatasetError) as caught:
-            evaluate(dataset, [wrong], tmp_path / "out")
-        written += str(caught.value)
-    assert written.count("127.0.0.1") >= 3
+    with pytest.raises(DatasetError) as caught:
+        evaluate(dataset, [with_key("html", "127.0.0.1")], tmp_path / "out")
+    written += str(caught.value)
+    assert written.count("127.0.0.1") >= 2
+    (tmp_path / "systems.yaml").write_text(
+        "systems: [{name: s, kind: http, url: 'http://me:pass-w0rd@127.0.0.1/'}]", "utf-8"
+    )
+    with pytest.raises(SettingsError, match="set user and password_env") as refused:
+        load_systems(tmp_path / "systems.yaml")
+    written += str(refused.value)
     assert not any(secret in written for secret in ("pass-w0rd", "s3cret", "t0ken"))
 
 
@@ -172,3 +185,78 @@ def test_an_empty_query_is_not_sent(server, dataset, tmp_path):
 def test_a_foreign_answer_of_the_wrong_form(answer, message):
     with pytest.raises(DatasetError, match=message):
         checked_results(answer, {"q": "text"}, {"d": {}}, 10, "system x")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"body": {"q": "{query}"}, "query_field": "q"}, "query_field would not be used"),
+        ({"body": {"size": "{k}"}}, "where does the query go"),
+        ({"body": {"v": "{vector}"}}, "`embedder` belong together"),
+        ({"embedder": "all-minilm-l6-v2-int8"}, "`embedder` belong together"),
+        ({"id_pattern": "^doc-"}, "has no group"),
+        ({"id_pattern": "("}, "is not a regular expression"),
+        ({"headers": {"Authorization": "ApiKey s3cret"}}, "environment variable"),
+        ({"headers": {"X-Tenant": "a\nHost: b"}}, "one line"),
+        ({"headers": {"Content-Length": "3"}}, "cannot be set"),
+        ({"headers": {"authorization": "Basic ${A}"}, "api_key_env": "B"}, "keep one"),
+        ({"user": "me"}, "belong together"),
+    ],
+)
+def test_settings_that_cannot_work(tmp_path, wrong, words):
+    path = tmp_path / "systems.yaml"
+    path.write_text(json.dumps({"systems": [{"name": "s", "kind": "http", "url": "http://localhost/"} | wrong]}))
+    with pytest.raises(SettingsError) as refused:
+        load_systems(path)
+    assert words in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_template_and_headers(server, dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("TENANT_KEY", "abc-s3cret")
+    wanted = system(server, "ok").settings | {
+        "body": {"q": "{query}", "size": "{k}", "nested": [{"text": "about {query}", "literal": "{other}"}]},
+        "headers": {"Authorization": "ApiKey ${TENANT_KEY}"},
+    }
+    wanted = {name: value for name, value in wanted.items() if name != "query_field"}
+    found = SystemSettings.model_validate({"name": "s", "kind": "http", **wanted})
+    evaluate(dataset, [found], tmp_path / "out", Options(top=7))
+    asked, key = next(item for item in server.asked if item[0]["q"] == "market crash")
+    assert asked == {"q": "market crash", "size": 7, "nested": [{"text": "about market crash", "literal": "{other}"}]}
+    assert key == "ApiKey abc-s3cret"
+    monkeypatch.delenv("TENANT_KEY")
+    with pytest.raises(SettingsError, match="TENANT_KEY is not set"):
+        evaluate(dataset, [found], tmp_path / "other")
+
+
+def test_a_text_cannot_change_the_form_of_the_request(server, dataset, tmp_path):
+    queries, evil = dataset / "queries.jsonl", '"}, "size": 9 {k} {vector} ${HOME}'
+    queries.write_text(queries.read_text().replace("market crash", json.dumps(evil)[1:-1]))
+    wanted = {name: value for name, value in system(server, "ok").settings.items() if name != "query_field"}
+    body = {"q": "{query}", "wrapped": "<{query}>"}
+    found = SystemSettings.model_validate({"name": "s", "kind": "http", **wanted, "body": body})
+    evaluate(dataset, [found], tmp_path / "out")
+    assert {"q": evil, "wrapped": f"<{evil}>"} in [asked for asked, _ in server.asked]
+
+
+def test_the_ids_of_the_corpus_find_the_passages_of_an_exported_dataset(tmp_path):
+    for secret in (Secret(bytes(32)), None):
+        own = [f"docs/page-{number}.md" for number in range(12)]
+        content = make_content(secret=secret)
+        new = [opaque_document_id("weather-notes", key, secret) for key in own]
+        names = dict(zip([row.id for row in content.corpus], new, strict=True))
+        corpus = [dataclasses.replace(row, id=names[row.id]) for row in content.corpus]
+        qrels = [dataclasses.replace(row, document=names[row.document]) for row in content.qrels]
+        folder = tmp_path / str(bool(secret))
+        write_dataset(folder, dataclasses.replace(content, corpus=corpus, qrels=qrels))
+        ids = IdLookup([row.id for row in corpus], BeirDataset.open(folder))
+        assert [ids.find(key) for key in own] == list(names.values())
+        assert ids.find(names["doc003"]) == names["doc003"]
+        assert ids.find("docs/page-99.md") is None
+        run = run_from_dict({"q-01": {own[1]: 2.0, own[2]: 1.0, "elsewhere": 0.5}}).renamed(ids.find)
+        assert dict(run.items()) == {"q-01": [(names["doc001"], 2.0), (names["doc002"], 1.0), ("elsewhere", 0.5)]}
+        if secret:  # whoever has the public part alone is told why
+            (folder / "private" / SECRET_FILE).unlink()
+            ids = IdLookup(names.values(), BeirDataset.open(folder))
+            assert ids.find(own[0]) is None
+            assert "without its private part" in ids.advice

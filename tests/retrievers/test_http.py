@@ -82,7 +82,7 @@ def test_embeddings(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dimension_that_changes_in_the_middle(service: Service) -> None:
     service.answers = [vectors, lambda body: vectors(body, 4)]
-    embedder = HttpEmbedder("m", base_url=service.url, batch_size=1)
+    embedder = HttpEmbedder("m", base_url=service.url, batch_size=1, concurrency=1)
     with pytest.raises(ModelError, match="dimension 4 after vectors of dimension 3"):
         embedder.encode(["a", "b"], "passage")
 
@@ -119,6 +119,44 @@ def test_what_may_pass_is_tried_again(service: Service) -> None:
     assert len(service.requests) == 3
 
 
+def test_several_requests_at_once_keep_the_order_and_the_bound(service: Service) -> None:
+    together, most, lock, full = 0, 0, threading.Lock(), threading.Barrier(3)
+
+    def slow(body: dict[str, Any]) -> tuple[int, Any]:
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        full.wait(20)  # three requests are here at once, or this fails
+        with lock:
+            together -= 1
+        return 200, {"data": [{"index": 0, "embedding": [len(body["input"][0]), 1]}]}
+
+    service.answers = [slow]
+    embedder = HttpEmbedder("m", base_url=service.url, batch_size=1, concurrency=3, dimensions=2)
+    found = embedder.encode(["a" * length for length in range(1, 13)], "passage")
+    assert found[:, 0] / found[:, 1] == pytest.approx(np.arange(1, 13))
+    assert most == 3
+
+
+def test_the_first_failure_ends_the_rest(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "_LONGEST_WAIT", 3600.0)  # a wait between tries ends, too
+    seen = threading.Event()
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        if body["input"] == ["wait"]:
+            seen.set()
+            return 503, b"busy for an hour"
+        seen.wait(20)
+        return 400, b"bad text"
+
+    service.answers = [answer]
+    embedder = HttpEmbedder("m", base_url=service.url, batch_size=1, concurrency=2, dimensions=2)
+    with pytest.raises(ModelError, match="bad text"):
+        embedder.encode(["bad", "wait", *["bad"] * 500], "passage")
+    assert len(service.requests) < 100
+
+
 def test_nobody_there() -> None:
     with pytest.raises(ModelError, match="cannot be reached"):
         HttpEmbedder("m", base_url="http://127.0.0.1:9/v1", retries=0).encode(["a"], "query")
@@ -141,7 +179,7 @@ def test_reranking(service: Service, form: Answer) -> None:
     reranker = HttpReranker(service.url + "/rerank", "m", batch_size=2)
     pairs = [("q1", "aaa"), ("q2", "b"), ("q1", "c"), ("q1", "dd")]
     assert reranker.score(pairs).tolist() == [3, 1, 1, 2]
-    assert [(body["query"], body["documents"]) for _, body, _ in service.requests] == [
+    assert sorted((body["query"], body["documents"]) for _, body, _ in service.requests) == [
         ("q1", ["aaa", "c"]),
         ("q1", ["dd"]),
         ("q2", ["b"]),

@@ -1,0 +1,101 @@
+"""What the settings of every service over HTTP share: headers, keys and passwords, which stand in the environment.
+
+    headers: {X-Tenant: acme, Authorization: "ApiKey ${SEARCH_KEY}"}
+    api_key_env: SEARCH_KEY                  # short for {Authorization: "Bearer ${SEARCH_KEY}"}
+    user: reader                             # basic authentication
+    password_env: SEARCH_PASSWORD
+
+A secret is named by its environment variable. It never stands in a settings file, a message or a result.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from airgen.errors import SettingsError
+from airgen.settings.base import KEY, SPEED, Settings
+from airgen.settings.llm import hidden, secret
+
+__all__ = ["Headers", "ServiceAccess", "filled_headers", "variables_of"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
+_OURS = {"content-length", "content-type", "host", "transfer-encoding", "connection"}
+
+
+def variables_of(value: object) -> list[str]:
+    """The environment variables that a value names: itself, or those in `${...}` in the values of a mapping."""
+    if isinstance(value, Mapping):
+        return [name for text in value.values() for name in _VARIABLE.findall(str(text))]
+    return [value] if isinstance(value, str) and value else []
+
+
+def _checked(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or name.lower() in _OURS:
+            raise hidden(f"{name[:40]!r} cannot be set as a header")
+        if not (value.isascii() and value.isprintable()):
+            raise hidden(f"the value of the header {name} must be one line of ASCII")
+        if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
+            raise hidden(f"the header {name} holds a secret: write ${{NAME}}, where NAME is an environment variable")
+    return headers
+
+
+Headers = Annotated[dict[str, str], AfterValidator(_checked)]
+
+
+def filled_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The headers with the environment's values, and those values, which no message may show.
+
+    Raises SettingsError for a variable that is not set, or whose value is not one line of ASCII.
+    """
+    secrets: list[str] = []
+
+    def value_of(found: re.Match[str]) -> str:
+        value = secret(found[1])
+        if value is None:
+            raise SettingsError([f"headers: the environment variable {found[1]} is not set"])
+        secrets.append(value)
+        return value
+
+    return {name: _VARIABLE.sub(value_of, value) for name, value in headers.items()}, secrets
+
+
+class ServiceAccess(Settings):
+    """How a service is reached. Nothing here changes what a model answers."""
+
+    headers: Annotated[Headers, SPEED, KEY] = Field(default={})
+    api_key_env: Annotated[str | None, SPEED, KEY] = None
+    user: Annotated[str | None, SPEED] = Field(default=None, pattern=r"^[\x20-\x39\x3b-\x7e]+$")
+    password_env: Annotated[str | None, SPEED, KEY] = None
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        given = [name for name in self.headers if name.lower() == "authorization"]
+        given += [name for name in ("api_key_env", "user") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} all set the header Authorization: keep one of them")
+        if (self.user is None) != (self.password_env is None):
+            raise ValueError("user and password_env belong together: set both or none")
+        return self
+
+    def access(self) -> tuple[dict[str, str], list[str]]:
+        """All headers as they are sent, and the secrets in them. Raises SettingsError as `filled_headers` does."""
+        headers, secrets = filled_headers(self.headers)
+        if key := secret(self.api_key_env):
+            headers["Authorization"] = f"Bearer {key}"
+            secrets.append(key)
+        if self.user is not None:
+            password = secret(self.password_env)
+            if password is None:
+                raise SettingsError([f"password_env: the environment variable {self.password_env} is not set"])
+            pair = base64.b64encode(f"{self.user}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {pair}"
+            secrets += [password, pair]
+        return headers, secrets
