@@ -211,7 +211,7 @@ def test_a_run_of_another_dataset_is_refused(dataset, tmp_path):
 
 def test_qrels_without_any_query_text_are_refused(dataset, tmp_path):
     (dataset / "qrels" / "test.tsv").write_text("nobody\tp1\t1\n")
-    with pytest.raises(DatasetError, match=r"no query of the test qrels is in queries\.jsonl"):
+    with pytest.raises(DatasetError, match=r"no query of the test qrels is among its queries"):
         evaluate(dataset, systems(BM25), tmp_path / "out")
 
 
