@@ -39,6 +39,7 @@ TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid f
 REFUSALS = 30  # retries after HTTP 429
 WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
 PATIENCE = 3600.0  # seconds without an answer, because of limits, after which the run stops
+FIRST_CALLS = 4  # of a stage: where the server takes none of them (HTTP 4xx), it will take no other
 GRACE = 20  # calls before a share of failures can stop the run
 
 
@@ -112,6 +113,8 @@ class CallQueue:
         self._in_flight = 0
         self._failures_in_a_row = 0
         self._finished, self._failures = 0, Counter[str]()
+        self._refused = Counter[str]()  # by stage: calls that the server would not take
+        self._works: set[str] = set()  # stages of which a call was answered
         self._timer: asyncio.TimerHandle | None = None
         self._held_since: float | None = None  # since when limits hold calls back and no answer has come
         self._last_limit = ""  # the server's words
@@ -345,10 +348,22 @@ class CallQueue:
         """Count a finished call. Stops the engine where too many calls of this queue failed."""
         self._shared.usage[call.request.stage].add(answer, now)
         self._finished += 1
-        most = self._limits.max_failures
+        most, stage = self._limits.max_failures, call.request.stage
         if not answer.error:
+            self._works.add(stage)
             return
         self._failures[answer.error] += 1
+        self._refused[stage] += answer.error.startswith("http_4")
+        if stage not in self._works and self._refused[stage] >= FIRST_CALLS:
+            who = f"{answer.model} at endpoint {answer.endpoint!r}"
+            words = " ".join(answer.text.split())[:300] or "no reason given"
+            self._shared.stop(
+                LlmError(
+                    f"{stage}: {who} refused the first {FIRST_CALLS} calls ({answer.error}: {words}): stopped, because "
+                    "it would refuse the others. Change `llm` or the prompt; --retry-failed asks the refused ones again"
+                )
+            )
+            return
         total = sum(self._failures.values())
         if most is None or (total < most if most >= 1 else self._finished < GRACE or total <= most * self._finished):
             return

@@ -41,7 +41,8 @@ async def ask_until(
         answer = await llm.ask(sent)
         if answer.error:
             # The text of a failed call is what the server said.
-            return Refusal(Problem(f"llm: {answer.error.partition(':')[0]}", answer.error, "llm"), answer.text)
+            reason, _, rest = answer.error.partition(":")
+            return Refusal(Problem(f"llm: {reason}", rest.strip(), "llm"), answer.text)
         result = read(answer)
         if not isinstance(result, Problem):
             return result, attempt

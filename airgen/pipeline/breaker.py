@@ -101,6 +101,11 @@ class Breaker:
         else:
             self.saw(stage)
 
+    def watch(self, name: str, found: object) -> None:
+        """Count an answer, and check. `name` begins with the stage, whose cost is said."""
+        self.saw_answer(name, found)
+        self.check()
+
     def check(self) -> None:
         """Raises LlmError where a stage rejects everything, with the reasons, the cost, and what to do."""
         for name, found in self._stages.items():
@@ -119,7 +124,7 @@ class Breaker:
 
     def _cost(self, name: str) -> tuple[float, int]:
         """What a stage, or for other names the whole job, has cost in US dollars; and its answers on the disk."""
-        where, values = ("", []) if name in WHOLE else ("WHERE stage = ?", [name])
+        where, values = ("", []) if name in WHOLE else ("WHERE stage = ?", [name.partition(" ")[0]])
         (usd,) = self._store.query(f"SELECT coalesce(sum(usd), 0) FROM payment {where}", values)[0]
         (calls,) = self._store.query(f"SELECT count(*) FROM answer {where}", values)[0]
         return float(usd), int(calls)

@@ -23,6 +23,7 @@ from typing import Any
 from airgen import __version__
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
+from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, secret_of
 from airgen.dataset.verify import damaged_file
@@ -31,11 +32,13 @@ from airgen.errors import DatasetError
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
+from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.combined_judge import Combination, load_combination
 from airgen.pipeline.control.judge import judge_identity
 from airgen.pipeline.control.quality_control import control_quality
 from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
@@ -239,7 +242,10 @@ class Job:
         workers = workers_of(*self.pipeline.llms.values())
         async with engine:
             with _interruptible(engine) as stopping:
-                tools = Tools(self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder)
+                members = Breaker(self.pipeline, store)
+                tools = Tools(
+                    self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, members.watch
+                )
                 accepted = await generate(store, tools, self.flow, display, workers, self.frame)
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
@@ -270,6 +276,15 @@ class Job:
         plan = self.plan(store)
         source = Source(self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, self.combination)
         return write_dataset(out, assemble(store, source, accepted, without))
+
+    def funnel_so_far(self) -> list[FunnelStep]:
+        """The funnel of a job that stopped: of what is on the disk, up to quality control. Empty before any sample."""
+        with self.open_store(read_only=True) as store:
+            accepted = self.accepted(store)
+            if not (accepted.lineages or accepted.rejected):
+                return []
+            steps = funnel(store, self.flow, self.fingerprints, accepted, ())
+        return steps[: 1 + len(self.flow.candidates) + len(self.flow.accepted)]
 
     def accepted(self, store: Store) -> Accepted:
         """The accepted queries of the work database; no LLM is asked."""

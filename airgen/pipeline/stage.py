@@ -57,7 +57,11 @@ class Meaning(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`."""
+    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`.
+
+    `watch(name, value or Refusal)` raises LlmError where one member of a panel gives no usable answers: the others hide
+    that from the stage's own breaker.
+    """
 
     pipeline: Pipeline
     prompts: PromptSet
@@ -65,6 +69,7 @@ class Tools:
     llm: Llm
     meaning: Meaning | None = None
     folder: Path | None = None
+    watch: Callable[[str, object], None] = lambda name, found: None
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,15 @@ _CALLS = """
 SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens), sum(cost_usd),
        count(*) FILTER (error <> '') FROM answer GROUP BY stage ORDER BY stage
 """
+_WORDS = 160  # characters of a reason
 _COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed")
-_FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2"
+# With the most frequent words: those of the server, or what was wrong with an answer.
+_FAILURES = """
+SELECT stage, error, count(*), mode(text) FROM answer WHERE error <> '' GROUP BY stage, error ORDER BY 3 DESC, 1, 2
+"""
 _SKIPS = """
-SELECT stage, reason, count(*) FROM skip WHERE fingerprint IN (SELECT unnest(?))
-GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20
+SELECT stage, reason, count(*), mode(split_part(detail, chr(10), 1)) FROM skip
+WHERE fingerprint IN (SELECT unnest(?)) GROUP BY stage, reason ORDER BY 3 DESC, 1, 2 LIMIT 20
 """
 
 
@@ -70,8 +74,8 @@ def render_report(report: dict[str, Any]) -> str:
     lines += [_call_line(row) for row in report.get("calls", ())]
     lines += _money_lines(report["money"]) if report.get("money") else []
     lines += [_saved_line(report["saved"])] if report.get("saved") else []
-    lines += [f"  failed {stage}: {count} x {error}" for stage, error, count in report.get("failures", ())]
-    lines += [f"  skipped {stage}: {count} x {reason}" for stage, reason, count in report.get("skips", ())]
+    lines += [_reason_line("failed", *row) for row in report.get("failures", ())]
+    lines += [_reason_line("skipped", *row) for row in report.get("skips", ())]
     return terminal_lines("\n".join(lines))
 
 
@@ -81,6 +85,11 @@ def _call_line(row: dict[str, Any]) -> str:
         f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
         f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
     )
+
+
+def _reason_line(what: str, stage: str, reason: str, count: int, words: str | None) -> str:
+    words = " ".join((words or "").split())[:_WORDS]
+    return f"  {what} {stage}: {count:,} x {reason}" + (f": {words}" if words else "")
 
 
 def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airgen.errors import UsageError
+from airgen.dataset.content import FunnelStep
+from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.preflight import ensure_ready
@@ -48,7 +51,13 @@ def run_pipeline(
     if until is not None or not job.finished():
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
         rehearse(job, display, until=until, evaluate=evaluate)
-    result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
+    try:
+        result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
+    except AirgenError:
+        with suppress(AirgenError):
+            if steps := job.funnel_so_far():
+                _print_funnel(display.console, steps)
+        raise
     if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
         scores, failed = evaluate_systems(job, display)
         result = replace(result, scores=scores, failed=failed)
@@ -89,7 +98,7 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         return
     console = Console()
     if result.manifest is not None:
-        _print_funnel(console, result)
+        _print_funnel(console, result.manifest.funnel)
         if result.scores:
             _print_scores(console, result)
     if result.note:
@@ -118,10 +127,9 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
             )
 
 
-def _print_funnel(console: Console, result: RunResult) -> None:
-    assert result.manifest is not None
+def _print_funnel(console: Console, steps: Sequence[FunnelStep]) -> None:
     table = Table("stage", "entered", "left", "why not", title="Funnel", title_justify="left")
-    for step in result.manifest.funnel:
+    for step in steps:
         reasons = "; ".join(f"{count} {reason}" for reason, count in list(step.reasons.items())[:4])
         cells = (step.stage, f"{step.entered:,}", f"{step.left:,}", reasons)
         table.add_row(*map(_cell, cells))

@@ -324,6 +324,7 @@ EARLY = {
     "bad_request": lambda: problem(
         400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"
     ),
+    "bad_parameter": lambda: problem(400, "Unsupported value: 'thinking' is not supported with this model."),
     "redirect": lambda: web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
 }
 

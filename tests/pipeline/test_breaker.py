@@ -100,7 +100,7 @@ def test_the_servers_words_are_in_the_message(run: Run, asked: list[Request], mo
         raise Refused("http_400", "this model takes no schema")
 
     monkeypatch.setattr(ScriptedBackend, "send", refuses)
-    with pytest.raises(LlmError, match=r"9 llm: http_400.*this model takes no schema"):
+    with pytest.raises(LlmError, match=r"the first 4 calls \(http_400: this model takes no schema\)"):
         run(changes={"concurrency: 8": "concurrency: 1, max_failures: 1000"})
 
 

@@ -113,7 +113,10 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
     found = await ask_until(
         tools.llm, request, lambda answer: kind.read(answer, prompt, judge.threshold), again, attempts=2
     )
-    return found if isinstance(found, Refusal) else found[0]
+    verdict = found if isinstance(found, Refusal) else found[0]
+    if len(tools.pipeline.control.judge.members) > 1:
+        tools.watch(f"judgment by {judge.prompt} of {llm.model}", verdict)
+    return verdict
 
 
 def scripted_judge(request: Request) -> str:
