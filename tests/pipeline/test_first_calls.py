@@ -51,7 +51,7 @@ def test_a_judge_that_takes_no_call_leaves_a_funnel_and_words_in_status_and_show
     path = write(folder, f"{{model: m, base_url: '{good.base_url}', concurrency: 3}}", judge)
     job, printed = stopped(path, rf"judgment: j at endpoint 'default' refused .*{WORDS}")
     assert bad.stats()["requests"] <= 4 + 3
-    assert "Funnel" in printed and "judgment of the own document" in printed and "judgment: llm: http_400" in printed
+    assert "Funnel" in printed and "judgment of the own document" in printed and " llm: http_400" in printed
     status = render_report(read_report(job))
     assert f"x http_400: {WORDS}" in status and f"x llm: http_400: {WORDS}" in status
     assert "http_400: http_400" not in status and status.count("x http_400") == 1  # grouped
