@@ -7,6 +7,7 @@ __all__ = ["COMMANDS", "GROUPS"]
 # Title of a group -> {command and module: its line in `airgen --help`}.
 GROUPS: dict[str, dict[str, str]] = {
     "The main job": {
+        "init": "Look at your documents and write the YAML files.",
         "check": "Validate a pipeline and estimate its cost.",
         "run": "Build, control, export and evaluate a benchmark.",
         "status": "Show the progress of a job, also while it runs.",

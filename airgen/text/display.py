@@ -19,7 +19,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 __all__ = [
@@ -112,12 +112,14 @@ def distinct_names(names: Iterable[str]) -> list[str]:
     return found
 
 
-def terminal_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as aligned columns: the first column to the left, the others to the right."""
+def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
+    """Rows of cells as aligned columns: the columns `left` to the left, the others to the right."""
     clean = [[terminal_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
     return "\n".join(
-        "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width) for place, (cell, width) in enumerate(pairs)
+        )
         for pairs in (list(zip(row, widths, strict=True)) for row in clean)
     )
 

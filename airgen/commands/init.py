@@ -1,0 +1,129 @@
+"""`airgen init`: from a folder of documents to the YAML files of a first benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airgen.commands.options import Json, echo, new_app
+
+if TYPE_CHECKING:
+    from airgen.corpus.survey import Survey
+
+__all__ = ["app"]
+
+app = new_app()
+
+
+@app.command()
+def init(
+    documents: Annotated[
+        str,
+        typer.Argument(metavar="DOCUMENTS", help="A folder of documents, one file, or the address of a sitemap."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for corpus.yaml, pipeline.yaml and systems.yaml.")] = Path(),
+    name: Annotated[str, typer.Option(help="Name of the benchmark. Default: the folder's name.")] = "",
+    pages: Annotated[int, typer.Option(min=1, help="Number of pages of a sitemap to fetch at most.")] = 1000,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at documents, say what they are, and write a corpus, a pipeline and systems for them and for this machine.
+
+    Nothing is asked of a model. Example: airgen init handbook/
+    """
+    import json
+    import re
+    from urllib.parse import urlsplit
+
+    from airgen.corpus.survey import survey
+    from airgen.errors import UsageError
+    from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
+
+    files = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
+    there = [out / one for one in files if (out / one).exists()]
+    if there and not force:
+        raise UsageError(
+            f"{', '.join(map(str, there))}: already there; --force replaces them, --out names another folder"
+        )
+    address = documents if re.match(r"https?://", documents) else ""
+    place = _fetched(address, out, pages) if address else Path(documents)
+    here = place.resolve()
+    if not address and here.is_dir() and out.resolve().is_relative_to(here):
+        raise UsageError(
+            f"{out.resolve()} is inside the documents, and what airgen writes would become a part of them: run "
+            f"`cd {here.parent} && airgen init {here.name}`, or choose a folder beside them with --out"
+        )
+    found = survey(place)
+    machine = Machine.here(found.language)
+    name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
+    texts = starter_files(found, machine, name, out, address)
+    first = to_install(found, machine)
+    out.mkdir(parents=True, exist_ok=True)
+    for file, text in texts.items():
+        (out / file).write_text(text, encoding="utf-8")
+    pipeline = out / "pipeline.yaml"
+    next_ = [*first, f"airgen check {pipeline}", f"airgen run {pipeline}"]
+    if as_json:
+        value = {
+            "formats": [{"kind": one.kind, "files": one.files, "bytes": one.bytes} for one in found.formats],
+            "others": dict(found.others), "documents": len(found.lengths), "languages": dict(found.languages),
+            "words": {"median": found.words(0.5), "p90": found.words(0.9)}, "problem": found.problem,
+            "files": [str(out / file) for file in texts], "next": next_,
+        }  # fmt: skip
+        echo(json.dumps(value, ensure_ascii=False, indent=1))
+        return
+    _print_survey(found)
+    echo(f"machine: {machine.words}")
+    echo(f"wrote {', '.join(str(out / file) for file in texts)}: read them, they say why each setting is there")
+    echo("\nGo on with:")
+    for command in next_:
+        echo(f"  {command}")
+
+
+def _fetched(address: str, out: Path, pages: int) -> Path:
+    """The folder of a sitemap's pages."""
+    from airgen.commands.progress_bar import progress_bar
+    from airgen.corpus.sitemap import download
+
+    folder = out / "pages"
+    with progress_bar("fetching", "{task.completed:,.0f} pages") as update:
+        done, failed = download(address, folder, most=pages, progress=lambda count: update(advance=count))
+    echo(f"{folder}: {done:,} pages fetched" + (f", {len(failed):,} failed: {failed[0]}" if failed else ""), err=True)
+    return folder
+
+
+def _print_survey(found: Survey) -> None:
+    from airgen.languages import language_name
+    from airgen.text.display import terminal_table
+
+    total = sum(one.files for one in found.formats) + found.others.total()
+    echo(f"{found.path}: {total:,} file{'s' if total != 1 else ''}")
+    rows = [
+        [f"  {one.kind}", f"{one.files:,}", _size(one.bytes), "" if place == 0 else "left out: a corpus has one reader"]
+        for place, one in enumerate(found.formats)
+    ]
+    if found.others:
+        endings = ", ".join(f"{count} {ending}" for ending, count in found.others.most_common(4))
+        rows.append(["  others", f"{found.others.total():,}", "", f"not read: {endings}"])
+    echo("\n".join(line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()))
+    if found.problem:
+        echo(f"  ! {found.problem}")
+        return
+    sample = "all" if found.complete else "the first"
+    known = found.languages.total() or 1
+    languages = ", ".join(f"{language_name(code)} {n / known:.0%}" for code, n in found.languages.most_common(3))
+    split = f" (split: {found.reader['split']})" if "split" in found.reader else ""
+    echo(
+        f"{sample} {len(found.lengths):,} documents{split}: {languages}; {found.words(0):,} to {found.words(1):,}"
+        f" words, half of them up to {found.words(0.5):,}, 90 % up to {found.words(0.9):,}"
+    )
+    for reason, count in found.dropped.most_common(3):
+        echo(f"  ! {count:,} not readable: {reason}")
+    if "fields" in found.reader:
+        echo("columns: " + ", ".join(f"{name} = {column}" for name, column in found.reader["fields"].items()))
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.1f} kB"

@@ -1,0 +1,118 @@
+"""Which columns of a table are id, title and text: a guess from the first rows, for `airgen init`.
+
+guess_fields([{"Ticket Nr": "7", "Betreff": "Login", "Beschreibung": "Ich kann mich nicht ..."}])
+# {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import duckdb
+
+__all__ = ["first_rows", "guess_fields", "json_rows"]
+
+_ROWS, _BYTES = 200, 1 << 20  # what is looked at
+_IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
+_TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
+_TEXTS = ("text", "body", "content", "contents", "description", "passage", "article", "abstract", "answer")
+
+Row = Mapping[str, Any]
+
+
+def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
+    """`fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
+
+    `id` and `title` are None where no column looks like one; empty where no column holds text.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = {name: [row[name] for row in rows if row.get(name) not in (None, "")] for name in names}
+    lengths = {
+        name: fmean(map(len, found))
+        for name, found in values.items()
+        if found and all(isinstance(v, str) for v in found)
+    }
+    texts = {name: mean for name, mean in lengths.items() if mean >= 20 or _named(name, _TEXTS)} or lengths
+    if not texts:
+        return {}
+    text = max(texts, key=lambda name: (texts[name] * (3 if _named(name, _TEXTS) else 1), name))
+    titles = [name for name in lengths if name != text and _named(name, _TITLES) and lengths[name] < texts[text]]
+    ids = [name for name, found in values.items() if name not in (text, *titles[:1]) and _identifies(found, len(rows))]
+    ids = [name for name in ids if _named(name, _IDS)]
+    ids.sort(key=lambda name: next(place for place, known in enumerate(_IDS) if known in _words(name)))
+    return {"id": ids[0] if ids else None, "title": titles[0] if titles else None, "text": text}
+
+
+def _identifies(values: Sequence[Any], rows: int) -> bool:
+    plain = [str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool)]
+    return len(plain) == rows and len(set(plain)) == rows and max(map(len, plain), default=0) <= 200
+
+
+def _words(name: str) -> set[str]:
+    low = name.lower()
+    return {low, *low.replace("-", "_").replace(" ", "_").replace(".", "_").split("_")}
+
+
+def _named(name: str, known: Sequence[str]) -> bool:
+    return bool(_words(name) & set(known))
+
+
+def first_rows(path: Path, kind: str) -> list[Row]:
+    """The first rows of a CSV, JSON, JSON Lines or Parquet file; none where they cannot be read."""
+    try:
+        if kind == "parquet":
+            with duckdb.connect() as database:
+                found = database.execute("SELECT * FROM read_parquet(?) LIMIT ?", [str(path), _ROWS])
+                columns = [column[0] for column in found.description or ()]
+                return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+        text, whole = _beginning(path)
+        if kind == "csv":
+            return _csv_rows(text)
+        if kind == "json":
+            return json_rows(json.loads(text))[1][:_ROWS] if whole else []
+        rows = [json.loads(line) for line in _whole_lines(text, whole) if line.strip()]
+        return [row for row in rows[:_ROWS] if isinstance(row, dict)]
+    except (OSError, EOFError, ValueError, RecursionError, csv.Error, duckdb.Error):
+        return []
+
+
+def json_rows(value: Any) -> tuple[str, list[Row]]:
+    """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
+    if isinstance(value, list):
+        return "", [row for row in value if isinstance(row, dict)]
+    lists = {name: one for name, one in value.items() if isinstance(one, list)} if isinstance(value, dict) else {}
+    if not lists:
+        return "", []
+    name = max(lists, key=lambda name: (len(lists[name]), name))
+    return name, [row for row in lists[name] if isinstance(row, dict)]
+
+
+def _beginning(path: Path) -> tuple[str, bool]:
+    """The first MiB of a file as text, and whether that is all of it."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data = file.read(_BYTES + 1)
+    return data[:_BYTES].decode("utf-8-sig", "replace"), len(data) <= _BYTES
+
+
+def _whole_lines(text: str, whole: bool) -> Iterator[str]:
+    lines = text.splitlines()
+    yield from lines if whole else lines[:-1]
+
+
+def _csv_rows(text: str) -> list[Row]:
+    header = text.partition("\n")[0]
+    delimiter = max(",;\t|", key=header.count)
+    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
+    rows = []
+    for row in reader:
+        rows.append({name: value for name, value in row.items() if isinstance(name, str)})
+        if len(rows) == _ROWS:
+            break
+    return rows

