@@ -110,7 +110,7 @@ def _csv_rows(text: str) -> list[Row]:
     header = text.partition("\n")[0]
     delimiter = max(",;\t|", key=header.count)
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
-    rows = []
+    rows: list[Row] = []
     for row in reader:
         rows.append({name: value for name, value in row.items() if isinstance(name, str)})
         if len(rows) == _ROWS:
