@@ -45,7 +45,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
 def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]:
     """(import name, purpose) of the packages that reader, cleaners and chunking import."""
     reader = read_part("reader", settings.reader, settings.base)
-    for package in reader.settings.packages:
+    for package in reader.settings.required_packages():
         yield package, f"reader {reader.kind!r}"
     clean = settings.clean
     cleaning = {

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.readers.reader import Place, Reader, files
+from airgen.corpus.readers.files import files
+from airgen.corpus.readers.reader import Place, Reader
 from airgen.corpus.settings import CorpusSettings
 from airgen.keys import file_sha256
 from airgen.registry import resolve

@@ -18,7 +18,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_validator
 
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
@@ -160,7 +160,7 @@ class CorpusSettings(Settings):
     task: Task = "qa"
     language: str = Field(pattern=r"^[a-z]{2,3}$")
     domain: str = Field(min_length=1)
-    licence: str = Field(min_length=1)
+    licence: str = Field(min_length=1, validation_alias=AliasChoices("licence", "license"))
     source: str = Field(min_length=1)
     notes: str = ""
     tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"

@@ -112,7 +112,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_nested_columns_and_several_texts() -> None:
-    from airgen.corpus.readers.reader import Fields, to_document
+    from airgen.corpus.readers.fields import Fields, to_document
 
     fields = Fields(id="meta.id", title=None, text=["head", "body.lines"])
     row = {"meta": {"id": 3}, "head": "H", "body": {"lines": ["one", "two"]}}
@@ -167,12 +167,146 @@ def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> N
 def test_text_files_with_marks_and_wrong_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("\ufeffwith a mark".encode())
     (tmp_path / "b.txt").write_bytes("\ufeffsixteen bits".encode("utf-16-le"))
-    (tmp_path / "c.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "c.txt").write_bytes("„café“ für €5".encode("cp1252"))
     (tmp_path / "d.txt").write_bytes(b"  \n")
+    (tmp_path / "e.txt").write_bytes(bytes(range(128, 256)) * 20)
     rows = read(TextReader, tmp_path, path=".")
-    assert texts(rows) == ["with a mark", "sixteen bits"]
-    assert reasons(rows) == ["broken UTF-8", "empty file"]
-    assert texts(read(TextReader, tmp_path, path="c.txt", encoding="latin-1")) == ["café"]
+    assert texts(rows) == ["with a mark", "sixteen bits", "„café“ für €5"]
+    assert reasons(rows) == ["empty file", "unknown encoding"]
+    assert [row.detail for row in rows if row.id == "e.txt"] == ["tried utf-8, cp1252, iso8859_15; set reader.encoding"]
+    assert texts(read(TextReader, tmp_path, path="b.txt", encoding="latin-1")) == ["sixteen bits"]
+    assert reasons(read(TextReader, tmp_path, path="c.txt", encoding="utf-8")) == ["broken UTF-8"]
+    (dropped,) = read(TextReader, tmp_path, path="c.txt", encoding="cp12520")
+    assert dropped.detail == "cp12520: no such encoding"
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding", "text"),
+    [
+        ("ru", "koi8-r", "Привет, мир. Это текст"),
+        ("ru", "cp1251", "Привет, мир. Это текст"),
+        ("pl", "iso8859-2", "Zażółć gęślą jaźń i jeszcze dużo więcej tekstu"),
+        ("ja", "euc-jp", "日本語の文章です。"),
+        ("zh", "gbk", "中文文本文件"),
+    ],
+)
+def test_the_language_of_the_corpus_tells_old_encodings_apart(
+    tmp_path: Path, language: str, encoding: str, text: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    settings = TextReader.Settings.model_validate({"path": "a.txt"})
+    (row,) = TextReader(settings, Place(tmp_path, language=language)).read()
+    assert isinstance(row, Document) and row.text == text
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
+def test_a_table_in_another_encoding(tmp_path: Path, encoding: str) -> None:
+    rows = "Ticket Nr;Text\n7;Größe der Tür\n8;" + "x" * (1 << 20) + "\n9;„schön“ für €5\n"
+    (tmp_path / "a.csv").write_bytes(rows.encode(encoding))
+    fields = {"id": "Ticket Nr", "title": None, "text": "Text"}
+    for named in ["", encoding]:
+        found = read(CsvReader, tmp_path, path="a.csv", fields=fields, encoding=named)
+        assert [(row.id, row.text[:20]) for row in found] == [
+            ("7", "Größe der Tür"), ("8", "x" * 20), ("9", "„schön“ für €5")
+        ]  # fmt: skip
+        assert {row.source for row in found} == {"a.csv"}
+    with pytest.raises(CorpusError, match="no encoding"):
+        read(CsvReader, tmp_path, path="a.csv", fields=fields, encoding="cp12520")
+    (tmp_path / "a.csv").write_bytes(b"id,text\n1," + bytes(range(128, 256)) * 20)
+    with pytest.raises(CorpusError, match="tried utf-8, cp1252"):
+        read(CsvReader, tmp_path, path="a.csv", fields={"id": "id", "text": "text"})
+
+
+def test_columns_that_the_yaml_names_must_exist(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Ticket Nr,Text\n7,words\n")
+    (tmp_path / "a.jsonl").write_text('{"Ticket Nr": 7, "Text": "words"}\n{"Text": "more", "title": "T"}\n')
+    (tmp_path / "a.json").write_text('[{"Ticket Nr": 7, "Text": "words"}]')
+    for reader, name in ((CsvReader, "a.csv"), (JsonLinesReader, "a.jsonl"), (JsonReader, "a.json")):
+        with pytest.raises(CorpusError, match=r"no column 'Ticket' \(did you mean 'Ticket Nr'\?\); set reader\.fields"):
+            read(reader, tmp_path, path=name, fields={"id": "Ticket", "text": "Text"})
+        with pytest.raises(CorpusError, match=r"no column 'zzz'.*it has .*Text, Ticket Nr"):
+            read(reader, tmp_path, path=name, fields={"id": "Ticket Nr", "title": "zzz", "text": "Text"})
+        assert texts(read(reader, tmp_path, path=name, fields={"text": "Text"}))[0] == "words"
+
+
+def test_a_folder_of_other_files_says_what_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("a.csv", "deep/b.csv", "c.md", "d.xyz"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(CorpusError, match=r"none of its 4 files ends in \.txt.*`kind: csv` reads 2 of them, `"):
+        read(TextReader, tmp_path, path=".")
+    (tmp_path / "deep" / "odd").mkdir()
+    (tmp_path / "deep" / "odd" / "e.xyz").write_text("x")
+    with pytest.raises(CorpusError, match=r"they are \.xyz \(1\)"):
+        read(TextReader, tmp_path, path="deep/odd")
+
+
+def test_markup_in_fields_goes_and_its_words_stay(tmp_path: Path) -> None:
+    rows = [
+        {"_id": "1", "title": "Caf&eacute; <b>one</b>", "text": "<p>First &amp; best</p><ul><li>a<li>b</ul>"},
+        {"_id": "2", "title": "", "text": "no tags,\n  as it is"},
+        {"_id": "3", "text": "<div>" * 600 + "deep"},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read(JsonLinesReader, tmp_path, path="a.jsonl", fields={"markup": "html"})
+    assert [(row.title, row.text) for row in found if isinstance(row, Document)][:2] == [
+        ("Café one", "First & best\n\n- a\n\n- b"), ("", "no tags,\n  as it is")
+    ]  # fmt: skip
+    (tmp_path / "b.jsonl").write_text(json.dumps({"_id": "1", "text": "# H\n\nuse `a <b>` [x](y)"}))
+    assert texts(read(JsonLinesReader, tmp_path, path="b.jsonl", fields={"markup": "markdown"})) == ["H\n\nuse a <b> x"]
+
+
+def tree(folder: Path) -> Path:
+    for name in ("api/index.md", "guide/index.md", "guide/a.md", "guide/a.markdown"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"the text of {name}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        (".", "docs"),
+        (".", "docs/**/*.m*"),
+        ("corpora", "../docs"),
+        ("corpora/deep", "../../docs/"),
+        ("corpora", "../docs/**/*.m*"),
+        ("corpora", "{here}/docs"),
+    ],
+)
+def test_ids_are_the_paths_wherever_the_yaml_is(tmp_path: Path, root: str, path: str) -> None:
+    tree(tmp_path / "docs")
+    (tmp_path / root).mkdir(parents=True, exist_ok=True)
+    rows = read(MarkdownReader, tmp_path / root, path=path.format(here=tmp_path))
+    assert [row.id for row in rows] == [
+        "docs/api/index", "docs/guide/a.markdown", "docs/guide/a.md", "docs/guide/index"
+    ]  # fmt: skip
+    assert all(row.source.startswith("docs/") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("..", "a/x"),
+        ("../a", "a/x"),
+        ("../a/../a/x.md", "a/x"),
+        ("../*/x.md", "a/x"),
+        ("../a/[x].md", "a/x"),
+    ],
+)
+def test_an_id_never_leaves_the_folder(tmp_path: Path, path: str, wanted: str) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a" / "x.md").write_text("text")
+    (row,) = read(MarkdownReader, tmp_path / "b", path=path)
+    assert row.id == wanted
+
+
+def test_the_american_spelling_of_licence() -> None:
+    from airgen.corpus import CorpusSettings
+
+    common = {"name": "x", "language": "en", "domain": "d", "source": "s", "reader": {"kind": "text", "path": "."}}
+    assert CorpusSettings.model_validate({**common, "license": "MIT"}).licence == "MIT"
 
 
 def test_markdown_becomes_sections_below_their_headings(tmp_path: Path) -> None:

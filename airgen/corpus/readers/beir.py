@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
-from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, files
+from airgen.corpus.readers.fields import RowSettings
+from airgen.corpus.readers.files import files
+from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.records import JsonLinesReader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
@@ -20,11 +22,10 @@ _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
 class BeirReader:
     """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
 
-    class Settings(ReaderSettings):
+    class Settings(RowSettings):
         """`path`: the folder that holds the corpus file."""
 
         path: Annotated[str, FILE] = "."
-        fields: Fields = Fields()
 
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place

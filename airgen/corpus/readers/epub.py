@@ -60,7 +60,7 @@ class EpubReader(FileReader):
         if not pages:
             yield drop("no text in the book", identity=name, source=name)
             return
-        identity = name.removesuffix(".epub")
+        identity = self.identity(name)
         if self.settings.split == "chapters":
             for number, (_, (heading, blocks)) in enumerate(pages, 1):
                 text = "\n\n".join(block.text for block in blocks)

@@ -64,7 +64,7 @@ class HtmlReader(FileReader):
         if not blocks:
             yield drop("no text in the page", identity=name, source=name)
             return
-        yield from documents_of(blocks, title, name, self.settings, self.place)
+        yield from documents_of(blocks, title, name, self.settings, self.place, self.identity(name))
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
         """The file's text, in the encoding that a meta element declares, if one does."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from airgen.corpus.readers.reader import Fields, Place, ReaderSettings, drop, to_document
+from airgen.corpus.readers.fields import Fields, RowSettings, SeenColumns, to_document
+from airgen.corpus.readers.reader import Place, drop
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
@@ -16,7 +17,7 @@ __all__ = ["DatasetsReader"]
 class DatasetsReader:
     """A split of a data set, streamed and not downloaded whole. Code in a repository is never run."""
 
-    class Settings(ReaderSettings):
+    class Settings(RowSettings):
         """`path`: the name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote."""
 
         packages: ClassVar[tuple[str, ...]] = ("datasets",)
@@ -31,11 +32,12 @@ class DatasetsReader:
 
     def read(self) -> Iterator[Document | Dropped]:
         """One document for each row, in the data set's order."""
-        source = self.settings.path
+        source, seen = self.settings.path, SeenColumns(self.settings.fields)
         for number, row in enumerate(self._rows()):
             if not isinstance(row, dict):
                 yield drop("not a row of columns", source=source, position=f"row {number}")
                 continue
+            seen.add(row)
             found = to_document(row, self.settings.fields, self.place, source, f"row {number}")
             if isinstance(found, Document) and len(found.text) > self.settings.max_bytes:
                 found = drop("too large", identity=found.id, source=source, position=f"row {number}", text=found.text)

@@ -37,12 +37,11 @@ class MarkdownReader(FileReader):
     """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
 
     suffixes = (".md", ".markdown", ".mdx", ".md.gz")
-    version = 2
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """One document, or one for each section."""
         title, blocks = markdown_blocks(text)
-        yield from documents_of(blocks, title, name, self.settings, self.place)
+        yield from documents_of(blocks, title, name, self.settings, self.place, self.identity(name))
 
 
 def markdown_blocks(text: str) -> tuple[str, list[Block]]:

@@ -33,7 +33,6 @@ class PdfReader(FileReader):
         max_bytes: int = 256 * 1024 * 1024
 
     suffixes = (".pdf", ".pdf.gz")
-    version = 2
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file. A page that cannot be read is dropped; so is a file that needs a password, is
@@ -46,7 +45,7 @@ class PdfReader(FileReader):
             reason = "password needed" if locked else "damaged PDF"
             yield drop(reason, identity=name, detail=str(error)[:200], source=name)
             return
-        identity = name.removesuffix(".pdf")
+        identity = self.identity(name)
         with closing(book):
             title = str(book.get_metadata_value("Title") or "")
             pages: list[str] = []

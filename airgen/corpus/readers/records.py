@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, column, drop, lines, opened, to_document
+from airgen.corpus.readers.fields import Fields, RowSettings, SeenColumns, column, to_document
+from airgen.corpus.readers.files import PathReader, lines, opened
+from airgen.corpus.readers.reader import drop
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -22,17 +24,16 @@ _MAX_JSON = 512 * 1024 * 1024
 class JsonLinesReader(PathReader):
     """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
 
-    class Settings(ReaderSettings):
+    class Settings(RowSettings):
         """`path`: a file, glob or folder below the corpus's root."""
 
         path: Annotated[str, FILE]
-        fields: Fields = Fields()
 
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each line."""
-        limit = self.settings.max_bytes
+        limit, seen = self.settings.max_bytes, SeenColumns(self.settings.fields)
         for number, line in lines(path, limit):
             where = {"source": path.name, "position": f"line {number}"}
             if line is None:
@@ -54,7 +55,9 @@ class JsonLinesReader(PathReader):
             if not isinstance(row, dict):
                 yield drop("not a JSON object", detail=type(row).__name__, text=line[:200].decode(), **where)
                 continue
+            seen.add(row)
             yield to_document(row, self.settings.fields, self.place, **where)
+        seen.check(path)
 
 
 class JsonReader(PathReader):
@@ -63,7 +66,7 @@ class JsonReader(PathReader):
     The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
     """
 
-    class Settings(ReaderSettings):
+    class Settings(RowSettings):
         """`rows`: the dotted path of the list in the file. The members of an object are rows with a column `key`."""
 
         path: Annotated[str, FILE]
@@ -74,12 +77,15 @@ class JsonReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row."""
+        seen = SeenColumns(self.settings.fields)
         for number, row in enumerate(self._rows(path)):
             where = {"source": path.name, "position": f"row {number}"}
             if isinstance(row, dict):
+                seen.add(row)
                 yield to_document(row, self.settings.fields, self.place, **where)
             else:
                 yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
+        seen.check(path)
 
     def _rows(self, path: Path) -> list[Any]:
         with opened(path) as stream:

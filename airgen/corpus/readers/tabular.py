@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
 
-from airgen.corpus.readers.reader import Fields, PathReader, ReaderSettings, drop, to_document
+from airgen.corpus.readers.encodings import detected
+from airgen.corpus.readers.fields import RowSettings, check_columns, few, to_document
+from airgen.corpus.readers.files import PathReader, opened
+from airgen.corpus.readers.reader import drop
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
@@ -25,11 +31,10 @@ _MEMORY = "2GB"  # that DuckDB may use; it reports an error where that is too li
 class ParquetReader(PathReader):
     """Rows of Parquet files, in the order of files, then rows; only the columns of `fields` are read."""
 
-    class Settings(ReaderSettings):
+    class Settings(RowSettings):
         """`path`: a file, glob or folder; `where`: a condition on the columns, in DuckDB's SQL."""
 
         path: Annotated[str, FILE]
-        fields: Fields = Fields()
         where: str = ""
 
     suffixes: tuple[str, ...] = (".parquet",)
@@ -40,6 +45,10 @@ class ParquetReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row."""
+        yield from self.read_table(path, path.name)
+
+    def read_table(self, path: Path, source_name: str) -> Iterator[Document | Dropped]:
+        """One document for each row of a file that DuckDB can read."""
         name = without_globs(path)
         with _Query(path) as query:
             types = {row[0]: row[1] for row in query.all(f"DESCRIBE SELECT * FROM {self.table()}", name)}
@@ -60,7 +69,7 @@ class ParquetReader(PathReader):
             for start, count in _parts(sizes, len(wanted), limit):
                 part = f" LIMIT {count} OFFSET {start}" if count else ""
                 for largest, *values in query.rows(f"SELECT {size}, {kept}{source}{part}", name):
-                    where = {"source": path.name, "position": f"row {number}"}
+                    where = {"source": source_name, "position": f"row {number}"}
                     if largest > limit:
                         yield drop("too large", detail=f"more than {limit} bytes", **where)
                     else:
@@ -70,12 +79,12 @@ class ParquetReader(PathReader):
 
     def _wanted(self, path: Path, known: set[str]) -> list[str]:
         fields = self.settings.fields
+        check_columns(fields, known, path)
         texts = [fields.text] if isinstance(fields.text, str) else fields.text
         roots = {column.split(".")[0] if column not in known else column for column in texts}
         if not roots & known:
             raise CorpusError(
-                f"{path}: no column {', '.join(map(repr, texts))} (it has {_few(sorted(known))}); "
-                "set reader.fields.text"
+                f"{path}: no column {', '.join(map(repr, texts))} (it has {few(sorted(known))}); set reader.fields.text"
             )
         names = [column for column in (fields.id, fields.title) if column]
         return sorted({column if column in known else column.split(".")[0] for column in names} & known | roots & known)
@@ -161,11 +170,49 @@ class CsvReader(ParquetReader):
     """Rows of CSV or TSV files with a header line, plain or gzip. All columns are text."""
 
     class Settings(ParquetReader.Settings):
-        """`delimiter`: null detects it."""
+        """`delimiter`: null detects it. `encoding`: without one, UTF-8, else what is found by the bytes."""
 
         delimiter: str | None = None
+        encoding: str = ""
 
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """One document for each row. A file in another encoding is copied in UTF-8 first, which DuckDB reads."""
+        encoding = self._encoding(path)
+        if encoding in ("utf-8", "utf8"):
+            yield from self.read_table(path, path.name)
+            return
+        with tempfile.TemporaryDirectory(prefix="airgen-csv-") as folder:
+            copy = Path(folder).resolve() / "copy.csv"
+            try:
+                with opened(path) as raw, copy.open("w", encoding="utf-8", newline="") as out:
+                    shutil.copyfileobj(codecs.getreader(encoding)(raw), out, 1 << 20)
+            except UnicodeError as error:
+                raise CorpusError(f"{path}: is not in {encoding} throughout; set reader.encoding") from error
+            yield from self.read_table(copy, path.name)
+
+    def _encoding(self, path: Path) -> str:
+        """The encoding that the YAML names, or that of the bytes. Raises CorpusError."""
+        named: str = self.settings.encoding
+        try:
+            if named:
+                return codecs.lookup(named).name
+            decoder, sample = codecs.getincrementaldecoder("utf-8")(), b""
+            with opened(path) as raw:
+                while piece := raw.read(1 << 20):
+                    if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not sample:
+                        return "utf-16"
+                    sample = sample or piece
+                    try:
+                        decoder.decode(piece)
+                    except UnicodeDecodeError:
+                        return detected(sample if not sample.isascii() else piece, self.place.language)
+            return "utf-8"
+        except LookupError:
+            raise CorpusError(f"{path}: reader.encoding: {named!r} is no encoding") from None
+        except UnicodeError as error:
+            raise CorpusError(f"{path}: its encoding is not known: {error}") from None
 
     def table(self) -> str:
         """DuckDB's table function; values stay text, so that the id 007 keeps its zeros."""
@@ -173,9 +220,3 @@ class CsvReader(ParquetReader):
         part = f", delim = '{delimiter}'".replace("\\t", "\t") if delimiter and "'" not in delimiter else ""
         limit = min(self.settings.max_bytes, 64 * 1024 * 1024)
         return f"read_csv(?, header = true, all_varchar = true, max_line_size = {limit}, parallel = false{part})"
-
-
-def _few(columns: list[str], most: int = 20) -> str:
-    """The first columns, each cut to a readable length, and how many there are besides."""
-    rest = f" and {len(columns) - most:,} more" if len(columns) > most else ""
-    return ", ".join(column[:60] for column in columns[:most]) + rest

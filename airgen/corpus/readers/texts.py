@@ -9,7 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.readers.reader import PathReader, Place, ReaderSettings, drop, opened
+from airgen.corpus.readers.encodings import decoded
+from airgen.corpus.readers.files import PathReader, opened
+from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -19,13 +21,13 @@ __all__ = ["FileReader", "SectionSettings", "TextReader", "documents_of"]
 
 class SectionSettings(ReaderSettings):
     """A folder of files. `split`: what a document is: a file, or a section of a file below its headings; in PDF
-    files also a page, in books also a chapter.
+    files also a page, in books also a chapter. `encoding`: without one, UTF-8, else what is found by the bytes.
 
     The limits of a section are in words; see `sections`.
     """
 
     path: Annotated[str, FILE]
-    encoding: str = "utf-8"
+    encoding: str = ""
     split: Literal["file", "pages", "chapters", "sections"] = "file"
     min_words: int = 45
     max_words: int = 190
@@ -40,11 +42,10 @@ class SectionSettings(ReaderSettings):
 
 
 def documents_of(
-    blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, id_: str = ""
+    blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, identity: str
 ) -> Iterator[Document]:
-    """The blocks of one file as one document, or one for each section, with the file's name and anchor as id."""
+    """The blocks of one file as one document, or one for each section, with its anchor in the id."""
     common = {"source": name, "licence": place.licence, "language": place.language}
-    identity = id_ or Path(name).with_suffix("").as_posix().removesuffix(".html")
     if settings.split == "file":
         text = "\n\n".join(block.text for block in blocks if block.text)
         yield Document(identity, text, title, **common)
@@ -58,11 +59,11 @@ class FileReader(PathReader):
     """The base of readers that read one file at a time; a subclass turns its bytes into documents."""
 
     Settings: type[SectionSettings] = SectionSettings
+    version = 2
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """The documents of one file; an empty or too large one is dropped."""
-        root = self.place.root.resolve()
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        name = self.name(path)
         with opened(path) as stream:
             raw = stream.read(self.settings.max_bytes + 1)
         if len(raw) > self.settings.max_bytes:
@@ -85,21 +86,18 @@ class FileReader(PathReader):
         raise NotImplementedError
 
     def decode(self, raw: bytes, name: str) -> str | Dropped:
-        """The file's text, in the encoding of its byte order mark, else of the settings; Dropped where that fails."""
+        """The file's text, in its encoding; Dropped where none fits."""
         encoding = self.settings.encoding
-        for mark, name_of_mark in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
-            if raw.startswith(mark):
-                raw, encoding = raw[len(mark) :], name_of_mark
-                break
         try:
-            return raw.decode(encoding)
-        except UnicodeDecodeError as error:
-            reason = "broken UTF-8" if encoding == "utf-8" else f"not {encoding}"
-            return drop(
-                reason, identity=name, detail=str(error)[:200], source=name, text=raw[:200].decode(encoding, "replace")
+            return decoded(raw, encoding, self.place.language)
+        except UnicodeError as error:
+            reason = (
+                "unknown encoding" if not encoding else "broken UTF-8" if encoding == "utf-8" else f"not {encoding}"
             )
+            text = raw[:200].decode("utf-8", "replace")
+            return drop(reason, identity=name, detail=str(error)[:200], source=name, text=text)
         except LookupError:
-            return drop("unknown encoding", identity=name, detail=encoding, source=name)
+            return drop("unknown encoding", identity=name, detail=f"{encoding}: no such encoding", source=name)
 
 
 class TextReader(FileReader):
@@ -110,4 +108,4 @@ class TextReader(FileReader):
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """One document, or its paragraphs joined to sections."""
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
-        yield from documents_of(blocks, "", name, self.settings, self.place)
+        yield from documents_of(blocks, "", name, self.settings, self.place, self.identity(name))

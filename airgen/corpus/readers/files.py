@@ -1,0 +1,178 @@
+"""Find and open the files of a corpus: `files(place, "docs/**/*.md")`, and the name that each has in ids.
+
+A name is the path as the YAML writes it: `path: docs` and `path: ../docs` both give `docs/api/index.md`, wherever the
+YAML is. So two files of one name in two folders are two documents.
+"""
+
+from __future__ import annotations
+
+import gzip
+import posixpath
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, ClassVar, cast
+
+from airgen.corpus.readers.reader import Place, drop
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped
+from airgen.registry import REGISTRY, resolve
+from airgen.settings.parts import elsewhere
+
+__all__ = ["PathReader", "file_name", "files", "kinds_of", "lines", "opened"]
+
+_CHECK = "; check reader.path, or run `airgen corpus fetch`"
+
+
+class PathReader:
+    """The base of readers that read the files of `path` one after another.
+
+    `version` is raised when the reader gives other text for the same files: corpora are then read again.
+    """
+
+    version: ClassVar[int] = 1
+    suffixes: tuple[str, ...] = ()
+
+    def __init__(self, settings: Any, place: Place) -> None:
+        self.settings, self.place = settings, place
+        self._twice: frozenset[str] = frozenset()
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the order of the files' names."""
+        found = list(files(self.place, self.settings.path, self.suffixes))
+        stems = Counter(_stem(self.name(path)) for path in found if isinstance(path, Path))
+        self._twice = frozenset(stem for stem, count in stems.items() if count > 1)
+        for path in found:
+            if isinstance(path, Dropped):
+                yield path
+            else:
+                yield from self.read_file(path)
+
+    def name(self, path: Path) -> str:
+        """The file's name in ids and sources."""
+        return file_name(self.place, self.settings.path, path)
+
+    def identity(self, name: str) -> str:
+        """The id of a file's document: its name without the ending, or with it where two files would have one id."""
+        stem = _stem(name)
+        return name if stem in self._twice else stem
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """The documents of one file."""
+        raise NotImplementedError
+
+
+def _stem(name: str) -> str:
+    return Path(name).with_suffix("").as_posix().removesuffix(".html")
+
+
+def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterator[Path | Dropped]:
+    """The files of a path or glob below the root, sorted; of a folder, all files in it.
+
+    With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
+    Dropped. Raises CorpusError if there is no file.
+    """
+    root, written = place.root.resolve(), pattern
+    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        # The user's YAML can name any folder; links must not leave that folder.
+        root, pattern = _outside(place.root, pattern)
+    start = root / pattern
+    if start.is_dir():
+        found = sorted(path for path in start.rglob("*") if path.name.lower().endswith(suffixes or ("",)))
+    elif any(mark in pattern for mark in "*?["):
+        found = sorted(root.glob(pattern))
+    else:
+        found = [start]
+    wanted = [path for path in found if not path.is_dir()]
+    if not any(path.exists() for path in wanted):
+        hint = _unread(start, suffixes) if start.is_dir() else f"no such file{elsewhere(written, place.root) or _CHECK}"
+        raise CorpusError(f"{start}: {hint}")
+    for path in wanted:
+        name = path.relative_to(root).as_posix()
+        if not path.resolve().is_relative_to(root):
+            yield drop("link out of the folder", source=name)
+        elif not path.is_file():
+            yield drop("not a file", source=name)
+        else:
+            yield path
+
+
+def file_name(place: Place, pattern: str, path: Path) -> str:
+    """The name of a file that `files` found: relative to the corpus's root, or to what the YAML calls its folder."""
+    root = place.root.resolve()
+    if path.is_relative_to(root):
+        return path.relative_to(root).as_posix()
+    folder, rest = _outside(place.root, pattern)
+    written = Path(pattern)
+    fixed = len(written.parts) - (0 if rest == "." else len(Path(rest).parts))
+    label = folder.name
+    if not written.is_absolute():
+        steps = posixpath.normpath(posixpath.join(*written.parts[:fixed], ".")).split("/")
+        label = posixpath.join("", *(step for step in steps if step != ".."))
+    return posixpath.normpath(posixpath.join(label, path.relative_to(folder).as_posix()))
+
+
+def kinds_of(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Which readers could read files of these names, and how many each: the most first."""
+    kinds = [(kind, getattr(resolve("reader", kind), "suffixes", ())) for kind in REGISTRY["reader"]]
+    found = Counter(
+        next((kind for kind, suffixes in kinds if suffixes and name.lower().endswith(suffixes)), "") for name in names
+    )
+    return sorted(((kind, count) for kind, count in found.items() if kind), key=lambda row: (-row[1], row[0]))
+
+
+def _unread(start: Path, suffixes: tuple[str, ...]) -> str:
+    """Why nothing in a folder is read, and what could be."""
+    names = [path.name for path in start.rglob("*") if path.is_file()]
+    if not names:
+        return f"the folder is empty{_CHECK}"
+    wanted = f"none of its {len(names):,} files ends in {', '.join(suffixes[:6])}"
+    found = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds_of(names)]
+    endings = Counter(Path(name).suffix or "no ending" for name in names).most_common(3)
+    others = f"they are {', '.join(f'{ending} ({count:,})' for ending, count in endings)}"
+    return f"{wanted}; {', '.join(found) or others}; set reader.kind or reader.path"
+
+
+def _outside(base: Path, pattern: str) -> tuple[Path, str]:
+    parts = Path(pattern).parts
+    fixed = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
+    root = (base / Path(*parts[:fixed])).resolve()
+    if fixed == len(parts) and not root.is_dir():
+        return root.parent, root.name
+    return root, str(Path(*parts[fixed:])) if fixed < len(parts) else "."
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked if they begin like gzip. Raises CorpusError for a damaged file."""
+    try:
+        with path.open("rb") as raw:
+            if raw.read(2) == b"\x1f\x8b":
+                raw.seek(0)
+                with gzip.open(raw) as unpacked:
+                    yield cast(IO[bytes], unpacked)
+            else:
+                raw.seek(0)
+                yield raw
+    except EOFError as error:
+        raise CorpusError(f"{path}: the gzip ends early; fetch or copy it again") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise CorpusError(f"{path}: damaged gzip ({error}); fetch or copy it again") from error
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """(number from 1, line without its end); None instead of a line of more than `limit` bytes."""
+    with opened(path) as stream:
+        number = 0
+        while piece := stream.readline(limit + 1):
+            number += 1
+            if len(piece) > limit and not piece.endswith(b"\n"):
+                while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
+                    pass
+                yield number, None
+            else:
+                yield number, piece.rstrip(b"\r\n")
