@@ -2,13 +2,15 @@
 
     python benchmarks/kill.py --kills 1000                       all phases
     python benchmarks/kill.py --kills 50 --only publish,train    some of them
-    python benchmarks/kill.py --kills 200 --json kills.json      every kill in a file
+    python benchmarks/kill.py --kills 1000 --json kills.json     every trial in a file; a later call goes on from it
 
-Each phase is a command of airgen that starts from the same files. A trial copies them, kills the command one to three
+Each phase is a command of airgen that starts from the same files. A trial copies them, kills the command one to six
 times, lets it end, and compares what it left with an uninterrupted run. Half of the kills are at a random moment of the
 uninterrupted run's time. The other half are aimed at an event: a file that is opened for writing, renamed, linked or
 removed, a transaction of the work database (before and after), a call of the LLM (before and after its answer), a
-commit on the Hub. Which events are hit is drawn from `--seed`; at which instruction a timed kill falls is not.
+commit on the Hub. Which events are hit is drawn from `--seed` and the trial's number; at which instruction a timed kill
+falls is not. New secrets are all the same one, so that two jobs have the same public ids. With `--work` on a RAM disk the
+kills are faster, and test the same: SIGKILL loses nothing that was written.
 
 Compared are: all files byte by byte, where a command writes files; all rows of the work database, where a phase only
 adds rows; the files and tags of the repositories, for publishing. Not compared are times of day,
@@ -160,6 +162,8 @@ PHASES = [
         ("export",),
     ),
     Phase("suite", ("suite", "build", "suite.yaml"), files("suites"), ("export",)),
+    Phase("audit", ("audit", "sample", "job.yaml", "20"), files("runs/job/audit"), ("export",)),
+    Phase("audit score", ("audit", "score", "job.yaml", "answers.json"), files("runs/job/dataset"), ("audit",)),
     Phase(
         "holes",
         ("holes", "runs/job/dataset", "--run", "hits.run", "--pipeline", "job.yaml", "--out", "holes", "--depth", "6"),
@@ -218,9 +222,12 @@ class Killer:
 
     def install(self) -> None:
         """Count calls of the LLM, transactions, calls of the Hub, and what happens to files."""
+        from airgen.dataset.secret import Secret
         from airgen.llms.scripted import ScriptedBackend
+        from airgen.pipeline import public_ids
         from airgen.store import Store
 
+        public_ids.new_secret = lambda: Secret(bytes(range(32)))
         send, killer = ScriptedBackend.send, self
 
         async def counted(backend: Any, request: Any) -> Any:
@@ -341,6 +348,13 @@ def prepare_training(home: Path) -> None:
     maker.make_dataset(home / "toy")
 
 
+def prepare_answers(home: Path) -> None:
+    """One person's answers to the sample of an audit."""
+    sample = json.loads((home / "runs/job/audit/sample.json").read_bytes())
+    answers = {str(number): number % 4 for number in range(1, len(sample["items"]) + 1)}
+    (home / "answers.json").write_text(json.dumps({"key": sample["key"], "answers": answers}))
+
+
 def prepare_holes(home: Path) -> None:
     """A run that ranks documents nobody has judged."""
     queries = [json.loads(line)["_id"] for line in (home / "runs/job/dataset/queries.jsonl").read_bytes().splitlines()]
@@ -430,8 +444,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after this time, with what there is")
     parser.add_argument("--only", default="", help="phases, by commas: " + ", ".join(phase.name for phase in PHASES))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the outcomes and every kill")
-    parser.add_argument("--work", type=Path, help="folder for the trials (default: a temporary one)")
+    parser.add_argument("--json", type=Path, help="write the outcomes and every kill; go on from what it holds")
+    parser.add_argument("--work", type=Path, help="where the temporary folder of the trials is made")
     options = parser.parse_args()
     warnings.simplefilter("ignore", DeprecationWarning)
     torch = load()
@@ -442,8 +456,8 @@ def main() -> None:
         print("train is left out: torch, transformers and sentence-transformers are not installed")
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        top = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="airgen-kill-")))
-        run_all(phases, top.resolve(), options, began)
+        top = stack.enter_context(tempfile.TemporaryDirectory(prefix="airgen-kill-", dir=options.work))
+        run_all(phases, Path(top).resolve(), options, began)
 
 
 def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
@@ -458,11 +472,13 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
         if phase.needs:
             source = next(one for one in PHASES if one.name == phase.needs[0])
             reference(source)
-            shutil.copytree(top / f"{source.name}-reference" / "home", home)
+            shutil.copytree(top / f"{source.name.replace(' ', '-')}-reference" / "home", home)
         else:
             prepare(home)
         if phase.name == "holes":
             prepare_holes(home)
+        if phase.name == "audit score":
+            prepare_answers(home)
         if phase.name == "train":
             prepare_training(home)
         starts[phase.name] = top / f"{phase.name.replace(' ', '-')}-start"
@@ -481,21 +497,24 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
             raise SystemExit(f"{phase.name}: nothing to compare")
         references[phase.name] = first, size
 
-    outcomes: dict[str, Outcome] = {}
-    kills: list[dict[str, Any]] = []
+    before = json.loads(options.json.read_bytes()) if options.json and options.json.exists() else {}
+    outcomes = {name: Outcome(**one) for name, one in before.get("outcomes", {}).items()}
+    kills: list[dict[str, Any]] = before.get("kills", [])
+    share = -(-options.kills // len(phases))
+    phases = [one for one in phases if one.name not in outcomes or outcomes[one.name].kills < share]
     for phase in phases:
         reference(phase)
-        outcomes[phase.name] = Outcome(events=references[phase.name][1][1], seconds=references[phase.name][1][0])
+        out = outcomes.setdefault(phase.name, Outcome())
+        out.seconds, out.events = references[phase.name][1]
         seconds, events = references[phase.name][1]
         print(f"{phase.name}: {seconds:.2f} s and {events} events without a kill", flush=True)
-    share = -(-options.kills // len(phases))
-    draws = {phase.name: Random(f"{options.seed}/{phase.name}") for phase in phases}
     left = list(phases)
     while left and time.monotonic() - began < options.minutes * 60:
         for phase in list(left):
-            out, draw = outcomes[phase.name], draws[phase.name]
+            out = outcomes[phase.name]
+            draw = Random(f"{options.seed}/{phase.name}/{out.trials}")
             wanted, size = references[phase.name]
-            most = min(draw.randint(1, 3), max(1, share - out.kills))
+            most = min(draw.randint(1, 6), max(1, share - out.kills))
             kills += trial(phase, starts[phase.name], top / "trial", wanted, size, draw, most, out)
             if out.kills >= share:
                 left.remove(phase)
