@@ -8,9 +8,9 @@ Each phase is a command of airgen that starts from the same files. A trial copie
 times, lets it end, and compares what it left with an uninterrupted run. Half of the kills are at a random moment of the
 uninterrupted run's time. The other half are aimed at an event: a file that is opened for writing, renamed, linked or
 removed, a transaction of the work database (before and after), a call of the LLM (before and after its answer), a
-commit on the Hub. Which events are hit is drawn from `--seed` and the trial's number; at which instruction a timed kill
-falls is not. New secrets are all the same one, so that two jobs have the same public ids. With `--work` on a RAM disk the
-kills are faster, and test the same: SIGKILL loses nothing that was written.
+commit on the Hub. Which events are hit is drawn from `--seed` and the trial's number; at which instruction a timed
+kill falls is not. New secrets are all the same one, so that two jobs have the same public ids. With `--work` on a RAM
+disk the kills are faster, and test the same: SIGKILL loses nothing that was written.
 
 Compared are: all files byte by byte, where a command writes files; all rows of the work database, where a phase only
 adds rows; the files and tags of the repositories, for publishing. Not compared are times of day,
@@ -82,6 +82,7 @@ class Phase:
     needs: tuple[str, ...] = ()  # phases whose results it starts from
     again: tuple[str, ...] = ()  # added to the command after a kill
     calls: bool = False  # asks an LLM
+    over: str = ""  # words of the refusal where everything was done before the kill
 
 
 @dataclass
@@ -161,7 +162,9 @@ PHASES = [
         hub_state,
         ("export",),
     ),
-    Phase("suite", ("suite", "build", "suite.yaml"), files("suites"), ("export",)),
+    Phase(
+        "suite", ("suite", "build", "suite.yaml"), files("suites"), ("export",), over="finished versions do not change"
+    ),
     Phase("audit", ("audit", "sample", "job.yaml", "20"), files("runs/job/audit"), ("export",)),
     Phase("audit score", ("audit", "score", "job.yaml", "answers.json"), files("runs/job/dataset"), ("audit",)),
     Phase(
@@ -404,7 +407,7 @@ def trial(phase: Phase, before: Path, work: Path, wanted: Any, size: tuple[float
             code = finish(start(words, home, 0, environment))
     out.trials += 1
     text = (work / "output").read_text(errors="replace")[-600:]
-    if code:
+    if code and not (phase.over and done and phase.over in text):
         out.faults.append(f"{done}: exit code {code}: {text}")
         return done
     calls = Counter((work / "calls").read_text().split())
@@ -483,19 +486,19 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
             prepare_training(home)
         starts[phase.name] = top / f"{phase.name.replace(' ', '-')}-start"
         shutil.copytree(home, starts[phase.name])
-        size = uninterrupted(phase, home)
+        seconds, events = uninterrupted(phase, home)
         first = phase.compare(home)
         twin = top / "twin" / "home"
         shutil.rmtree(twin.parent, ignore_errors=True)
         shutil.copytree(starts[phase.name], twin)
-        uninterrupted(phase, twin)
+        seconds = min(seconds, uninterrupted(phase, twin)[0])
         second = phase.compare(twin)
         if first != second:
             names = [name for name in sorted(first.keys() | second.keys()) if first.get(name) != second.get(name)]
             raise SystemExit(f"{phase.name}: two uninterrupted runs differ in {names[:10]}")
         if not first:
             raise SystemExit(f"{phase.name}: nothing to compare")
-        references[phase.name] = first, size
+        references[phase.name] = first, (seconds, events)
 
     before = json.loads(options.json.read_bytes()) if options.json and options.json.exists() else {}
     outcomes = {name: Outcome(**one) for name, one in before.get("outcomes", {}).items()}

@@ -1,29 +1,39 @@
-"""Peak memory of a whole job: corpus, candidates, quality control with lexical recall and BM25 as re-ranker, export.
+"""Peak memory of a whole job: corpus, candidates, quality control, export.
 
 python benchmarks/memory.py --passages 100000
-python benchmarks/memory.py --passages 300000 1000000 --folder memory
+python benchmarks/memory.py --passages 300000 1000000 --folder memory --json memory.json
 
-Each phase runs in a process of its own, whose largest resident memory is printed. A corpus that is already in the
-folder is read again. Passages are made of about 120 words that are distributed as in a language (Zipf), 740 bytes.
+Quality control recalls with an encoder that costs nothing (vectors of 384 dimensions, made from a hash of the text) and
+with BM25, which is also the re-ranker; the LLM is scripted. Passages are made of about 120 words that are distributed
+as in a language (Zipf), 740 bytes. Each phase is a process of its own. It is looked at from outside every 10 ms:
+
+own      the largest resident memory that no file backs (RssAnon + RssShmem): what the machine must have
+all      the largest resident memory (VmHWM), with mapped files, which the kernel drops when memory is short
+
+A corpus that is already in the folder is read again. Equal numbers of passages give an equal digest of the dataset.
+Only on Linux.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from airgen.keys import rng
 
 _SYLLABLES = [f"{first}{last}" for first in "bdfgklmnprst" for last in "aeiou"]
 WORDS = [*_SYLLABLES, *(a + b + end for end in ("", "n") for a in _SYLLABLES for b in _SYLLABLES)]
 WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
-PHASES = ("corpus", "hard_negative", "judgment", "export")
+PHASES = {"corpus": "corpus", "candidates": "hard_negative", "control": "judgment", "export": None}
+LOOK = 0.01  # seconds
 
 CORPUS = """
 name: large
@@ -42,23 +52,51 @@ corpus: large.yaml
 target: 50
 llm: {backend: scripted, concurrency: 8}
 control:
-  recall: {pools_only: true, top_k: 1000}
+  recall: {model: {kind: "hashed:Hashed"}, top_k: 1000}
   pools: [bm25]
   rerankers: [bm25]
+export: {secret: false}
 """
 
+ENCODER = '''
+"""Vectors that cost nothing."""
+
+import hashlib
+
+import numpy as np
+
+from airgen.retrievers.base import Component
+
+
+class Hashed(Component):
+    name, dim = "hashed", 384
+
+    def encode(self, texts, kind):
+        found = np.empty((len(texts), self.dim), np.float32)
+        for row, text in zip(found, texts):
+            row[:] = np.frombuffer(hashlib.shake_128(text.encode()).digest(self.dim), np.int8)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def describe(self):
+        return {"model": "hashed"}
+'''
+
 RUN = """
-import sys, time
+import sys
 from pathlib import Path
 from rich.console import Console
-from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline import Job
 from airgen.pipeline.progress import Display
 
+class Said(Display):
+    def stage(self, name, *rest):
+        print(name, flush=True)
+        return super().stage(name, *rest)
+
 folder, until = Path(sys.argv[1]), sys.argv[2]
 job = Job(folder / "memory.yaml", folder / "runs")
-job.run(Display(job.directory / "status.json", Console(quiet=True)), until=None if until == "export" else until)
-print(peak_bytes())
+done = job.run(Said(job.directory / "status.json", Console(quiet=True)), until=until or None)
+print("digest", done.manifest.digest if done.manifest else "", flush=True)
 """
 
 
@@ -71,20 +109,66 @@ def make_corpus(path: Path, passages: int) -> None:
             out.write(json.dumps({"id": f"doc-{number:07}", "title": f"Title {number}", "text": text}) + "\n")
 
 
-def measure(folder: Path, passages: int) -> None:
-    """One line for each phase: peak memory in MB, and seconds."""
+def memory(process: int) -> tuple[float, float]:
+    """MB of a process now: of its own, and the largest of all so far; (0, 0) where it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except ProcessLookupError:
+        return 0, 0
+    found = {
+        name: int(value.split()[0]) / 1024
+        for name, _, value in (line.partition(":") for line in lines)
+        if "kB" in value
+    }
+    return found.get("RssAnon", 0) + found.get("RssShmem", 0), found.get("VmHWM", 0)
+
+
+def run(folder: Path, until: str | None) -> tuple[dict[str, float], float, str]:
+    """Run a job up to a stage: MB of its own by stage, MB of all, the dataset's digest."""
+    words = [sys.executable, "-c", RUN, str(folder), until or ""]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        os.set_blocking(child.stdout.fileno(), False)
+        peaks, highest, stage, digest, rest = {}, 0.0, "start", "", b""
+        while child.poll() is None:
+            *lines, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
+            for line in lines:
+                name, _, value = line.decode().partition(" ")
+                stage, digest = ("end", value) if name == "digest" else (line.decode(), digest)
+            own, every = memory(child.pid)
+            peaks[stage], highest = max(peaks.get(stage, 0), own), max(highest, every)
+            time.sleep(LOOK)
+        *lines, _ = (rest + (child.stdout.read() or b"")).split(b"\n")
+        digest = next((line.decode().partition(" ")[2] for line in lines if line.startswith(b"digest")), digest)
+    if child.returncode:
+        raise SystemExit(f"{until or 'export'} ended with {child.returncode}")
+    return peaks, highest, digest
+
+
+def measure(folder: Path, passages: int) -> list[dict[str, Any]]:
+    """One row for each phase."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "large.jsonl").exists():
-        make_corpus(folder / "large.jsonl", passages)
-    (folder / "large.yaml").write_text(CORPUS, encoding="utf-8")
-    (folder / "memory.yaml").write_text(PIPELINE, encoding="utf-8")
+        make_corpus(folder / "large.part", passages)
+        (folder / "large.part").rename(folder / "large.jsonl")
+    for name, text in (("large.yaml", CORPUS), ("memory.yaml", PIPELINE), ("hashed.py", ENCODER)):
+        (folder / name).write_text(text, encoding="utf-8")
     size = (folder / "large.jsonl").stat().st_size / (1 << 20)
     print(f"{passages:,} passages, {size:,.0f} MB of JSONL", flush=True)
-    for phase in PHASES:
+    rows = []
+    for phase, until in PHASES.items():
         began = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", RUN, str(folder), phase], stdout=subprocess.PIPE, check=True)
+        peaks, highest, digest = run(folder, until)
         seconds = time.monotonic() - began
-        print(f"  {phase:<14} {int(done.stdout.split()[-1]) / (1 << 20):7,.0f} MB  {seconds:6.0f} s", flush=True)
+        stages = ", ".join(f"{stage} {peak:,.0f}" for stage, peak in peaks.items())
+        own = max(peaks.values())
+        print(
+            f"  {phase:<11} own {own:6,.0f} MB  all {highest:6,.0f} MB  {seconds:5.0f} s  ({stages}) {digest[:16]}",
+            flush=True,
+        )
+        rows.append({"passages": passages, "phase": phase, "own": own, "all": highest, "seconds": seconds,
+                     "stages": peaks, "digest": digest})  # fmt: skip
+    return rows
 
 
 def main() -> None:
@@ -92,10 +176,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000])
     parser.add_argument("--folder", type=Path, help="where to work, a folder for each size; temporary by default")
+    parser.add_argument("--json", type=Path, help="write the figures")
     arguments = parser.parse_args()
+    rows = []
     for passages in arguments.passages:
         with tempfile.TemporaryDirectory() as temporary:
-            measure((arguments.folder or Path(temporary)) / str(passages), passages)
+            rows += measure((arguments.folder or Path(temporary)) / str(passages), passages)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -262,8 +262,20 @@ def test_a_fingerprint_decides_what_is_read(store: Store) -> None:
     assert [row.key for row in store.made(Sample, "s1")] == ["c", "a"]  # by ordinal
     assert [row.key for row in store.made(Sample, "s1", ["p", "x"])] == ["a"]
     assert [(row.id, row.ordinal) for row in store.passages("c1")] == [("doc", 0)]  # its place in this corpus
-    assert store.passage_ids("c1") == {"p": "doc"} and store.passage_ids("c2") == {}
-    assert [row.cleaner for row in store.dropped("c1")] == ["length"]
+    assert dict(store.passage_names("c1")) == {"p": "doc"} and dict(store.passage_names("c2")) == {}
+    assert dict(store.passage_names("c1", ["o"])) == {}
+    assert store.drops("c1") == {("length", "too short"): 1} and store.drops("c2") == {}
+
+
+def test_passages_are_read_in_the_order_of_their_corpus_wherever_they_stand(store: Store) -> None:
+    rows = [Passage(f"k{number}", f"doc-{number}", 0, f"text {number}") for number in range(9)]
+    store.put_members("old", rows[:6], 0)
+    store.put_members("new", [rows[7], rows[2], rows[8], rows[0], rows[6]], 0)
+    for corpus, wanted in (("old", [0, 1, 2, 3, 4, 5]), ("new", [7, 2, 8, 0, 6]), ("none", [])):
+        found = list(store.passages(corpus))
+        assert [row.id for row in found] == [f"doc-{number}" for number in wanted]
+        assert [row.ordinal for row in found] == list(range(len(wanted)))
+        assert [row.text for row in found] == [f"text {number}" for number in wanted]
 
 
 def test_a_kept_plan_is_found_by_what_is_known_of_it(store: Store) -> None:

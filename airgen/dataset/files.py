@@ -15,7 +15,8 @@ from airgen.text.display import json_text
 
 __all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sort_by_id", "write_text"]
 
-_CHUNK_ROWS = 100_000  # rows sorted in memory at once: about 200 MB for 2 kB passages
+_CHUNK_ROWS = 100_000  # rows sorted in memory at once,
+_CHUNK_TEXT = 64 << 20  # or fewer with so many characters
 
 
 class FileWriter:
@@ -75,11 +76,13 @@ def sort_by_id(
     """
     runs: list[Path] = []
     chunk: list[tuple[str, str]] = []
+    size = 0
     for pair in lines:
         chunk.append(pair)
-        if len(chunk) >= chunk_rows:
+        size += len(pair[1])
+        if len(chunk) >= chunk_rows or size >= _CHUNK_TEXT:
             runs.append(_spill(chunk, scratch / f"run-{len(runs):05d}"))
-            chunk = []
+            chunk, size = [], 0
     chunk.sort()
     if not runs:
         yield from chunk

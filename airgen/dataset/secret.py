@@ -13,8 +13,10 @@ import hashlib
 import hmac
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
+from airgen.dataset.atomic import whole_file
 from airgen.errors import DatasetError
 from airgen.keys import text_key
 
@@ -72,11 +74,21 @@ def load_secret(path: Path) -> Secret:
 
 
 def write_secret(path: Path, secret: Secret) -> None:
-    """Write a secret's file that only its owner can read. Raises FileExistsError if there is one."""
+    """Write a secret's file that only its owner can read, whole or not at all.
+
+    Raises FileExistsError if there is one: a secret is never replaced.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(secret.hex + "\n")
+    with whole_file(path) as fresh:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secret.hex + "\n")
+            file.flush()
+            os.fsync(handle)
+        if path.exists():
+            raise FileExistsError(path)
+        with suppress(PermissionError, NotImplementedError):  # a file system without links has the renaming alone
+            os.link(fresh, path)  # fails if another process was faster; renaming a file to its own link does nothing
 
 
 def secret_of(dataset: Path) -> Secret | None:

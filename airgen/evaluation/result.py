@@ -122,12 +122,15 @@ class Result:
 
 
 def write_result(result: Result) -> None:
-    """Write the result and MTEB's form of it; each file is written whole or not at all."""
+    """Write MTEB's form of the result, then the result; each file is written whole or not at all.
+
+    The result is the last of a system's files, so where it is, the others are.
+    """
     value = {"format": _FORMAT, **asdict(result)}
     for name in ("paths", "cached"):  # these depend on where the file is and how it was read
         del value[name]
-    write_json(result.paths.json, value)
     write_json(result.paths.mteb, mteb_form(result))
+    write_json(result.paths.json, value)
 
 
 def load_result(paths: Paths) -> Result | None:

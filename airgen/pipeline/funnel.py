@@ -43,8 +43,8 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
 def _corpus(store: Store, plan: Plan) -> FunnelStep:
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
-    reasons = Counter(f"{row.cleaner}: {row.reason}" for row in store.dropped(plan["corpus"]))
-    return FunnelStep("corpus", passages + reasons.total(), passages, _sorted(reasons))
+    reasons = {f"{cleaner}: {reason}": count for (cleaner, reason), count in store.drops(plan["corpus"]).items()}
+    return FunnelStep("corpus", passages + sum(reasons.values()), passages, _sorted(reasons))
 
 
 def _reasons(stage: Stage, lineages: Sequence[Lineage]) -> Counter[str]:

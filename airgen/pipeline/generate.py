@@ -110,12 +110,13 @@ def draw_samples(
 
     `frame` limits it to some documents, by id; the rest of the permutation stays as it is.
     """
-    keys = [key for key, id_ in store.passage_ids(plan["corpus"]).items() if frame is None or id_ in frame]
     found: list[Sample] = []
     for turn in range(per_passage):
         left = count - len(found)
         if left <= 0:
             break
+        names = store.passage_names(plan["corpus"])
+        keys = (key for key, id_ in names if frame is None or id_ in frame)
         drawn = ((row_key("sample", key, plan["sample"], turn), key) for key in keys)
         found += [Sample(key, parent, plan["sample"], turn) for key, parent in heapq.nsmallest(left, drawn)]
     return found
@@ -203,11 +204,10 @@ def accepted_so_far(
     store: Store, flow: Flow, plan: Plan, pipeline: Pipeline, frame: Collection[str] | None = None
 ) -> Accepted:
     """The selection over what is finished on the disk; unfinished samples are left out, and those outside `frame`."""
-    members = store.passage_ids(plan["corpus"])
+    every = store.made(Sample, plan["sample"])
+    members = dict(store.passage_names(plan["corpus"], {sample.parent for sample in every}))
     samples = [
-        sample
-        for sample in store.made(Sample, plan["sample"])
-        if sample.parent in members and (frame is None or members[sample.parent] in frame)
+        sample for sample in every if sample.parent in members and (frame is None or members[sample.parent] in frame)
     ]
     lineages = load_lineages(store, samples, flow.every, plan)
     return select([lineage for lineage in lineages if finished(lineage, flow)], flow, pipeline)

@@ -13,15 +13,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import numpy as np
+from numpy.typing import NDArray
 
 from airgen.errors import StoreError
-from airgen.records import Answer, Dropped, Passage, storable, table_of
+from airgen.records import Answer, Passage, storable, table_of
 from airgen.store.migrate import migrate, outdated
 from airgen.store.open_database import connect, explain
 
@@ -32,6 +34,8 @@ T = TypeVar("T")
 GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
 GROUP_ROWS = 32  # most commits in one transaction
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
+
+_MEMBERS = "FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
 
 
 class Store:
@@ -224,21 +228,50 @@ class Store:
 
     def passages(self, corpus: str) -> Iterator[Passage]:
         """The passages of one state of the corpus, in its order; their ordinals are their positions in it."""
-        return self._members(Passage, corpus)
+        places, ordinals = self.places(corpus)
+        for first in range(0, len(places), STREAMED_ROWS):
+            part = slice(first, first + STREAMED_ROWS)
+            rows = self.passages_at(places[part], _columns(Passage))
+            for ordinal, (key, id_, _, *rest) in zip(ordinals[part].tolist(), rows, strict=True):
+                yield Passage(key, id_, ordinal, *rest)
 
-    def passage_ids(self, corpus: str) -> dict[str, str]:
-        """The passages' ids by key, in the corpus's order."""
-        sql = "SELECT t.key, t.id FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
-        return dict(self.stream(f"{sql} ORDER BY m.ordinal", [corpus]))
+    def places(self, corpus: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the passages of one state of the corpus stand in their table, in its order; and their ordinals.
 
-    def dropped(self, corpus: str) -> Iterator[Dropped]:
-        """The documents that cleaning removed from one state of the corpus."""
-        return self._members(Dropped, corpus)
+        A place stays the same as long as the store is open: passages are only added.
+        """
+        sql = f"SELECT t.rowid AS place, m.ordinal AS ordinal {_MEMBERS} ORDER BY m.ordinal"
+        try:
+            found = self._connection.cursor().execute(sql, [corpus]).fetchnumpy()
+        except duckdb.Error as error:
+            raise explain(self.path, error) from error
+        return np.asarray(found["place"]), np.asarray(found["ordinal"])
 
-    def _members(self, kind: type[T], corpus: str) -> Iterator[T]:
-        columns = _columns(kind).replace('t."ordinal"', "m.ordinal")
-        sql = f"SELECT {columns} FROM {table_of(kind)} t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
-        return (kind(*values) for values in self.stream(f"{sql} ORDER BY m.ordinal", [corpus]))
+    def passages_at(self, places: NDArray[np.int64], columns: str) -> list[tuple[Any, ...]]:
+        """Columns of the passages at some `places`, in their order. No text but theirs is read, and none is sorted."""
+        if not len(places):
+            return []
+        first, last = int(places[0]), int(places[-1])
+        if (np.diff(places) == 1).all():
+            where, parameters = "t.rowid BETWEEN ? AND ?", [first, last]
+        else:
+            where, parameters = "t.rowid IN (SELECT unnest(?))", [places.tolist()]
+        found = self.query(f"SELECT t.rowid, {columns} FROM passage t WHERE {where}", parameters)
+        rows = {row[0]: row[1:] for row in found}
+        return [rows[place] for place in places.tolist()]
+
+    def passage_names(self, corpus: str, among: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
+        """Key and id of each passage of one state of the corpus, in any order; `among` limits them to some keys."""
+        sql, parameters = f"SELECT t.key, t.id {_MEMBERS}", [corpus]
+        if among is not None:
+            sql, parameters = f"{sql} AND t.key IN (SELECT unnest(?))", [corpus, list(among)]  # type: ignore[list-item]
+        return self.stream(sql, parameters)
+
+    def drops(self, corpus: str) -> dict[tuple[str, str], int]:
+        """How many documents each cleaner removed from one state of the corpus, by cleaner and reason."""
+        sql = "SELECT t.cleaner, t.reason, count(*) FROM dropped t JOIN membership m ON m.key = t.key"
+        rows = self.query(f"{sql} WHERE m.fingerprint = ? GROUP BY ALL", [corpus])
+        return {(cleaner, reason): count for cleaner, reason, count in rows}
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
         """The raw answers that are already on the disk, by key."""

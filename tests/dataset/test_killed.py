@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +15,29 @@ import pytest
 from dataset_maker import make_content
 
 from airgen.dataset.manifest import load_manifest
+from airgen.dataset.secret import Secret, load_secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.keys import file_sha256
 
-EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
+EVENTS = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
-def write_and_die(out: Path, at: int) -> bool:
-    """Write the newer dataset in a child that kills itself at its `at`-th file operation; True if it got that far."""
+def write_and_die(out: Path, at: int, write: Callable[[], object]) -> bool:
+    """Write something in a child that kills itself at its `at`-th file operation; True if it got that far."""
     child = os.fork()
     if child == 0:
         count = 0
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal count
-            if event in EVENTS and str(out.parent) in str(arguments[0]):
+            if event in EVENTS and (isinstance(arguments[0], int) or str(out.parent) in str(arguments[0])):
                 count += 1
                 if count == at:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-        write_dataset(out, make_content(n_documents=20), variants=["positives"])
+        write()
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
@@ -53,7 +56,8 @@ def test_killed_at_every_file_operation(tmp_path: Path) -> None:
     while True:
         home = tmp_path / f"at-{at}"
         shutil.copytree(tmp_path / "older", home)
-        killed = write_and_die(home / "d", at)
+        newest = partial(write_dataset, home / "d", make_content(n_documents=20), variants=["positives"])
+        killed = write_and_die(home / "d", at, newest)
         if (home / "d").exists():
             assert verify(home / "d") == []
             state = identity(home / "d")
@@ -69,3 +73,20 @@ def test_killed_at_every_file_operation(tmp_path: Path) -> None:
     assert at > 30
     assert seen == {"older", "newer", "absent"}
     assert load_manifest(tmp_path / "wanted" / "d").statistics.passages == 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_secret_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    secret, at, killed, seen = Secret(bytes(range(32))), 0, True, set()
+    while killed:
+        at += 1
+        path = tmp_path / f"at-{at}" / "secret.key"
+        killed = write_and_die(path, at, partial(write_secret, path, secret))
+        seen.add(path.exists())
+        if not path.exists():
+            write_secret(path, secret)
+        assert load_secret(path).hex == secret.hex and path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(FileExistsError):
+            write_secret(path, Secret(bytes(32)))
+        assert load_secret(path).hex == secret.hex and [one.name for one in path.parent.iterdir()] == ["secret.key"]
+    assert at > 4 and seen == {True, False}

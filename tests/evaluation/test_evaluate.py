@@ -20,6 +20,7 @@ from airgen.database import in_memory
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, write_overview, write_run
+from airgen.evaluation import result as result_files
 from airgen.evaluation.measures import Scores, parse_measure, score
 from airgen.evaluation.result import Paths, read_scores, write_scores
 from airgen.evaluation.systems import SystemSettings
@@ -129,6 +130,26 @@ def test_a_damaged_result_is_made_again(dataset, tmp_path):
     again = evaluate(dataset, systems(BM25), tmp_path / "out")[0]
     assert not again.cached
     assert again.means == first.means
+
+
+def test_a_result_whose_writing_stopped_is_finished_the_next_time(dataset, tmp_path, monkeypatch):
+    (whole,) = evaluate(dataset, systems(BM25), tmp_path / "whole")
+    written = []
+
+    def stop_after_the_first(path, value, write=result_files.write_json):
+        if written:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(result_files, "write_json", stop_after_the_first)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(dataset, systems(BM25), tmp_path / "out")
+    (again,) = evaluate(dataset, systems(BM25), tmp_path / "out")
+    assert {path.name for path in again.paths.json.parent.iterdir()} == {
+        path.name for path in whole.paths.json.parent.iterdir()
+    }
 
 
 def test_runs_are_the_same_bytes(dataset, tmp_path):

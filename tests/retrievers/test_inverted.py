@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers.lexical import _postings, _postings_compiled
+from airgen.retrievers.lexical import _postings, _postings_compiled, build_postings
+from airgen.retrievers.lexical.build_postings import Count, PostingsBuilder
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
 
 from .conftest import assert_same
@@ -111,3 +113,43 @@ def test_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "positions.npy").unlink()
     with pytest.raises(DatasetError, match="index the corpus again"):
         InvertedIndex.load(tmp_path, 2)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=12),
+    st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    st.sampled_from([_postings.count_postings, _postings_compiled.count_postings]),
+)
+def test_postings_counted_by_parts_equal_those_counted_at_once(
+    texts: list[list[int]], cuts: list[int], count: Count
+) -> None:
+    def lists(part: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([term for text in part for term in text], np.int32), np.array([*map(len, part)], np.int64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_postings, "_PART", 5)
+        patch.setattr(build_postings, "_MOVED", 3)
+        patch.setattr(build_postings, "_MAPPED_FROM", 8)
+        builder, first = PostingsBuilder(count), 0
+        for size in [*cuts, len(texts)]:
+            builder.add(*lists(texts[first : first + size]))
+            first += size
+        field = builder.field(8)
+    starts, positions, frequencies = count(*lists(texts), 8)
+    np.testing.assert_array_equal(field.starts, starts)
+    np.testing.assert_array_equal(field.positions, positions)
+    np.testing.assert_array_equal(field.frequencies, frequencies)
+    np.testing.assert_array_equal(field.lengths, [*map(len, texts)])
+
+
+def test_a_large_array_is_a_file_without_a_name_where_the_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(build_postings, "_MAPPED_FROM", 4096)
+    large = build_postings.room(1024, np.int32)
+    large[:] = np.arange(1024)
+    assert isinstance(large, np.memmap) and large[-1] == 1023 and not list(tmp_path.iterdir())
+    assert not isinstance(build_postings.room(1023, np.int32), np.memmap)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert not isinstance(build_postings.room(1024, np.int32), np.memmap)

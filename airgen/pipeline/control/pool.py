@@ -1,5 +1,7 @@
 """The corpus of quality control: the passages, then the hard negatives. Its texts stay in the work database.
 
+A passage costs about 20 bytes of memory: its id and its place in the database.
+
 pool = Pool.of(store, plan, accepted)
 pool.corpus(language)          # what retrievers take; a text is read when it is asked for
 pool.rows(["doc-7"])           # {"doc-7": (title, text)}
@@ -12,8 +14,11 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.stage import Plan
@@ -23,6 +28,7 @@ from airgen.store import Store
 __all__ = ["Pool"]
 
 _BLOCK = 1024  # passages read at once where single ones are asked for: neighbours are asked for next
+_COLUMNS = "t.id, t.title, t.text"
 _PASSAGES = "SELECT t.id, t.title, t.text FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
 
 Text = tuple[str, str]  # title and text
@@ -30,15 +36,15 @@ Text = tuple[str, str]  # title and text
 
 @dataclass(frozen=True)
 class Pool:
-    """Passages of one state of the corpus in their order, then hard negatives by id; the ids are in memory.
+    """Passages of one state of the corpus in their order, then hard negatives by id.
 
-    `ordinals` are the passages' numbers in the state of the corpus, where dropped documents have numbers, too.
+    `ids` are those of both, `places` are where the passages stand in their table of the work database.
     """
 
     store: Store
     corpus_fingerprint: str
     ids: Sequence[str]
-    ordinals: Sequence[int]
+    places: NDArray[np.int64]
     negatives: Mapping[str, Text]
     digest: str
 
@@ -46,19 +52,13 @@ class Pool:
     def of(cls, store: Store, plan: Plan, accepted: Accepted) -> Pool:
         """The pool of a job, with a digest of everything that is in it."""
         negatives = {one.id: (one.title, one.text) for lineage in accepted.lineages for one in lineage.hard_negatives}
-        digest = hashlib.blake2b(digest_size=16)
-        ids: list[str] = []
-        ordinals = array("q")
-        sql = _PASSAGES.replace("t.id,", "m.ordinal, t.id,", 1)
-        rows = store.stream(f"{sql} ORDER BY m.ordinal", [plan["corpus"]])
-        rest = ((-1, id_, *negatives[id_]) for id_ in sorted(negatives))
-        for source in (rows, rest):
-            for ordinal, id_, title, text in source:
-                digest.update(f"{id_}\x1f{title}\x1f{text}\x1e".encode("utf-8", "surrogatepass"))
-                ids.append(id_)
-                if ordinal >= 0:
-                    ordinals.append(ordinal)
-        return cls(store, plan["corpus"], ids, ordinals, dict(sorted(negatives.items())), digest.hexdigest())
+        digest, ids = hashlib.blake2b(digest_size=16), _Ids()
+        places, _ = store.places(plan["corpus"])
+        rest = ((id_, *negatives[id_]) for id_ in sorted(negatives))
+        for id_, title, text in chain(_passages(store, places), rest):
+            digest.update(f"{id_}\x1f{title}\x1f{text}\x1e".encode("utf-8", "surrogatepass"))
+            ids.append(id_)
+        return cls(store, plan["corpus"], ids, places, dict(sorted(negatives.items())), digest.hexdigest())
 
     def corpus(self, language: str) -> Corpus:
         """The pool as retrievers take it."""
@@ -78,7 +78,7 @@ class Pool:
         return dict(self.store.query(sql, [self.corpus_fingerprint, sorted(ids)]))
 
     def __iter__(self) -> Iterator[Text]:
-        for _, title, text in self.store.stream(f"{_PASSAGES} ORDER BY m.ordinal", [self.corpus_fingerprint]):
+        for _, title, text in _passages(self.store, self.places):
             yield title, text
         yield from self.negatives.values()
 
@@ -86,13 +86,9 @@ class Pool:
         """Titles and texts of the places from `number` times 1024 on."""
         if self._last and self._last[0][0] == number:
             return self._last[0][1]
-        span = self.ordinals[number * _BLOCK : (number + 1) * _BLOCK]
-        found: list[Text] = []
-        if span:
-            sql = f"{_PASSAGES} AND m.ordinal BETWEEN ? AND ? ORDER BY m.ordinal"
-            rows = self.store.query(sql, [self.corpus_fingerprint, span[0], span[-1]])
-            found = [(title, text) for _, title, text in rows]
-        beyond = max(0, number * _BLOCK - len(self.ordinals))
+        span = self.places[number * _BLOCK : (number + 1) * _BLOCK]
+        found: list[Text] = self.store.passages_at(span, "t.title, t.text")
+        beyond = max(0, number * _BLOCK - len(self.places))
         found += islice(self.negatives.values(), beyond, beyond + _BLOCK - len(found))
         self._last[:] = [(number, found)]
         return found
@@ -100,6 +96,34 @@ class Pool:
     @cached_property
     def _last(self) -> list[tuple[int, list[Text]]]:
         return []  # the block that was read last
+
+
+def _passages(store: Store, places: NDArray[np.int64]) -> Iterator[tuple[str, str, str]]:
+    """Ids, titles and texts, a block in memory at a time."""
+    for first in range(0, len(places), _BLOCK):
+        yield from store.passages_at(places[first : first + _BLOCK], _COLUMNS)
+
+
+class _Ids(Sequence[str]):
+    """Strings one after another in one array: a list of them would take four times the memory."""
+
+    def __init__(self) -> None:
+        self._bytes, self._ends = bytearray(), array("q", [0])
+
+    def append(self, id_: str) -> None:
+        self._bytes += id_.encode("utf-8", "surrogatepass")
+        self._ends.append(len(self._bytes))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[at] for at in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        place %= len(self)
+        return self._bytes[self._ends[place] : self._ends[place + 1]].decode("utf-8", "surrogatepass")
 
 
 class _Column(Sequence[str]):

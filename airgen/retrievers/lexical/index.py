@@ -20,8 +20,9 @@ from airgen.errors import DatasetError, UsageError
 from airgen.retrievers.base import Corpus, Hits, ModelFacts
 from airgen.retrievers.lexical import _postings
 from airgen.retrievers.lexical.analysing import Analysing
+from airgen.retrievers.lexical.build_postings import PostingsBuilder
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
-from airgen.retrievers.lexical.weighting import Field, PresenceWeighting, Weighting
+from airgen.retrievers.lexical.weighting import PresenceWeighting, Weighting
 from airgen.retrievers.output_checks import non_empty
 from airgen.settings.base import LABEL, SPEED
 from airgen.text.analysis import Encoder
@@ -72,19 +73,12 @@ class LexicalRetriever(Analysing):
         encoder = Encoder(self.fix_language(corpus.language), self.settings.compiled)
         flat = self.fields == "flat"
         texts = [corpus.full_texts] if flat else [corpus.texts, corpus.titles or [""] * len(corpus)]
-        encoded = [encoder.encode(field) for field in texts]
-        count = _postings.count_postings
-        if encoder.compiled:
-            from airgen.retrievers.lexical import _postings_compiled
-
-            count = _postings_compiled.count_postings
+        builders = [self._counted(encoder, field) for field in texts]
         size = len(encoder.vocabulary)
         starts, positions, impacts = [np.zeros(1, np.int64)], [], []
         offset = 0
-        while encoded:  # each field's term ids are freed once they are counted
-            terms, lengths = encoded.pop(0)
-            field = Field(*count(terms, lengths, size), lengths)
-            del terms
+        while builders:  # each field's parts are freed once they are joined
+            field = builders.pop(0).field(size)
             impacts.append(self.weighting.impacts(field))
             positions.append(field.positions)
             starts.append(field.starts[1:] + offset)
@@ -96,6 +90,20 @@ class LexicalRetriever(Analysing):
             len(corpus),
         )
         self._vocabulary = encoder.vocabulary
+
+    @staticmethod
+    def _counted(encoder: Encoder, texts: Sequence[str]) -> PostingsBuilder:
+        builder = None
+        for terms, lengths in encoder.batches(texts):
+            if builder is None:
+                count = _postings.count_postings
+                if encoder.compiled:
+                    from airgen.retrievers.lexical import _postings_compiled
+
+                    count = _postings_compiled.count_postings
+                builder = PostingsBuilder(count)
+            builder.add(terms, lengths)
+        return builder or PostingsBuilder(_postings.count_postings)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query; a term that stands twice in a query counts twice."""
