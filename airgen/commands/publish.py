@@ -1,9 +1,9 @@
-"""`airgen publish`: send a dataset to the Hub, with the labels of some splits in a private repository."""
+"""`airgen publish`: send a dataset or a suite to the Hub, with the labels of some splits in a private repository."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,19 +19,29 @@ app = new_app()
 
 @app.command()
 def publish(
-    dataset: Annotated[Path, typer.Argument(metavar="DIR", help="A finished dataset directory.")],
-    repo: Annotated[str, typer.Option(metavar="ORG/NAME", help="The public repository.")],
+    dataset: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A finished dataset directory, or a finished version of a suite.")
+    ],
+    repo: Annotated[
+        str, typer.Option(metavar="ORG/NAME", help="The public repository; of a suite, its page and its other names.")
+    ],
     private_qrels: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SPLIT", help="Put this split's labels into the private repository ORG/qrels-NAME (repeatable)."
         ),
     ] = None,
+    layout: Annotated[
+        Literal["airgen", "air-bench"],
+        typer.Option(help="air-bench: the repositories of AIR-Bench, ORG/{task}_{domain}_{language} and its qrels."),
+    ] = "airgen",
     yes: Annotated[bool, typer.Option("--yes", help="Send the files; without it they are only listed.")] = False,
     permission: Annotated[str, typer.Option(help="The rights holder's permission, if the licence gives none.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Publish a dataset on the Hugging Face Hub. A publication that failed resumes when the command is run again.
+    """Publish a dataset or a suite on the Hugging Face Hub. Run the command again after a failure: it goes on.
+
+    Every dataset is checked before anything is sent, and the tags come last, so that a tagged version is whole.
 
     Endpoint and token come from the environment variables HF_ENDPOINT and HF_TOKEN.
 
@@ -44,12 +54,21 @@ def publish(
     from airgen.publishing.hub import Hub
     from airgen.publishing.publish import plan
     from airgen.publishing.publish import publish as carry_out
+    from airgen.publishing.publish_suite import plan_suite
     from airgen.publishing.secrecy import secrecy_problems
+    from airgen.publishing.suites import dataset_folders, is_dataset
 
-    for problem in secrecy_problems(dataset) if private_qrels else ():
-        echo(str(problem), err=True)
+    folders = dataset_folders(dataset)
+    for folder in folders.values() if private_qrels else ():
+        for problem in secrecy_problems(folder):
+            echo(f"{folder}: {problem}" if len(folders) > 1 else str(problem), err=True)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
-        uploads = plan(dataset, repo, Path(work), private_qrels=private_qrels or (), permission=permission)
+        if layout == "airgen" and is_dataset(dataset):
+            uploads = plan(dataset, repo, Path(work), private_qrels=private_qrels or (), permission=permission)
+        else:
+            uploads = plan_suite(
+                dataset, repo, Path(work), layout=layout, private_qrels=private_qrels or (), permission=permission
+            )
         if not yes:
             if as_json:
                 rows = [{**asdict(upload), "directory": None} for upload in uploads]

@@ -8,10 +8,12 @@ air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders  
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.air_bench import labels_repository
+from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group
 from airgen.dataset.atomic import building
 from airgen.dataset.files import FileWriter, encode_row, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
@@ -19,7 +21,14 @@ from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
 from airgen.registry import closest
 
-__all__ = ["LAYOUTS", "air_bench_repositories", "export_layout", "export_layouts", "read_rows"]
+__all__ = [
+    "LAYOUTS",
+    "export_layout",
+    "export_layouts",
+    "read_rows",
+    "write_air_bench_data",
+    "write_air_bench_labels",
+]
 
 
 def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
@@ -44,8 +53,9 @@ def _export(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
         for name, manifest in manifests.items():
             LAYOUTS[layout](datasets[name], manifest, directory / name if layout == "trec" else directory)
         if layout == "air-bench":
-            _air_bench_cards(manifests.values(), directory)
-        digests = {manifest.info.name: manifest.digest for manifest in manifests.values()}
+            for repo, text in air_bench_cards(manifests.values()).items():
+                write_text(directory / "AIR-Bench" / repo / "README.md", text)
+        digests = {name or manifest.info.name: manifest.digest for name, manifest in manifests.items()}
         write_text(directory / "layout.json", json.dumps({"layout": layout, "datasets": digests}, indent=1) + "\n")
     return sorted(path for path in out.rglob("*") if path.is_file())
 
@@ -91,60 +101,29 @@ def _trec(dataset: Path, manifest: Manifest, out: Path) -> None:
             write_text(out / f"qrels{suffix}.{split}.txt", "".join(lines))
 
 
-def air_bench_repositories(manifest: Manifest) -> dict[str, str]:
-    """The Hub repositories of AIR-Bench's layout: `data`, and for labels `dev` and `test` (private)."""
-    info = manifest.info
-    group = f"{info.task}_{info.domain}_{info.language}"
-    return {"data": group, "dev": f"qrels-{group}-dev", "test": f"qrels-{group}"}
-
-
 def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
-    found = _air_bench_files(manifest)
-    paths = {key: out / "AIR-Bench" / repo / path for repo, files in found.items() for key, path in files.items()}
-    name = manifest.info.name.replace("-", "_")
-    with FileWriter(paths[f"corpus_{name}"]) as file:
+    group, home = air_bench_group(manifest), out / "AIR-Bench"
+    folder = f"{manifest.info.version}/{manifest.info.name}"
+    write_air_bench_data(dataset, home / group / folder)
+    for split in manifest.labelled_splits:
+        write_air_bench_labels(dataset, split, home / labels_repository(group, split) / folder)
+
+
+def write_air_bench_data(dataset: Path, folder: Path) -> None:
+    """Write corpus and queries of a dataset to the folder of AIR-Bench's layout."""
+    with FileWriter(folder / "corpus.jsonl") as file:
         for row in read_rows(dataset / "corpus.jsonl"):
             file.write(encode_row({"id": row["_id"], "text": flat_text(row.get("title"), row["text"])}, row["_id"]))
     for split, rows in _queries_of_splits(dataset).items():
         lines = (encode_row({"id": row["_id"], "text": row["text"]}, row["_id"]) for row in rows)
-        write_text(paths[f"queries_{name}_{split}"], "".join(lines))
-    for split in manifest.labelled_splits:
-        labels = read_rows(dataset / "qrels" / f"{split}.jsonl")
-        rows = [{"qid": row["query-id"], "docid": row["corpus-id"], "relevance": row["score"]} for row in labels]
-        write_text(paths[f"qrels_{name}_{split}"], "".join(encode_row(row, split) for row in rows))
+        write_text(folder / f"{split}_queries.jsonl", "".join(lines))
 
 
-def _air_bench_files(manifest: Manifest) -> dict[str, dict[str, str]]:
-    """Repository -> split name -> path in it, of one dataset."""
-    info = manifest.info
-    repositories = air_bench_repositories(manifest)
-    name, folder = info.name.replace("-", "_"), f"{info.version}/{info.name}"
-    data = {f"corpus_{name}": f"{folder}/corpus.jsonl"}
-    for split in sorted(manifest.statistics.splits):
-        data[f"queries_{name}_{split}"] = f"{folder}/{split}_queries.jsonl"
-    files = {repositories["data"]: data}
-    for split in manifest.labelled_splits:
-        home = repositories["dev" if split == "dev" else "test"]
-        files.setdefault(home, {})[f"qrels_{name}_{split}"] = f"{folder}/{split}_qrels.jsonl"
-    return files
-
-
-def _air_bench_cards(manifests: Iterable[Manifest], out: Path) -> None:
-    """A card for each repository that lists the files of its datasets, with one config for each version."""
-    import yaml
-
-    cards: dict[str, dict[str, Any]] = {}
-    for manifest in manifests:
-        for repo, files in _air_bench_files(manifest).items():
-            card = cards.setdefault(repo, {"language": [], "configs": {}})
-            card["language"] = sorted({*card["language"], *manifest.info.all_languages})
-            rows = card["configs"].setdefault(manifest.info.version, [])
-            rows += [{"split": split, "path": path} for split, path in files.items()]
-    for repo, card in cards.items():
-        configs = [{"config_name": version, "data_files": rows} for version, rows in sorted(card["configs"].items())]
-        block = {"language": card["language"], "configs": configs}
-        text = yaml.safe_dump(block, allow_unicode=True, sort_keys=False, width=1000)
-        write_text(out / "AIR-Bench" / repo / "README.md", f"---\n{text}---\n")
+def write_air_bench_labels(dataset: Path, split: str, folder: Path) -> None:
+    """Write the labels of one split to the folder of AIR-Bench's layout."""
+    labels = read_rows(dataset / "qrels" / f"{split}.jsonl")
+    rows = [{"qid": row["query-id"], "docid": row["corpus-id"], "relevance": row["score"]} for row in labels]
+    write_text(folder / f"{split}_qrels.jsonl", "".join(encode_row(row, split) for row in rows))
 
 
 LAYOUTS: dict[str, Callable[[Path, Manifest, Path], None]] = {"trec": _trec, "air-bench": _air_bench}

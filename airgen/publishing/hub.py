@@ -6,6 +6,7 @@ This wraps `huggingface_hub.HfApi`, which takes endpoint and token from HF_ENDPO
 from __future__ import annotations
 
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,14 +50,36 @@ class Hub:
         self._sleep = sleep
         self.endpoint: str = self._api.endpoint
 
-    def ensure(self, repo: str, *, private: bool) -> None:
-        """Create the repository unless it exists. Raises DatasetError if it must be private and is not."""
-        self._call(repo, lambda: self._api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
-        is_private = bool(self._info(repo).private)
-        if private and not is_private:  # an unknown answer counts as public
+    def exists(self, repo: str, *, private: bool) -> bool:
+        """Whether there is such a repository. Raises DatasetError if it must be private and is not."""
+        try:
+            info = self._info(repo)
+        except DatasetError as error:
+            if error.__cause__ is not None and _status(error.__cause__) == 404:
+                return False
+            raise
+        if private and not info.private:  # an unknown answer counts as public
             raise DatasetError(
                 f"{repo} exists and is public, but private labels must not go there: make it private first"
             )
+        return True
+
+    def ensure(self, repo: str, *, private: bool) -> None:
+        """Create the repository unless it exists. Raises DatasetError if it must be private and is not."""
+        self._call(repo, lambda: self._api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
+        self.exists(repo, private=private)
+
+    def read(self, repo: str, name: str, revision: str) -> str:
+        """The text of a file at a commit."""
+
+        def download() -> str:
+            with tempfile.TemporaryDirectory(prefix="airgen-hub-") as folder:
+                path = self._api.hf_hub_download(
+                    repo, name, repo_type="dataset", revision=revision, cache_dir=folder, local_files_only=False
+                )
+                return Path(path).read_text(encoding="utf-8", errors="replace")
+
+        return self._call(repo, download)
 
     def head(self, repo: str) -> str:
         """The commit that `main` points to."""
