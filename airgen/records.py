@@ -8,8 +8,8 @@ One type per arrow of the pipeline, one table per type (the table's name is `TAB
 Rows of the pipeline begin with the same four fields: `key` (see `airgen.keys.row_key`), `parent` (the key of
 the row that it was made from), `fingerprint` (of the stage that made it) and `ordinal` (which of several).
 
-A row type that is not in `TABLES` belongs to a stage from outside airgen: its table is called after its class and is
-made from its fields.
+A row type that is not in `TABLES` (one of a stage from outside airgen, or of a stage that few pipelines have) gets its
+table when its first row is written: it is called after its class and made from its fields.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
     "Prelabel",
     "Query",
     "Recall",
+    "ReferenceAnswer",
     "Rewrite",
     "Row",
     "Sample",
@@ -172,6 +173,17 @@ class HardNegative(Row):
     text: str
     title: str = ""
     origin: str = "generated"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceAnswer(Row):
+    """A short answer to a query, and the words of its document that give it; `parent` is the query.
+
+    `quote` stands in the document's text exactly as it is here.
+    """
+
+    text: str
+    quote: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from airgen.dataset.answers import answer_files
 from airgen.dataset.licences import hub_licence
 from airgen.dataset.manifest import Manifest
 from airgen.dataset.statistics import COLUMNS, statistics_markdown, table_rows
@@ -46,6 +48,9 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         configs.append({"config_name": "default", "data_files": labels("qrels"), "default": True})
         folders = ["qrels", *(f"qrels-{variant}" for variant in manifest.variants)]
         configs += [{"config_name": folder, "data_files": labels(folder)} for folder in folders]
+    if answers := answer_files(manifest):
+        files = [{"split": Path(name).stem, "path": name} for name in answers]
+        configs.append({"config_name": "answers", "data_files": files})
     licence = hub_licence(info.labels_licence)
     block: dict[str, Any] = {
         "pretty_name": info.name,
@@ -80,6 +85,9 @@ def _features(config: Mapping[str, Any], manifest: Manifest) -> list[dict[str, A
     if name == "queries":
         fields = [{"name": field, "dtype": dtype} for field, dtype in manifest.query_fields.items()]
         return [*text("_id", "text"), {"name": "metadata", "struct": fields}]
+    if name == "answers":
+        spans = [{"name": field, "dtype": "int64"} for field in ("start", "end")]
+        return [*text("query-id", "corpus-id", "answer", "quote"), *spans]
     dtype = "float64" if name == "qrels-soft" else "int64"
     return [*text("query-id", "corpus-id"), {"name": "score", "dtype": dtype}]
 
@@ -144,6 +152,8 @@ def _files(manifest: Manifest) -> str:
         splits = ", ".join(f"`{split}`" for split in manifest.labelled_splits)
         lines.append(f"- `qrels/` ({splits}): `query-id`, `corpus-id`, `score` as JSONL and TSV")
         lines += [f"- `qrels-{variant}/`: the same, {_VARIANTS[variant]}" for variant in manifest.variants]
+    if answer_files(manifest):
+        lines.append("- `answers/`: `query-id`, `corpus-id`, `answer`, and the `quote` at [`start`, `end`) of the text")
     for split in manifest.withheld:
         lines.append(
             f"- The labels of `{split}` are private, against leaks into training data: "

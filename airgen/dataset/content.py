@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SHORT_NAME",
     "TASKS",
+    "AnswerRow",
     "CorpusRow",
     "DatasetContent",
     "DatasetInfo",
@@ -104,6 +105,18 @@ class QrelRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """A reference answer to a query: `text`, and its words in a document, `quote`, at [start, end) of its text."""
+
+    query: str
+    document: str
+    text: str
+    quote: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUse:
     """A model, what it was used for (`role`: judge, recall, reranker, ...), and its prompt, if it has one."""
 
@@ -146,6 +159,7 @@ class DatasetContent:
     calibration: Mapping[str, Any] | None = None
     audit: Mapping[str, Any] | None = None
     lineage: Iterable[Mapping[str, Any]] = ()
+    answers: Iterable[AnswerRow] = ()
     count_tokens: Callable[[str], int] | None = None
     secret: Secret | None = None
 

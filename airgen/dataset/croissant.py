@@ -38,6 +38,7 @@ def croissant_text(manifest: Manifest) -> str:
     tables = {"corpus": "corpus.jsonl", "queries": "queries.jsonl"}
     for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):
         tables |= {f"{folder}-{split}": f"{folder}/{split}.jsonl" for split in manifest.labelled_splits}
+    tables |= {f"answers-{split}": f"answers/{split}.jsonl" for split in manifest.labelled_splits}
     value: dict[str, Any] = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -76,6 +77,9 @@ def _record_set(name: str, path: str) -> dict[str, Any]:
         fields: tuple[tuple[str, str], ...] = (("_id", "sc:Text"), ("title", "sc:Text"), ("text", "sc:Text"))
     elif name == "queries":
         fields = (("_id", "sc:Text"), ("text", "sc:Text"))
+    elif path.startswith("answers/"):
+        texts = (("answer", "sc:Text"), ("quote", "sc:Text"))
+        fields = (*_LABEL_FIELDS[:2], *texts, ("start", "sc:Integer"), ("end", "sc:Integer"))
     else:
         fields = _LABEL_FIELDS
         if path.startswith("qrels-soft/"):

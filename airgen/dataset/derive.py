@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import building
-from airgen.dataset.files import FileWriter, encode_row, write_text
+from airgen.dataset.files import FileWriter, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, load_manifest
 from airgen.dataset.secret import secret_of
@@ -62,7 +62,7 @@ def derive(
         if split is not None:
             _merge_splits(source, directory, manifest, split, files)
             statistics = dataclasses.replace(statistics, splits={split: _merged(statistics.splits.values())})
-        moved = [name for name in manifest.files if split is not None and name.startswith(("qrels", "queries.jsonl"))]
+        moved = [name for name in manifest.files if split and (name == "queries.jsonl" or labelled_split(name))]
         for name, entry in manifest.files.items():
             if name not in files and name not in moved and name not in ("README.md", "croissant.json"):
                 files[name] = _copy(source, directory, name, entry)
@@ -124,6 +124,11 @@ def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str,
         lines = (f"{row['query-id']}\t{row['corpus-id']}\t{json.dumps(row['score'])}\n" for row in labels)
         note(f"{folder}/{split}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
         note(f"{folder}/{split}.jsonl", "".join(encode_row(row, folder) for row in labels))
+
+    answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
+    if answers:
+        found = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
+        note(f"answers/{split}.jsonl", "".join(encode_row(row, "answers") for row in found))
 
 
 def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -13,10 +14,23 @@ from typing import IO, Any
 from airgen.errors import DatasetError
 from airgen.text.display import json_text
 
-__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "sort_by_id", "write_text"]
+__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "labelled_split", "sort_by_id", "write_text"]
 
 _CHUNK_ROWS = 100_000  # rows sorted in memory at once,
 _CHUNK_TEXT = 64 << 20  # or fewer with so many characters
+
+
+_LABELS = re.compile(r"(?:qrels(?:-[a-z]+)?|answers)/([^/]+)\.(?:tsv|jsonl)")
+
+
+def labelled_split(name: str) -> str | None:
+    """The split whose labels, or reference answers, a file of a dataset holds; None for a file without any.
+
+    >>> labelled_split("qrels-graded/test.tsv"), labelled_split("answers/dev.jsonl"), labelled_split("corpus.jsonl")
+    ('test', 'dev', None)
+    """
+    found = _LABELS.fullmatch(name)
+    return found[1] if found else None
 
 
 class FileWriter:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.answers import answer_problems
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
@@ -110,6 +111,7 @@ def _check(directory: Path, manifest: Manifest, found: _Found) -> None:
         queries = _check_queries(directory, found)
         labels = _check_labels(directory, manifest, queries, found)
         _check_corpus(directory, manifest, labels, found)
+        _check_answers(directory, manifest, queries, found)
         _check_counts(manifest, queries, labels, found)
     for name in ("README.md", "pipeline.yaml", MANIFEST):
         for hint in secrets_in(_read_text(directory / name)):
@@ -144,7 +146,7 @@ def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
         found.add("hash", MANIFEST, "its digest does not match its files: it was edited")
     for split in manifest.withheld:
         for name in sorted(present):
-            if re.fullmatch(rf"qrels[^/]*/{re.escape(split)}\..*", name):
+            if re.fullmatch(rf"(qrels[^/]*|answers)/{re.escape(split)}\..*", name):
                 found.add("leak", name, f"the manifest says that the labels of {split} are withheld, but they are here")
     if manifest.part == "public" and any(name.startswith("private/") for name in present):
         found.add("leak", "private/", "the lineage is here although labels are withheld, and reveals them")
@@ -191,6 +193,14 @@ def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
         metadata = row.get("metadata")
         queries[identifier] = metadata.get("split") if isinstance(metadata, dict) else None
     return queries
+
+
+def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str | None], found: _Found) -> None:
+    try:
+        for name, message in answer_problems(directory, manifest, queries):
+            found.add("answer", name, message)
+    except DatasetError as error:
+        found.add("answer", "answers/", str(error))
 
 
 _Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score

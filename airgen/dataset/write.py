@@ -4,6 +4,7 @@ corpus.jsonl                {"_id", "title", "text"}, by id
 queries.jsonl               {"_id", "text", "metadata"}, by id, all splits
 qrels/{split}.tsv, .jsonl   query-id, corpus-id, score: 1 relevant, 0 hard negative
 qrels-positives/, qrels-graded/, qrels-soft/     variants of the same labels
+answers/{split}.jsonl       reference answers: query-id, corpus-id, answer, quote, start, end (where there are any)
 private/lineage.jsonl       what each query was made from; never published with the queries
 private/secret.key          what ids and splits depend on, where they do; never published with the queries
 pipeline.yaml, README.md (the card), croissant.json
@@ -13,12 +14,12 @@ manifest.json               every file with its SHA-256; written last
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.atomic import building
-from airgen.dataset.content import DatasetContent, QrelRow, QueryRow, check_info
+from airgen.dataset.content import AnswerRow, DatasetContent, QrelRow, QueryRow, check_info
 from airgen.dataset.files import FileWriter, encode_row, sort_by_id, write_text
 from airgen.dataset.manifest import (
     MANIFEST,
@@ -65,6 +66,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         passages, tokens = _write_corpus(directory, content, judged, count, entries)
         _write_queries(directory, queries, entries)
         written = write_labels(directory, queries, qrels, variants, entries, content.info.relevant_from)
+        _write_answers(directory, queries, content.answers, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
         if content.secret is not None:
             path = directory / "private" / SECRET_FILE
@@ -123,6 +125,25 @@ def write_labels(
             objects = ({"query-id": q, "corpus-id": d, "score": score} for q, d, score in rows)
             _write_rows(directory, f"{folder}/{split}.jsonl", objects, entries)
     return tuple(kind for kind in kinds if kind)
+
+
+def _write_answers(
+    directory: Path, queries: Sequence[QueryRow], answers: Iterable[AnswerRow], entries: _Entries
+) -> None:
+    """Write `answers/`, a file for each split that has any. They tell a query's document, so they are labels."""
+    split_of_query = {row.id: row.split for row in queries}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(answers, key=lambda row: row.query):
+        if row.query not in split_of_query:
+            raise DatasetError(f"there is a reference answer to the query {row.query!r}, which is not in the dataset")
+        rows.setdefault(split_of_query[row.query], []).append(
+            {
+                "query-id": row.query, "corpus-id": row.document, "answer": row.text,
+                "quote": row.quote, "start": row.start, "end": row.end,
+            }
+        )  # fmt: skip
+    for split, found in sorted(rows.items()):
+        _write_rows(directory, f"answers/{split}.jsonl", found, entries)
 
 
 def seal(directory: Path, manifest: Manifest) -> Manifest:

@@ -11,7 +11,16 @@ from typing import Any
 
 from airgen.corpus.cleaning.normalise import normalise, normalise_line
 from airgen.corpus.settings import CorpusSettings
-from airgen.dataset.content import CorpusRow, DatasetContent, DatasetInfo, FunnelStep, ModelUse, QrelRow, QueryRow
+from airgen.dataset.content import (
+    AnswerRow,
+    CorpusRow,
+    DatasetContent,
+    DatasetInfo,
+    FunnelStep,
+    ModelUse,
+    QrelRow,
+    QueryRow,
+)
 from airgen.errors import DatasetError
 from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.control.judge import judge_kind
@@ -23,7 +32,7 @@ from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan, prompt_name
 from airgen.pipeline.stages import Flow
 from airgen.prompts import Prompt, PromptSet
-from airgen.records import Character, Decision, HardNegative, Passage, Scenario
+from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
 from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.display import plain_text
@@ -97,6 +106,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         secret=ids.secret,
         calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
         lineage=list(_lineage(accepted, mined, ids)),
+        answers=list(_answers(accepted, ids)),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
 
@@ -189,6 +199,18 @@ def _qrels(
                 yield QrelRow(ids.query(lineage), ids.document(row.id), 1, row.level, row.probability)
             elif row.action == "keep_negative" and row.id in kept:
                 yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
+
+
+def _answers(accepted: Accepted, ids: PublicIds) -> Iterator[AnswerRow]:
+    """Reference answers with their place in the text as it is exported."""
+    for lineage in accepted.lineages:
+        text = plain_text(lineage.passage.text)
+        for row in lineage.every(ReferenceAnswer):
+            start = text.index(row.quote)
+            yield AnswerRow(
+                ids.query(lineage), ids.document(lineage.passage.id), plain_text(row.text),
+                row.quote, start, start + len(row.quote),
+            )  # fmt: skip
 
 
 def _provenance(source: Source) -> list[ModelUse]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from airgen.dataset.atomic import building
-from airgen.dataset.files import write_text
+from airgen.dataset.files import labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import secret_of
@@ -30,7 +30,6 @@ _STEPS_OF_LABELS = ("hard negatives", "positives")  # less those of dev, they co
 _FEW = 5
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
-_ENDS = ("tsv", "jsonl")
 _DERIVED = ("README.md", "croissant.json")
 
 
@@ -41,13 +40,13 @@ def is_labels_of(name: str, splits: Sequence[str]) -> bool:
     (True, False)
     """
     path = Path(name)
-    return any("qrels" in part for part in path.parts) and any(split in path.name for split in splits)
+    labels = any("qrels" in part or "answers" in part for part in path.parts)
+    return labels and any(split in path.name for split in splits)
 
 
 def _is_own_labels(name: str, splits: Sequence[str]) -> bool:
     """Whether `write_dataset` wrote this file of labels for one of `splits`."""
-    folder, _, file = name.partition("/")
-    return re.fullmatch(r"qrels(-[a-z]+)?", folder) is not None and file in {f"{s}.{e}" for s in splits for e in _ENDS}
+    return labelled_split(name) in splits
 
 
 def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission: str = "") -> Manifest:

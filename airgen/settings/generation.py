@@ -60,6 +60,7 @@ class GenerationSettings(Settings):
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
+    answers: bool = False  # also a short reference answer to each accepted query, with its words in the document
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     @field_validator("lengths", "types", "information", "styles")

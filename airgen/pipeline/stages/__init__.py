@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import Request
 from airgen.pipeline.stage import Lineage, Stage, Tools
-from airgen.pipeline.stages import character, hard_negative, own_judgment, query, rewrite, scenario
+from airgen.pipeline.stages import (
+    character,
+    hard_negative,
+    own_judgment,
+    query,
+    reference_answer,
+    rewrite,
+    scenario,
+)
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
 
@@ -32,11 +40,14 @@ class Flow:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Flow:
-        """airgen's stages, and after the one that it names each stage of `generation.stages`.
+        """airgen's stages, with reference answers if the pipeline asks for them; and each stage of `generation.stages`
+        after the one that it names.
 
         Raises SettingsError for a stage that cannot be imported, has a name that is taken, or follows no stage.
         """
         candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
+        if pipeline.generation.answers:
+            accepted.append(reference_answer.STAGE)
         for target in pipeline.generation.stages:
             where = f"generation.stages: {target}"
             try:

@@ -1,0 +1,124 @@
+"""Reference answers in a whole job, in its dataset, and in what is published of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.dataset.derive import derive
+from airgen.dataset.manifest import load_manifest
+from airgen.dataset.verify import verify
+from airgen.pipeline import Job, RunResult
+from airgen.pipeline.show import find_lineage, life, render_life
+from airgen.pipeline.stages.reference_answer import span_of
+from airgen.publishing.withhold import labels_part, public_part
+
+Run = Callable[..., RunResult]
+ANSWERS = {"target: 12": "target: 12\ngeneration: {answers: true}"}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def answers(dataset: Path) -> dict[str, dict[str, Any]]:
+    return {row["query-id"]: row for path in sorted((dataset / "answers").glob("*.jsonl")) for row in rows(path)}
+
+
+def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, folder: Path) -> None:
+    plain = run("runs")
+    assert not (plain.directory / "dataset" / "answers").exists()
+    result = run("runs", ANSWERS)  # the same job goes on: only the answers are asked for
+    assert set(result.usage) == {"reference_answer"}
+    dataset = result.directory / "dataset"
+    assert verify(dataset) == []
+    found = answers(dataset)
+    queries = {row["_id"]: row for row in rows(dataset / "queries.jsonl")}
+    sources = {row["query"]: row["positive"] for row in rows(dataset / "private" / "lineage.jsonl")}
+    texts = {row["_id"]: row["text"] for row in rows(dataset / "corpus.jsonl")}
+    assert found.keys() == queries.keys() == sources.keys()
+    for query, row in found.items():
+        assert row["corpus-id"] == sources[query]
+        assert row["quote"] == texts[row["corpus-id"]][row["start"] : row["end"]] != ""
+        assert row["answer"]
+        assert (dataset / "answers" / f"{queries[query]['metadata']['split']}.jsonl").is_file()
+    assert result.manifest is not None
+    (step,) = [step for step in result.manifest.funnel if step.stage == "queries with a reference answer"]
+    assert (step.entered, step.left) == (12, 12)
+    card = (dataset / "README.md").read_text(encoding="utf-8")
+    assert "config_name: answers" in card and "reference answer" in card
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store() as store:
+        value = life(store, job, *find_lineage(job.accepted(store), next(iter(found)), job.ids))
+    assert "\nanswer     " in render_life(value)
+
+
+def test_answers_of_withheld_splits_stay_private(run: Run, tmp_path: Path) -> None:
+    dataset = run("runs", ANSWERS).directory / "dataset"
+    splits = {path.stem for path in (dataset / "answers").iterdir()}
+    assert "test" in splits
+    public_part(dataset, tmp_path / "public", ["test"])
+    labels_part(dataset, tmp_path / "labels", ["test"])
+    assert not (tmp_path / "public" / "answers" / "test.jsonl").exists()
+    assert (tmp_path / "labels" / "answers" / "test.jsonl").is_file()
+    assert "answers/test" not in (tmp_path / "public" / "croissant.json").read_text()
+    assert verify(tmp_path / "public") == []
+    copied = tmp_path / "public" / "answers" / "test.jsonl"
+    copied.parent.mkdir(exist_ok=True)
+    copied.write_bytes((dataset / "answers" / "test.jsonl").read_bytes())
+    assert "leak" in {problem.kind for problem in verify(tmp_path / "public")}
+    derive(dataset, tmp_path / "one", split="test")
+    assert answers(tmp_path / "one") == answers(dataset)
+    assert verify(tmp_path / "one") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"start": 1, "end": 3}, "not at [start, end)"),
+        ({"start": None}, "not at [start, end)"),
+        ({"query-id": "qnobody"}, "is not in queries.jsonl"),
+        ({"corpus-id": "dnowhere"}, "is not in the corpus"),
+    ],
+)
+def test_verify_names_a_wrong_answer(run: Run, change: dict[str, Any], words: str) -> None:
+    dataset = run("runs", ANSWERS).directory / "dataset"
+    path = dataset / "answers" / "test.jsonl"
+    first, *others = rows(path)
+    path.write_text("".join(json.dumps(row) + "\n" for row in [first | change, *others]), encoding="utf-8")
+    assert "answers/test.jsonl" in load_manifest(dataset).files
+    assert any(problem.kind == "answer" and words in problem.message for problem in verify(dataset))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1), min_size=1, max_size=8))
+def test_a_quote_is_found_whatever_its_white_space(words: list[str]) -> None:
+    text = "Before. " + " \n ".join(words) + " after"
+    span = span_of(' "' + "\t".join(words) + '…" ', text) or span_of("\t".join(words), text)
+    if span is None:  # a word of quotation marks alone is no quote
+        assert not "".join(words).strip("\"'“”‘’«»…")[0:1] or any(w.strip("\"'“”‘’«»…") != w for w in words)
+    else:
+        assert text[slice(*span)].split() and text[slice(*span)].strip() == text[slice(*span)]
+
+
+@pytest.mark.parametrize(
+    ("quote", "found"),
+    [
+        ("bees  cluster", "bees cluster"),
+        ("“bees cluster”", "bees cluster"),
+        ("in\nwinter", "in winter"),
+        ("Bees cluster", None),
+        ("bees (cluster", None),
+        ("", None),
+        ("…", None),
+    ],
+)
+def test_quotes(quote: str, found: str | None) -> None:
+    text = "Most bees cluster in winter (they do)."
+    span = span_of(quote, text)
+    assert (text[slice(*span)] if span else None) == found
