@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -18,7 +18,7 @@ import pytest
 from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip
 from airgen.store import Store
-from airgen.store.migrate import migrations
+from airgen.store.migrate import migrate, migrations, outdated
 from airgen.store.open_database import connect, explain
 
 
@@ -288,6 +288,159 @@ def test_a_kept_plan_is_found_by_what_is_known_of_it(store: Store) -> None:
     assert store.query("SELECT count(DISTINCT run) FROM plan") == [(2,)]  # an equal plan is kept once
 
 
+def test_any_part_of_a_plan_finds_it(store: Store) -> None:
+    plan = {"query": "q1", "recall": "r1"}
+    assert store.find_plan(plan) == {} == store.find_plan({})
+    store.save_plan(plan)
+    assert store.find_plan(plan) == store.find_plan({}) == plan
+    assert store.find_plan({**plan, "more": "m"}) == {}
+
+
+def test_a_corpus_is_finished_once_and_its_members_have_their_first_place(store: Store) -> None:
+    first, second = Passage("p", "doc", 7, "text"), Passage("q", "other", 9, "text")
+    store.put_members("c1", [first, second, first], 5)
+    store.put_members("c2", [second, first], 0)
+    store.put_members("c2", [first], 9)
+    assert [(row.id, row.ordinal) for row in store.passages("c1")] == [("doc", 5), ("other", 6)]
+    assert [(row.id, row.ordinal) for row in store.passages("c2")] == [("other", 0), ("doc", 1)]
+    for digest in ("d1", "d2"):
+        store.finish_corpus("c1", 2, 1, digest)
+    assert store.query("SELECT fingerprint, passages, dropped, digest FROM corpus") == [("c1", 2, 1, "d1")]
+
+
+def test_passages_are_read_by_their_place_in_any_order(store: Store) -> None:
+    rows = [Passage(f"k{i}", f"doc{i}", i, f"text {i}", f"title {i}") for i in range(6)]
+    store.put_members("all", rows, 0)
+    store.put_members("some", [rows[4], rows[1], rows[2]], 10)
+    places, ordinals = store.places("all")
+    assert ordinals.tolist() == [0, 1, 2, 3, 4, 5] and len(set(places.tolist())) == 6
+    some, ordinals = store.places("some")
+    assert some.tolist() == places[[4, 1, 2]].tolist() and ordinals.tolist() == [10, 11, 12]
+    for chosen in ([2, 3, 4], [4, 1, 2], [5], [0, 2], [1, 0], [0, 1, 3], []):
+        found = store.passages_at(places[chosen], "t.id, t.text")
+        assert found == [(f"doc{i}", f"text {i}") for i in chosen]
+    assert list(store.passages("some")) == [replace(rows[i], ordinal=10 + n) for n, i in enumerate((4, 1, 2))]
+    assert [len(part) for part in store.places("none")] == [0, 0]
+    assert list(store.passages("none")) == []
+
+
+def test_many_passages_come_in_the_order_of_their_corpus(store: Store) -> None:
+    """More than are read at a time."""
+    rows = [Passage(f"k{i}", f"doc{i}", i, "text") for i in range(5000)]
+    store.put_members("forth", rows, 0)
+    store.put_members("back", rows[::-2], 0)
+    assert list(store.passages("forth")) == rows
+    assert [row.id for row in store.passages("back")] == [row.id for row in rows[::-2]]
+    assert [row.ordinal for row in store.passages("back")] == list(range(2500))
+
+
+def test_names_of_passages_and_counts_of_drops_belong_to_one_corpus(store: Store) -> None:
+    rows = [Passage(f"k{i}", f"doc{i}", i, "text") for i in range(3)]
+    drops = [Dropped("d1", "x", "length", "too short"), Dropped("d2", "y", "length", "too short"),
+             Dropped("d3", "z", "length", "too long"), Dropped("d4", "w", "language", "too short")]  # fmt: skip
+    store.put_members("c1", [*rows, *drops], 0)
+    store.put_members("c2", [rows[0], drops[0]], 0)
+    assert sorted(store.passage_names("c1")) == [("k0", "doc0"), ("k1", "doc1"), ("k2", "doc2")]
+    assert sorted(store.passage_names("c1", ["k2", "k0", "k9"])) == [("k0", "doc0"), ("k2", "doc2")]
+    assert list(store.passage_names("c2", ["k1"])) == [] == list(store.passage_names("c1", []))
+    assert store.drops("c1") == {("length", "too short"): 2, ("length", "too long"): 1, ("language", "too short"): 1}
+    assert store.drops("c2") == {("length", "too short"): 1} and store.drops("c3") == {}
+
+
+def test_a_transaction_is_written_whole_or_not_at_all(store: Store) -> None:
+    """The second row's ordinal is larger than its column holds."""
+    with pytest.raises(StoreError, match=r"work\.duckdb"):
+        store.put([answer("k"), Sample("s", "p", "f", 2**70)])
+    assert store.query("SELECT (SELECT count(*) FROM answer), (SELECT count(*) FROM sample)") == [(0, 0)]
+    store.put([answer("k"), Sample("s", "p", "f", 0)])
+    assert store.query("SELECT (SELECT count(*) FROM answer), (SELECT count(*) FROM sample)") == [(1, 1)]
+
+
+def test_no_rows_are_no_transaction_and_no_keys_are_no_query(tmp_path: Path) -> None:
+    Store.open(tmp_path / "w.duckdb").close()
+    with Store.open(tmp_path / "w.duckdb", read_only=True) as store:
+        store.put([])
+        assert store.answers([]) == {}
+
+
+def test_wrong_sql_is_an_error_of_the_store_for_short_and_long_results(store: Store) -> None:
+    for read in (store.query, lambda sql: list(store.stream(sql))):
+        with pytest.raises(StoreError, match=r"work\.duckdb: .*no_such_table"):
+            read("SELECT * FROM no_such_table")
+    store.query("DROP TABLE membership")
+    with pytest.raises(StoreError, match=r"work\.duckdb: .*membership"):
+        store.places("c")
+    numbers = store.stream("SELECT range FROM range(?) ORDER BY range", [5000])
+    assert [number for (number,) in numbers] == list(range(5000))
+
+
+def test_lists_are_made_whole_as_texts_are(store: Store) -> None:
+    store.put([Character("k", "p", "f", 0, "x", ["a\ud800", "b\x00"])])
+    assert store.rows(Character)[0].options == ["a\ufffd", "b"]
+
+
+def test_a_closed_store_is_closed(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "w.duckdb") as store:
+        store.put([answer("k")])
+    for use in (lambda: store.rows(Answer), lambda: store.put([answer("l")])):
+        with pytest.raises(StoreError, match=r"w\.duckdb"):
+            use()
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
+        assert connection.execute("SELECT key FROM answer").fetchall() == [("k",)]
+
+
+@pytest.mark.parametrize("how", [{"create": False}, {"read_only": True}, {"create": False, "read_only": True}])
+def test_who_must_not_create_a_database_does_not(how: dict[str, bool], tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "w.duckdb"
+    with pytest.raises(StoreError, match="no work database; run `airgen run` first"):
+        Store.open(path, **how)
+    assert not path.parent.exists()
+    Store.open(path).close()
+    with Store.open(path, **how) as store:
+        assert store.rows(Answer) == []
+
+
+def test_a_reader_of_an_older_database_only_reads(tmp_path: Path) -> None:
+    applied(tmp_path / "w.duckdb", 1)
+    with Store.open(tmp_path / "w.duckdb", read_only=True) as store, pytest.raises(StoreError, match="read-only"):
+        store.put([answer("k")])
+
+
+@dataclass(frozen=True, slots=True)
+class Everything(Row):
+    """A field of each type that has a column."""
+
+    text: str
+    number: int
+    share: float
+    yes: bool
+    number_or_none: int | None
+    share_or_none: float | None
+    text_or_none: str | None
+    texts: list[str]
+    shares: list[float]
+    numbers: list[int]
+
+
+def test_every_type_of_a_field_has_its_column(store: Store) -> None:
+    store.ensure_table(Everything)
+    rows = [
+        Everything("k", "p", "f", 0, "a", 2**62, 0.1, True, 2**62, 0.1, "b", ["c"], [0.1], [2**62]),
+        Everything("l", "p", "f", 1, "", -1, -0.5, False, None, None, None, [], [], []),
+    ]
+    store.put(rows)
+    assert store.made(Everything, "f") == rows
+    assert [type(getattr(store.made(Everything, "f")[0], name)) for name in ("number", "yes")] == [int, bool]
+
+
+def test_a_row_type_whose_hints_are_types(store: Store) -> None:
+    """Without `from __future__ import annotations` a field's type is no text."""
+    plain = make_dataclass("PlainTerm", [("key", str), ("weight", float), ("terms", list[str])], frozen=True)
+    store.ensure_table(plain)
+    store.put([plain("k", 0.5, ["a"])])
+    assert store.rows(plain) == [plain("k", 0.5, ["a"])]
+
+
 @dataclass(frozen=True, slots=True)
 class KeyTerm(Row):
     """A row type that no schema knows."""
@@ -315,11 +468,8 @@ def test_a_row_type_from_outside_gets_a_table_of_its_fields(store: Store) -> Non
 
 def test_an_older_database_is_brought_up_to_date_even_for_a_reader(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
+    applied(path, 3)
     with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE migration (number BIGINT PRIMARY KEY)")
-        for number, sql in migrations()[:3]:
-            connection.execute(sql)
-            connection.execute("INSERT INTO migration VALUES (?)", [number])
         rows = [("llm: timeout", "query"), ("malformed: no JSON", "query"), ("none asked for", "hard_negative"),
                 ("copies the document", "query"), ("2 of 3 found", "mined_negative")]  # fmt: skip
         for reason, stage in rows:
@@ -327,6 +477,52 @@ def test_an_older_database_is_brought_up_to_date_even_for_a_reader(tmp_path: Pat
     with Store.open(path, read_only=True) as store:
         causes = {row.reason: row.cause for row in store.rows(Skip)}
     assert [causes[reason] for reason, _ in rows] == ["llm", "malformed", "settings", "check", "control"]
+
+
+def applied(path: Path, count: int) -> None:
+    """A database that an older airgen wrote: it has the first `count` migrations."""
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE migration (number BIGINT PRIMARY KEY)")
+        for number, sql in migrations()[:count]:
+            connection.execute(sql)
+            connection.execute("INSERT INTO migration VALUES (?)", [number])
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+    assert "CREATE TABLE" in migrations()[0][1]
+
+
+def test_only_an_older_database_of_airgen_is_outdated(tmp_path: Path) -> None:
+    """A reader changes nothing in a database of today, or of another program."""
+    for count, expected in ((0, True), (1, True), (len(migrations()) - 1, True), (len(migrations()), False)):
+        applied(tmp_path / f"{count}.duckdb", count)
+        with duckdb.connect(str(tmp_path / f"{count}.duckdb")) as connection:
+            assert outdated(connection) is expected, count
+    with duckdb.connect(str(tmp_path / "other.duckdb")) as connection:
+        connection.execute("CREATE TABLE t (x INT)")
+        assert outdated(connection) is False
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, known = tmp_path / "w.duckdb", migrations()
+    Store.open(path).close()
+    number = known[-1][0] + 1
+    later = [
+        (number, "CREATE TABLE half (x INT); CREATE TABLE half (x INT)"),
+        (number + 1, "CREATE TABLE next (x INT)"),
+    ]
+    with duckdb.connect(str(path)) as connection, monkeypatch.context() as patch:
+        patch.setattr("airgen.store.migrate.migrations", lambda: [*known, *later])
+        with pytest.raises(duckdb.CatalogException, match="half"):
+            migrate(connection, "here")
+        tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+        assert not {"half", "next"} & tables
+        assert connection.execute("SELECT max(number) FROM migration").fetchall() == [(number - 1,)]
+        later[0] = (number, "CREATE TABLE whole (x INT)")
+        migrate(connection, "here")
+        assert connection.execute("SELECT count(*) FROM whole, next").fetchall() == [(0,)]
+        assert connection.execute("SELECT max(number) FROM migration").fetchall() == [(number + 1,)]
 
 
 def test_failures_are_forgotten_on_request_only(store: Store) -> None:

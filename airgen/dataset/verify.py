@@ -271,13 +271,12 @@ def _check_variants(
 def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _Found) -> None:
     name = "corpus.jsonl"
     judged: dict[str, str] = {}
-    negatives, positives = set(), set()
+    positives: set[str] = set()
     for split, queries in labels.items():
         for documents in queries.values():
             judged.update(dict.fromkeys(documents, split))
-            negatives |= {document for document, score in documents.items() if score <= 0}
             positives |= {document for document, score in documents.items() if score > 0}
-    alone_negative = negatives - positives
+    negatives = judged.keys() - positives
     seen: set[str] = set()
     marks: Counter[tuple[bool, str]] = Counter()
     for number, row in _rows(directory, name, found):
@@ -287,7 +286,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
         if identifier in seen:
             found.add("duplicate", name, f"line {number}: document id {identifier!r} appears twice")
         seen.add(identifier)
-        marks[identifier in alone_negative, _shape(identifier, str(row.get("title") or ""))] += 1
+        marks[identifier in negatives, _shape(identifier, str(row.get("title") or ""))] += 1
         if _DATE.fullmatch(identifier):
             found.add(
                 "date", name, f"document id {identifier!r} looks like a date, so `datasets` rewrites it", "warning"

@@ -16,7 +16,7 @@ __all__ = ["migrate", "migrations", "outdated"]
 def migrations() -> list[tuple[int, str]]:
     """(number, SQL) of each migration, in order."""
     files = [file for file in (resources.files("airgen.store") / "schema").iterdir() if file.name.endswith(".sql")]
-    return sorted((int(file.name.split("_", 1)[0]), file.read_text(encoding="utf-8")) for file in files)
+    return sorted((int(file.name.partition("_")[0]), file.read_text(encoding="utf-8")) for file in files)
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, where: str) -> None:

@@ -297,6 +297,14 @@ def test_problems_of_files_and_their_words(dataset: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl"])
+def test_a_file_that_is_missing_is_not_an_unreadable_one(dataset: Path, name: str) -> None:
+    (dataset / name).unlink()
+    found = {problem.kind for problem in verify(dataset)}
+    assert found == {"missing", "count", "dangling"}
+    assert said(dataset)[0] == f"error: {name}: is in the manifest but not in the directory [missing]"
+
+
 def test_links_inside_the_dataset_are_allowed_and_loops_are_missing_files(dataset: Path) -> None:
     (dataset / "corpus.jsonl").rename(dataset / "notes.txt")
     (dataset / "corpus.jsonl").symlink_to("notes.txt")
