@@ -256,7 +256,7 @@ class Runner:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         with tempfile.NamedTemporaryFile("r", prefix="airgen-mutate-") as seen:
-            self.baseline, seconds = self.one(session, None, 600.0, trace_to=Path(seen.name))
+            self.baseline, _ = self.one(session, None, trace_to=Path(seen.name))
             if self.baseline != "survived":
                 return True
             facts = json.loads(seen.read())
@@ -265,19 +265,18 @@ class Runner:
                 importlib.import_module(name)
         for mutant in self.wanted:
             tests = facts["tests"].get(str(mutant.line), facts["seconds"])  # all where an import executes the line
-            tests = sorted(tests, key=facts["seconds"].__getitem__)
-            self.report(mutant, *self.one(session, mutant, 10 + 5 * seconds, tests))
+            tests = dict(sorted(((name, facts["seconds"][name]) for name in tests), key=lambda one: one[1]))
+            self.report(mutant, *self.one(session, mutant, tests))
         return True
 
     def one(
         self,
         session: Any,
         mutant: Mutant | None,
-        limit: float,
-        tests: Sequence[str] | None = None,
+        tests: Mapping[str, float] | None = None,
         trace_to: Path | None = None,
     ) -> tuple[str, float]:
-        """These tests (None: all) in a fork, with the mutant in place of its module.
+        """These tests (None: all) in a fork, with the mutant in place of its module; `tests`: their usual seconds.
 
         `trace_to`: a file for the names of all modules that are imported then, the tests of each line, and the seconds
         of each test.
@@ -298,6 +297,7 @@ class Runner:
                 if tests is not None:
                     items = {item.nodeid: item for item in session.items}
                     session.items = [items[name] for name in tests]
+                    session.config.pluginmanager.register(Alarm(tests))
                 lines = Lines(self.file) if trace_to else None
                 if lines:
                     session.config.pluginmanager.register(lines)
@@ -308,16 +308,21 @@ class Runner:
                     trace_to.write_text(json.dumps(facts), encoding="utf-8")
             finally:
                 os._exit(code)
-        while True:
-            done, status = os.waitpid(child, os.WNOHANG)
-            seconds = time.monotonic() - began
-            if done:
-                return ("survived" if status == 0 else "killed"), seconds
-            if seconds > limit:
-                os.killpg(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return "timeout", seconds
-            time.sleep(0.005)
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what it has started
+        killed = "timeout" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "killed"
+        return (killed if status else "survived"), time.monotonic() - began
+
+
+class Alarm:
+    """A plugin of pytest: ends the process when a test takes five seconds and five times as long as it usually does."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self.seconds = seconds
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 5 + 5 * self.seconds[item.nodeid])
 
 
 class Lines:
