@@ -27,7 +27,7 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
 
-__all__ = ["derive"]
+__all__ = ["copy_file", "derive", "write_qrels"]
 
 
 def derive(
@@ -65,7 +65,7 @@ def derive(
         moved = [name for name in manifest.files if split and (name == "queries.jsonl" or labelled_split(name))]
         for name, entry in manifest.files.items():
             if name not in files and name not in moved and name not in ("README.md", "croissant.json"):
-                files[name] = _copy(source, directory, name, entry)
+                files[name] = copy_file(source, directory, name, entry)
         info = dataclasses.replace(manifest.info, version=version or manifest.info.version)
         if split is not None:
             info = dataclasses.replace(info, splits={split: 1})
@@ -120,10 +120,18 @@ def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str,
     note("queries.jsonl", "".join(encode_row(row, row["_id"]) for row in rows))
     for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):
         labels = [row for old in manifest.labelled_splits for row in read_rows(source / folder / f"{old}.jsonl")]
-        labels.sort(key=lambda row: (row["query-id"], row["corpus-id"]))
-        lines = (f"{row['query-id']}\t{row['corpus-id']}\t{json.dumps(row['score'])}\n" for row in labels)
-        note(f"{folder}/{split}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
-        note(f"{folder}/{split}.jsonl", "".join(encode_row(row, folder) for row in labels))
+        write_qrels(directory, folder, split, labels, files)
+
+
+def write_qrels(
+    directory: Path, folder: str, split: str, labels: list[dict[str, Any]], files: dict[str, FileEntry]
+) -> None:
+    """Write the labels of one split, as TSV and JSONL, by query and passage."""
+    labels = sorted(labels, key=lambda row: (row["query-id"], row["corpus-id"]))
+    lines = (f"{row['query-id']}\t{row['corpus-id']}\t{json.dumps(row['score'])}\n" for row in labels)
+    tsv = "query-id\tcorpus-id\tscore\n" + "".join(lines)
+    for name, text in ((".tsv", tsv), (".jsonl", "".join(encode_row(row, folder) for row in labels))):
+        files[f"{folder}/{split}{name}"] = FileEntry(*write_text(directory / folder / f"{split}{name}", text))
 
     answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
     if answers:
@@ -142,7 +150,7 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
     )
 
 
-def _copy(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEntry:
+def copy_file(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEntry:
     """Copy a file. Raises DatasetError if it is not the one that the manifest names."""
     target = directory / name
     target.parent.mkdir(parents=True, exist_ok=True)

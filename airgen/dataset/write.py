@@ -37,7 +37,7 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
 
-__all__ = ["VARIANTS", "seal", "write_dataset", "write_labels"]
+__all__ = ["VARIANTS", "label_value", "seal", "write_dataset", "write_labels"]
 
 VARIANTS = ("positives", "graded", "soft")
 """`positives`: only the 1s; `graded`: the judge's levels 0 to 3; `soft`: gains in [0, 1], where there are any."""
@@ -108,17 +108,18 @@ def write_labels(
     if any level is known, and `soft` if any gain is known.
     """
     split_of_query = {row.id: row.split for row in queries}
-    kinds: dict[str, Callable[[QrelRow], int | float | None]] = {"": lambda row: row.score}
-    if "positives" in variants:
-        kinds["positives"] = lambda row: row.score or None
-    if "graded" in variants and any(row.level is not None for row in qrels):
-        kinds["graded"] = lambda row: row.level if row.level is not None else relevant_from * row.score
-    if "soft" in variants and any(row.gain is not None for row in qrels):
-        kinds["soft"] = lambda row: float(row.gain if row.gain is not None else row.score)
-    for kind, value in kinds.items():
+    known = {
+        "positives": True,
+        "graded": any(row.level is not None for row in qrels),
+        "soft": any(row.gain is not None for row in qrels),
+    }
+    kinds = ("", *(kind for kind in known if kind in variants and known[kind]))
+    for kind in kinds:
         folder = f"qrels-{kind}" if kind else "qrels"
         for split in sorted(set(split_of_query.values())):
-            labels = [(row, value(row)) for row in qrels if split_of_query[row.query] == split]
+            labels = [
+                (row, label_value(kind, row, relevant_from)) for row in qrels if split_of_query[row.query] == split
+            ]
             rows = [(row.query, row.document, score) for row, score in labels if score is not None]
             tsv = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{score}\n" for q, d, score in rows)
             _note(entries, f"{folder}/{split}.tsv", write_text(directory / folder / f"{split}.tsv", tsv))
@@ -144,6 +145,17 @@ def _write_answers(
         )  # fmt: skip
     for split, found in sorted(rows.items()):
         _write_rows(directory, f"answers/{split}.jsonl", found, entries)
+
+
+def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | None:
+    """What a variant (empty: `qrels` itself) says of a pair; None where it leaves the pair out."""
+    if kind == "positives":
+        return row.score or None
+    if kind == "graded":
+        return row.level if row.level is not None else relevant_from * row.score
+    if kind == "soft":
+        return float(row.gain if row.gain is not None else row.score)
+    return row.score
 
 
 def seal(directory: Path, manifest: Manifest) -> Manifest:

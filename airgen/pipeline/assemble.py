@@ -45,7 +45,10 @@ ABLATIONS = ("control", "negatives", "rewrite")
 
 @dataclass(frozen=True)
 class Source:
-    """What a dataset is assembled from: the settings of a job, its stages, and the plan of its rows."""
+    """What a dataset is assembled from: the settings of a job, its stages, and the plan of its rows.
+
+    `seed` is the number that samples were drawn with, None if they were drawn with a secret.
+    """
 
     pipeline: Pipeline
     corpus: CorpusSettings
@@ -54,6 +57,7 @@ class Source:
     plan: Plan
     pipeline_yaml: str
     ids: PublicIds
+    seed: int | None
     combination: Combination | None = None
 
 
@@ -96,7 +100,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         kept = set()
         decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
     return DatasetContent(
-        info=_info(pipeline, source.corpus, combination),
+        info=_info(source),
         corpus=_corpus(store, plan, every, kept, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
         qrels=list(_qrels(accepted, decisions, kept, mined, ids)),
@@ -111,14 +115,15 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
     )
 
 
-def _info(pipeline: Pipeline, corpus: CorpusSettings, combination: Combination | None) -> DatasetInfo:
+def _info(source: Source) -> DatasetInfo:
+    pipeline, corpus = source.pipeline, source.corpus
     return DatasetInfo(
         name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
         source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
-        seed=None if pipeline.seed == "secret" else pipeline.seed, splits=dict(pipeline.export.splits),
+        seed=source.seed, splits=dict(pipeline.export.splits),
         source=corpus.source,
         relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
-        levels=_levels(pipeline, combination),
+        levels=_levels(pipeline, source.combination),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ stage declares.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -21,11 +21,11 @@ from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import Expected, prompt_name
 from airgen.pipeline.try_prompts import stand_ins
-from airgen.prompts import Prompt
+from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, Query, Rewrite, table_of
-from airgen.settings import LlmSettings
+from airgen.settings import LlmSettings, Pipeline
 
-__all__ = ["Estimate", "StageEstimate", "estimate"]
+__all__ = ["Estimate", "StageEstimate", "estimate", "estimate_judgments"]
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
@@ -100,6 +100,22 @@ def estimate(job: Job) -> Estimate:
             warnings.append(warning)
         stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost))
     return Estimate(stages, samples, warnings)
+
+
+def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:
+    """What judging pairs of (query text, document) costs, by judge. The length of a prompt is learned from 50 pairs."""
+    stages, warnings = [], []
+    some = pairs[:: max(1, len(pairs) // PASSAGES)]
+    for place, judge in enumerate(pipeline.control.judge.members if pairs else ()):
+        prompt, llm = prompts.get(judge.prompt), judge.llm or pipeline.llm
+        mean = statistics.fmean(count_messages(prompt.render(query=query, document=text)) for query, text in some)
+        tokens, completion = round(len(pairs) * mean), len(pairs) * judge_kind(judge).TOKENS
+        cost = _cost(llm, tokens, completion)
+        if cost is None and (warning := unknown_price(llm.model)) not in warnings:
+            warnings.append(warning)
+        name = "judgment" if place == 0 else f"judgment {place + 1}"
+        stages.append(StageEstimate(name, len(pairs), tokens, completion, cost))
+    return Estimate(stages, 0, warnings)
 
 
 def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_Work]:

@@ -4,7 +4,7 @@ runs/NAME/
     work.duckdb     every row; a stopped job goes on from here
     status.json     the state of the job, for other processes while it runs
     embeddings/     vectors by content and model
-    secret.key      what the public ids and splits depend on; the dataset's private part has a copy
+    secret.key      what samples, public ids and splits depend on; the dataset's private part has a copy
     dataset/        the finished dataset
     evaluation/     runs, scores and tables
 """
@@ -25,10 +25,9 @@ from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.secret import SECRET_FILE, Secret, secret_of
+from airgen.dataset.secret import Secret
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
-from airgen.errors import DatasetError
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
@@ -40,9 +39,10 @@ from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
+from airgen.pipeline.job_secret import JobSecret
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.progress import Display, read_status
-from airgen.pipeline.public_ids import PublicIds, keep_secret
+from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
@@ -102,6 +102,7 @@ class Job:
         self.flow = Flow.of(self.pipeline)
         self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
+        self.secret = JobSecret(self.directory)
         self.combination = self._combination()
         self.fingerprints = self._fingerprints()
 
@@ -119,7 +120,7 @@ class Job:
         pipeline = self.pipeline
         found = {
             "corpus": corpus_fingerprint(self.corpus, pipeline),
-            "sample": fingerprint(stage="sample", version=1, seed=self._seed()),
+            "sample": fingerprint(stage="sample", version=1, seed=self.secret.seed(pipeline)),
         }
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         if self.combination is not None:
@@ -137,18 +138,6 @@ class Job:
         name = self.pipeline.evaluate.systems
         return None if name is None else find_yaml("pipelines", name, self.path.parent)
 
-    def _seed(self) -> int | str:
-        """What the order of samples depends on. Raises DatasetError if it was drawn with a secret that is lost."""
-        if self.pipeline.seed != "secret":
-            return self.pipeline.seed
-        drawn, secret = self.directory / "work.duckdb", self.directory / SECRET_FILE
-        if drawn.is_file() and not secret.is_file() and secret_of(self.dataset) is None:
-            raise DatasetError(
-                f"{secret} is lost, and the samples of {drawn} were drawn with it: put the file back (the private "
-                f"repository has it as private/{SECRET_FILE}), or move {self.directory} away to begin again"
-            )
-        return keep_secret(self.directory).text("seed")
-
     @property
     def ids(self) -> PublicIds:
         """The public ids of the job's dataset, or of its next export where there is no dataset yet."""
@@ -156,7 +145,7 @@ class Job:
         return PublicIds(self.pipeline, None if older else self._secret())
 
     def _secret(self) -> Secret | None:
-        return keep_secret(self.directory) if self.pipeline.export.secret else None
+        return self.secret.keep() if self.pipeline.export.secret else None
 
     @property
     def dataset(self) -> Path:
@@ -193,6 +182,8 @@ class Job:
 
     def open_store(self, *, read_only: bool = False) -> Store:
         """The work database."""
+        if not read_only:
+            self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
             for stage in self.flow.every:
@@ -274,7 +265,8 @@ class Job:
         text = self.path.read_text(encoding="utf-8")
         ids = PublicIds(self.pipeline, self._secret()) if out == self.dataset else self.ids
         plan = self.plan(store)
-        source = Source(self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, self.combination)
+        seed = None if self.secret.draws or self.pipeline.seed == "secret" else self.pipeline.seed
+        source = Source(self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, seed, self.combination)
         return write_dataset(out, assemble(store, source, accepted, without))
 
     def funnel_so_far(self) -> list[FunnelStep]:

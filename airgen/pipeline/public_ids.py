@@ -7,8 +7,8 @@ its source. Ids and splits are made of row keys and the secret.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+<<<<<<< HEAD
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import (
     SECRET_FILE,
@@ -21,10 +21,15 @@ from airgen.dataset.secret import (
 )
 from airgen.dataset.split import split_of
 from airgen.errors import DatasetError
+=======
+from airgen.dataset.secret import Secret
+from airgen.dataset.split import split_of
+from airgen.keys import text_key
+>>>>>>> ce130a4 (The draw of documents and attributes depends on the secret; submissions' holes are judged and make the next version)
 from airgen.pipeline.stage import Lineage
 from airgen.settings import Pipeline
 
-__all__ = ["PublicIds", "keep_secret"]
+__all__ = ["PublicIds"]
 
 _LENGTH = 15  # hex digits: 60 bits
 
@@ -62,22 +67,3 @@ class PublicIds:
 
     def _made(self, what: str, key: str) -> str:
         return key[:_LENGTH] if self.secret is None else self.secret.text(self.pipeline.name, what, key)[:_LENGTH]
-
-
-def keep_secret(job: Path) -> Secret:
-    """The secret of a job's directory. It is made at the first call, or put back from the job's dataset.
-
-    Raises DatasetError if the job's dataset was made with a secret that is lost, or with another one.
-    """
-    path, dataset = job / SECRET_FILE, job / "dataset"
-    expected = load_manifest(dataset).secret if (dataset / MANIFEST).is_file() else ""
-    secret = load_secret(path) if path.is_file() else secret_of(dataset) or new_secret()
-    if expected and secret.name != expected:
-        raise DatasetError(
-            f"{path}: the secret of {dataset} is lost, so its public ids cannot be made again: put back "
-            f"the file private/{SECRET_FILE} of the private repository, or move {dataset} away to make a new version "
-            "with new ids"
-        )
-    if not path.is_file():
-        write_secret(path, secret)
-    return secret

@@ -11,13 +11,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.dataset.more_labels import EARLIER
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import AIR_BENCH, score
 from airgen.evaluation.run import run_from_dict
@@ -34,6 +35,7 @@ __all__ = [
     "SystemScore",
     "load_labels",
     "load_scores",
+    "reasons_to_refuse",
     "save_score",
     "score_results",
 ]
@@ -48,13 +50,17 @@ _MOST_NAMED = 50  # missing queries that are listed by id
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split. `corpus` is the corpus.jsonl of the dataset, if it is there; `pair` as in Results."""
+    """The labels of one split. `corpus` is the corpus.jsonl of the dataset, if it is there; `pair` as in Results.
+
+    `earlier` are versions with the same corpus and queries and fewer labels, each with its pair: their results fit.
+    """
 
     manifest: Manifest
     split: str
     qrels: Mapping[str, Mapping[str, int]]
     corpus: Path | None = None
     pair: str = ""
+    earlier: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -131,7 +137,8 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
     for row in read_rows(home / "qrels" / f"{split}.jsonl"):
         qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
     corpus = home / "corpus.jsonl"
-    return Labels(manifest, split, qrels, corpus if corpus.is_file() else None, pair_of(home, manifest))
+    earlier = {str(version): str(pair) for version, pair in dict(manifest.notes.get(EARLIER) or {}).items()}
+    return Labels(manifest, split, qrels, corpus if corpus.is_file() else None, pair_of(home, manifest), earlier)
 
 
 def score_results(
@@ -149,6 +156,7 @@ def score_results(
     reasons: list[str] = []
     present = set()
     first: Results | None = None
+    version = ""
     for one in results.read() if isinstance(results, Submission) else results:
         if isinstance(one, DatasetError):
             reasons += reasons_of(one)
@@ -159,13 +167,14 @@ def score_results(
         reasons += found
         if label is not None and not reasons:
             scored.append(_score_one(one, label))
+            version = version or label.manifest.info.version
             present.add((one.key, one.split))
     if reasons:
         raise RefusedSubmission(reasons)
     if first is None:
         raise RefusedSubmission(["there are no results to score"])
     absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in present)
-    return SystemScore(first.model, first.reranker, first.version, tuple(scored), absent)
+    return SystemScore(first.model, first.reranker, version, tuple(scored), absent)
 
 
 def _why_not(
@@ -178,21 +187,30 @@ def _why_not(
             return [f"{one.key}: results are of the split {one.split!r}, the labels of {', '.join(map(repr, splits))}"]
         known = ", ".join(f"{key} {split}" for key, split in labels)
         return [f"there are no labels for {one.key} {one.split} (there are for: {known})"]
-    reasons = []
-    if one.version != label.manifest.info.version:
-        wanted = label.manifest.info.version
-        reasons.append(f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}")
-    elif one.pair and label.pair and one.pair != label.pair:
-        reasons.append(
-            f"{one.key}: results and labels are of two datasets that both call themselves version {one.version!r}: "
-            "search the published one, or take the labels that were published with it"
-        )
+    reasons = reasons_to_refuse(one, label)
     if one.reranker != NO_RERANKER and one.model.lower() == "bm25":
         try:
             _check_reranking(one, bm25.find(one.entry) if bm25 else None)
         except DatasetError as error:
             reasons += reasons_of(error)
     return reasons
+
+
+def reasons_to_refuse(one: Results, label: Labels) -> list[str]:
+    """Why results of the labels' dataset and split are of another version, or of another making of the version.
+
+    Results of an earlier version fit if only labels were added since.
+    """
+    wanted = label.manifest.info.version
+    pair = label.pair if one.version == wanted else label.earlier.get(one.version)
+    if pair is None:
+        return [f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}"]
+    if one.pair and pair and one.pair != pair:
+        return [
+            f"{one.key}: results and labels are of two datasets that both call themselves version {one.version!r}: "
+            "search the published one, or take the labels that were published with it"
+        ]
+    return []
 
 
 def _check_reranking(one: Results, bm25: Results | None) -> None:

@@ -42,8 +42,9 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
 def _seed(manifest: Manifest) -> Iterator[DatasetProblem]:
     if manifest.info.seed is not None:
         message = (
-            f"the documents were drawn with the seed {manifest.info.seed}: whoever guesses it and has the corpus knows "
-            "which documents and attributes queries were made from; `seed: secret` in a new job hides them"
+            f"the documents were drawn with the seed {manifest.info.seed} and without a secret: whoever guesses it and "
+            "has the corpus knows which documents and attributes queries were made from; a new work directory draws "
+            "with the secret"
         )
         yield DatasetProblem("seed", "pipeline.yaml", message, "warning")
 

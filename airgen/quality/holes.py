@@ -31,7 +31,7 @@ from airgen.prompts import PromptSet
 from airgen.settings import load_pipeline
 from airgen.text.display import json_text
 
-__all__ = ["Change", "Ledger", "before_and_after", "fill", "find_holes"]
+__all__ = ["Change", "Ledger", "before_and_after", "fill", "find_holes", "hole_share", "judge_with", "write_holes"]
 
 Labels = Mapping[str, Mapping[str, float]]
 Pair = tuple[str, str]
@@ -83,7 +83,7 @@ def before_and_after(runs: Mapping[str, Run], qrels: Labels, filled: Labels, mea
         return float(score(run, labels, [wanted]).values.mean())
 
     scores = {name: (mean(run, qrels), mean(run, filled)) for name, run in runs.items()}
-    holes = {name: (_holes(run, qrels, depth), _holes(run, filled, depth)) for name, run in runs.items()}
+    holes = {name: (hole_share(run, qrels, depth), hole_share(run, filled, depth)) for name, run in runs.items()}
     ranks = [sorted(scores, key=lambda name, at=at: (-scores[name][at], name)) for at in (0, 1)]  # type: ignore[misc]
     return [
         Change(name, *holes[name], *scores[name], ranks[0].index(name) + 1, ranks[1].index(name) + 1)
@@ -100,6 +100,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.judged: dict[Pair, float] = {}
+        self.verdicts: dict[Pair, tuple[int | None, float | None]] = {}
         if not path.exists():
             return
         text = path.read_bytes()
@@ -107,20 +108,29 @@ class Ledger:
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 row = json.loads(line)
-                self.judged[str(row["query-id"]), str(row["corpus-id"])] = float(row["score"])
+                pair = str(row["query-id"]), str(row["corpus-id"])
+                self.judged[pair] = float(row["score"])
+                level, probability = row.get("level"), row.get("probability")
+                self.verdicts[pair] = (
+                    None if level is None else int(level), None if probability is None else float(probability)
+                )  # fmt: skip
             except (ValueError, KeyError, TypeError) as error:
                 raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
         if torn:
             path.write_bytes(text[: len(text) - len(torn)])
 
-    def add(self, pair: Pair, label: float) -> None:
-        """Keep one judgment. Raises UsageError for a label that is not a finite number."""
+    def add(self, pair: Pair, label: float, level: int | None = None, probability: float | None = None) -> None:
+        """Keep one judgment, with the level and probability of the judge, if it gives them.
+
+        Raises UsageError for a label that is not a finite number.
+        """
         if not math.isfinite(label):
             raise UsageError(
                 f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}: it must give a finite number"
             )
-        self.judged[pair] = label
+        self.judged[pair], self.verdicts[pair] = label, (level, probability)
         row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
+        row |= {} if level is None else {"level": level, "probability": probability}
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json_text(row) + "\n")
 
@@ -131,7 +141,13 @@ class Ledger:
                 self.add(pair, float(ask(*pair)))
 
 
-def _holes(run: Run, qrels: Labels, depth: int) -> float:
+def write_holes(path: Path, pairs: Sequence[Pair], queries: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """Write pairs as JSON lines with the texts of query and passage, so that people can label them."""
+    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in pairs)
+    path.write_text("".join(json_text(row) + "\n" for row in rows), encoding="utf-8", errors="surrogatepass")
+
+
+def hole_share(run: Run, qrels: Labels, depth: int) -> float:
     """The mean share of the top `depth` without a label for the query; a missing query has no holes."""
     hits = dict(run.ranked().items())
     counts = [
@@ -163,7 +179,7 @@ def judge_with(
     async def one(engine: Llm, pair: Pair) -> None:
         found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
         if not isinstance(found, Refusal):
-            ledger.add(pair, float(found.level >= judge.relevant_from))
+            ledger.add(pair, float(found.level >= judge.relevant_from), found.level, found.probability)
 
     rules = Flow().scripted
     ask_about(pairs, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)

@@ -74,7 +74,9 @@ class Pipeline(Settings):
     language: str = "en"
     domain: str = "web"
     target: int = Field(ge=1)
-    seed: int | Literal["secret"] = 42  # secret: drawn with the job's secret, so nobody can tell the source documents
+    seed: int | Literal["secret"] = (
+        42  # with export.secret, what is drawn depends on the secret, too; secret: on it alone
+    )
     llm: SerializeAsAny[LlmSettings]
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 from rich.console import Console
 
+from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, DatasetError, LlmError, SettingsError
 from airgen.pipeline import Job, RunResult
@@ -125,6 +126,7 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, folder: Path, after: i
     whole = data(run("whole").directory / "dataset")
     slow = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 0.02")
     (folder / "slow.yaml").write_text(slow)
+    write_secret(folder / "killed" / "job" / "secret.key", Secret(bytes(range(32))))  # of all jobs in the tests
     code = (
         "import sys; from pathlib import Path; from rich.console import Console; from airgen.pipeline import Job;"
         "from airgen.pipeline.progress import Display;"

@@ -38,6 +38,7 @@ from airgen.pipeline.stages.attributes import draw, query_attributes
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.withhold import public_part
 from airgen.records import HardNegative, Passage
+from airgen.store import Store
 
 Guesses = dict[str, set[str]]  # query id: original ids of documents that may be its source
 
@@ -52,10 +53,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("attack")
     make_corpus(path / "small.jsonl", PASSAGES)
     (path / "small.yaml").write_text(CORPUS, encoding="utf-8")
-    made = {"open": "seed: 42\nexport: {secret: false}\n", "number": "seed: 42\n", "secret": "seed: secret\n"}
+    made = {"open": "seed: 42\nexport: {secret: false}\n", "older": "seed: 42\n", "default": "seed: 42\n"}
     for name, more in made.items():
         text = PIPELINE.replace("name: job", f"name: {name}").replace("target: 12", f"target: {TARGET}") + more
         (path / f"{name}.yaml").write_text(text, encoding="utf-8")
+        if name == "older":  # a work directory in which samples were drawn with the seed alone, with nothing else yet
+            Store.open(path / "runs" / name / "work.duckdb").close()
         job = Job(path / f"{name}.yaml", path / "runs")
         job.run(Display(job.directory / "status.json", Console(quiet=True)))
         public_part(job.dataset, path / "public" / name, ["test"])
@@ -172,25 +175,25 @@ def test_without_a_secret_the_attack_finds_every_source(home: Path) -> None:
 
 
 def test_a_seed_that_is_guessed_gives_away_sources_and_verify_says_so(home: Path) -> None:
-    adversary = Adversary(home, "number")
+    adversary = Adversary(home, "older")
     assert not adversary.by_row_keys()
-    queries, found, chance = right(home, "number", adversary.by_attributes())
+    queries, found, chance = right(home, "older", adversary.by_attributes())
     assert found > queries / 3 and chance < 1e-9
-    (problem,) = secrecy_problems(home / "runs" / "number" / "dataset")
+    (problem,) = secrecy_problems(home / "runs" / "older" / "dataset")
     assert (problem.kind, problem.severity) == ("seed", "warning")
-    assert "`seed: secret`" in problem.message
+    assert "the seed 42 and without a secret" in problem.message
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_with_a_secret_no_way_finds_more_than_chance(home: Path, way: str) -> None:
     for seed in (42, 0, 1):
-        guesses = WAYS[way](Adversary(home, "secret", seed))
-        assert right(home, "secret", guesses)[2] > 0.001
-    assert secrecy_problems(home / "runs" / "secret" / "dataset") == []
+        guesses = WAYS[way](Adversary(home, "default", seed))
+        assert right(home, "default", guesses)[2] > 0.001
+    assert secrecy_problems(home / "runs" / "default" / "dataset") == []
 
 
 def test_public_files_name_neither_seed_nor_secret_nor_counts(home: Path) -> None:
-    for name in ("number", "secret"):
+    for name in ("older", "default"):
         public, dataset = home / "public" / name, home / "runs" / name / "dataset"
         secret = (dataset / "private" / "secret.key").read_text(encoding="ascii").strip()
         keys = {one for row in rows(dataset / "private" / "lineage.jsonl") for one in (row["source"], row["character"])}
@@ -207,7 +210,7 @@ def test_public_files_name_neither_seed_nor_secret_nor_counts(home: Path) -> Non
         assert not {"positives", "hard negatives"} & {step.stage for step in manifest.funnel}
         assert manifest.notes["pair of parts"] not in ("", load_manifest(dataset).digest)
         assert {path.stat().st_mtime for path in public.rglob("*") if path.is_file()} == {315532800.0}
-    key = home / "runs" / "secret" / "secret.key"
+    key = home / "runs" / "default" / "secret.key"
     assert key.stat().st_mode & 0o777 == 0o600
     assert (dataset / "private" / "secret.key").stat().st_mode & 0o777 == 0o600
 
@@ -259,7 +262,7 @@ def auc(values: list[float], positive: list[bool]) -> tuple[float, float]:
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_generated_passages_have_no_mark_besides_their_text(home: Path, feature: str) -> None:
-    adversary = Adversary(home, "secret")
+    adversary = Adversary(home, "default")
     generated = [row["text"] not in adversary.original for row in adversary.corpus]
     assert PASSAGES == generated.count(False) < len(generated) - TARGET
     area, error = auc([FEATURES[feature](row, place) for place, row in enumerate(adversary.corpus)], generated)
@@ -279,7 +282,7 @@ def test_habits_of_a_writer_and_a_corpus_without_titles_leave_no_mark() -> None:
 def test_trimmed_versions_do_not_tell_what_is_judged(home: Path, tmp_path: Path) -> None:
     """Without a secret the trimming is computed forward: what stays against its order stays because it is judged."""
     told = {}
-    for name in ("open", "secret"):
+    for name in ("open", "default"):
         dataset = home / "runs" / name / "dataset"
         judged = {row["corpus-id"] for path in (dataset / "qrels").glob("*.jsonl") for row in rows(path)}
         every = [row["_id"] for row in rows(dataset / "corpus.jsonl")]
@@ -291,12 +294,12 @@ def test_trimmed_versions_do_not_tell_what_is_judged(home: Path, tmp_path: Path)
         order = sorted(kept, key=lambda id_: hashlib.blake2b(id_.encode(), digest_size=8).digest())
         free = sorted(set(every) - judged, key=lambda id_: hashlib.blake2b(id_.encode(), digest_size=8).digest())
         told[name] = [id_ for id_ in order if id_ in kept - judged] == free[:4]
-    assert told == {"open": True, "secret": False}
+    assert told == {"open": True, "default": False}
 
 
 def test_all_queries_of_a_document_are_in_one_split(home: Path) -> None:
     """Else a dev label names the source of a test query of the same document."""
-    job = Job(home / "secret.yaml", home / "runs")
+    job = Job(home / "default.yaml", home / "runs")
     with job.open_store(read_only=True) as store:
         lineages = job.accepted(store).lineages
     for one in lineages:
@@ -307,7 +310,7 @@ def test_all_queries_of_a_document_are_in_one_split(home: Path) -> None:
 
 
 def test_the_same_secret_gives_the_same_bytes_and_another_gives_other_ids(home: Path, tmp_path: Path) -> None:
-    job = Job(home / "number.yaml", home / "runs")
+    job = Job(home / "default.yaml", home / "runs")
     with job.open_store() as store:
         job.export(store, job.accepted(store), tmp_path / "again")
         same = {path.name: path.read_bytes() for path in (tmp_path / "again").glob("*.jsonl")}

@@ -22,7 +22,7 @@ from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.pipeline.public_ids import keep_secret
+from airgen.pipeline.job_secret import JobSecret
 from airgen.publishing.publish import plan, publish
 from airgen.publishing.scores import load_labels, score_results
 from airgen.publishing.secrecy import secrecy_problems
@@ -202,22 +202,22 @@ def test_two_submissions_of_one_name(dataset: Path, tmp_path: Path) -> None:
 def test_a_lost_or_foreign_secret(dataset: Path, tmp_path: Path) -> None:
     job = tmp_path / "job"
     write_dataset(job / "dataset", make_content(secret=Secret(b"x" * 32)))
-    assert keep_secret(job).hex == (b"x" * 32).hex()  # put back from the dataset
+    assert JobSecret(job).keep().hex == (b"x" * 32).hex()  # put back from the dataset
     assert (job / "secret.key").stat().st_mode & 0o777 == 0o600
     (job / "secret.key").unlink()
     (job / "dataset" / "private" / "secret.key").unlink()
     with pytest.raises(DatasetError, match=r"is lost, .* put back .* private repository"):
-        keep_secret(job)
+        JobSecret(job).keep()
     assert not (job / "secret.key").exists()
     assert [one.kind for one in secrecy_problems(job / "dataset")] == ["lost-secret"]
     with pytest.raises(DatasetError, match=r"private/secret\.key: is in the manifest but not in the directory"):
         plan(job / "dataset", REPO, tmp_path / "work", private_qrels=["test"])
     write_secret(job / "secret.key", Secret(bytes(32)))
     with pytest.raises(DatasetError, match="is lost"):
-        keep_secret(job)
+        JobSecret(job).keep()
     (job / "secret.key").write_text("0123\n")
     with pytest.raises(DatasetError, match="does not hold 64 hex digits") as caught:
-        keep_secret(job)
+        JobSecret(job).keep()
     assert "0123" not in str(caught.value)
 
 

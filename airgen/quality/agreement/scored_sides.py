@@ -124,8 +124,9 @@ def agree_job(
         )
     corpus = collection_corpus(dataset, settings.language, settings.domain)
     changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
-    # Labels are compared by id, so the export must keep the collection's ids.
-    export = settings.export.model_copy(update={"ids": "original"})
+    # Labels are compared by id, so the export must keep the collection's ids. A study publishes nothing: without a
+    # secret, the same seed draws the same documents on every machine.
+    export = settings.export.model_copy(update={"ids": "original", "secret": False})
     settings = settings.model_copy(update={**changes, "export": export})
     frame = positives if sources == "positives" else None
     return Job(pipeline, runs, target=target, pipeline=settings, corpus=corpus, frame=frame)
