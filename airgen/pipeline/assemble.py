@@ -28,6 +28,7 @@ from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted
+from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan, prompt_name
 from airgen.pipeline.stages import Flow
@@ -143,7 +144,9 @@ def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, st
 
 
 def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], ids: PublicIds) -> Iterator[CorpusRow]:
+    style = HouseStyle()
     for passage in store.passages(plan["corpus"]):
+        style.see(passage.title, passage.text)
         yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
     negatives = {
         one.id: (lineage.passage, one)
@@ -151,16 +154,19 @@ def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str],
         for one in lineage.hard_negatives
         if one.id in kept
     }
-    yield from _generated([row for _, row in sorted(negatives.items())], ids.document)
+    yield from _generated([row for _, row in sorted(negatives.items())], ids.document, style)
 
 
-def _generated(negatives: Iterable[tuple[Passage, HardNegative]], name_of: Callable[[str], str]) -> Iterator[CorpusRow]:
-    """Generated documents, each with its source. Nothing but the text tells them from passages: they have the same
-    characters as cleaned ones, and a title only if their source has one.
+def _generated(
+    negatives: Iterable[tuple[Passage, HardNegative]], name_of: Callable[[str], str], style: HouseStyle
+) -> Iterator[CorpusRow]:
+    """Generated documents, each with its source. Nothing but the words tells them from passages: they have the
+    characters and the typography of the corpus, and a title exactly if their source has one.
     """
     for source, one in negatives:
-        title = plain_text(normalise_line(one.title)) if source.title else ""
-        yield CorpusRow(name_of(one.id), title, plain_text(normalise(one.text)))
+        text = normalise(style.text(normalise(one.text)))
+        title = normalise_line(style.title(normalise_line(one.title), text)) if source.title else ""
+        yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text))
 
 
 def _queries(ids: PublicIds, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:

@@ -16,6 +16,7 @@ from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
 from airgen.keys import text_key
+from airgen.publishing.marks import marks_of_generated
 
 __all__ = ["secrecy_problems"]
 
@@ -34,7 +35,13 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         what = "its ids and splits depend on no secret, so its labels are not secret from someone with the corpus"
         return [DatasetProblem("not-secret", "manifest.json", f"{what}: export it again", "warning")]
     try:
-        return [*_seed(manifest), *_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset)]
+        return [
+            *_seed(manifest),
+            *_secret_in_public(dataset, manifest),
+            *_ids(dataset, manifest),
+            *_order(dataset),
+            *_habits(dataset),
+        ]
     except (OSError, KeyError, TypeError) as error:  # `verify` says what is wrong with the files
         return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
 
@@ -81,6 +88,16 @@ def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
             message = f"the id {published!r} follows from the original id {source!r}: export with `ids: opaque`"
             yield DatasetProblem("ids", "corpus.jsonl", message, "warning")
             return
+
+
+def _habits(dataset: Path) -> Iterator[DatasetProblem]:
+    """What tells generated passages from others besides their words."""
+    path = dataset / "private" / "lineage.jsonl"
+    if not path.is_file():
+        return
+    generated = {str(id_) for row in read_rows(path) for id_ in row.get("negatives") or ()}
+    for mark in marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated):
+        yield DatasetProblem("habits", "corpus.jsonl", str(mark), "warning")
 
 
 def _order(dataset: Path) -> Iterator[DatasetProblem]:

@@ -32,6 +32,7 @@ from airgen.dataset.write import write_dataset
 from airgen.keys import row_key, text_key
 from airgen.pipeline import Job
 from airgen.pipeline.assemble import _generated
+from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.progress import Display
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stages.attributes import draw, query_attributes
@@ -270,13 +271,13 @@ def test_generated_passages_have_no_mark_besides_their_text(home: Path, feature:
 
 
 def test_habits_of_a_writer_and_a_corpus_without_titles_leave_no_mark() -> None:
-    passage = Passage("p", "", "", 0, "one", "The text of the passage.", "")
+    passage = Passage("p", "one", 0, "The text of the passage.")
     written = "A  generated\u00a0text.\r\nSecond line. \u200b Cafe\u0301"
     negative = HardNegative("n", "q", "", 1, "neg-1", written, "A title")
     for title, expected in (("", ""), ("Its title", "A title")):
-        (row,) = _generated([(dataclasses.replace(passage, title=title), negative)], str)
+        (row,) = _generated([(dataclasses.replace(passage, title=title), negative)], str, HouseStyle())
         assert row.title == expected
-        assert row.text == normalise(written) != written
+        assert row.text == " ".join(normalise(written).split()) != written
 
 
 def test_trimmed_versions_do_not_tell_what_is_judged(home: Path, tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Generated passages in the typography of the corpus: a writer's habits must not tell them from the other passages.
+
+    style = HouseStyle()
+    style.see(title, text)                    # every passage of the corpus
+    style.text("It’s **new** — isn't it…")    # "It's new - isn't it..." in a corpus of plain characters
+
+What the corpus does more often decides. Words stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+__all__ = ["HouseStyle"]
+
+_SOME = 0.05  # share of passages from which on a form counts as usual
+
+# What is counted: the share of passages that have it.
+_TEXT: dict[str, re.Pattern[str]] = {
+    "curly double": re.compile("[“”„‟]"),
+    "plain double": re.compile('"'),
+    "curly single": re.compile("[‘’‚‛]"),
+    "plain single": re.compile("'"),
+    " — ": re.compile(r" — "),
+    "—": re.compile(r"\S—\S"),
+    " – ": re.compile(r" – "),
+    " - ": re.compile(r" - "),
+    "…": re.compile("…"),
+    "...": re.compile(r"\.\.\."),
+    "line breaks": re.compile(r"\n"),
+    "bold": re.compile(r"\*\*\S|__\S"),
+    "headings": re.compile(r"(?m)^#{1,6} "),
+    "bullets": re.compile(r"(?m)^\s*(?:[-*•‣◦]|\d{1,2}[.)]) "),
+    "backticks": re.compile("`"),
+}
+_DASHES = (" — ", "—", " – ", " - ")
+_DASH = re.compile(r" ?— ?| – | - ")
+_END = re.compile(r"[.!?。！？؟।…][\"'”’»)\]]*$")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class HouseStyle:
+    """How the passages of one corpus are set; counts of what was seen so far."""
+
+    def __init__(self) -> None:
+        self._texts, self._titles = 0, 0
+        self._counts: Counter[str] = Counter()
+        self._lengths: Counter[int] = Counter()  # of titles, in words
+
+    def see(self, title: str, text: str) -> None:
+        """Count one passage of the corpus."""
+        self._texts += 1
+        self._counts.update(name for name, pattern in _TEXT.items() if pattern.search(text))
+        self._counts["end"] += _END.search(text) is not None
+        self._counts["small"] += text[:1].islower()
+        if title:
+            self._titles += 1
+            self._lengths[len(title.split())] += 1
+            self._counts["title end"] += _END.search(title) is not None
+            self._counts["title case"] += _is_title_case(title)
+            self._counts["title all case"] += title.istitle()
+            self._counts["title small"] += title[:1].islower()
+            self._counts["title capitals"] += title != title.lower()
+
+    def text(self, text: str) -> str:
+        """A generated text as the corpus would have it."""
+        for mark, clean in _MARKUP.items():
+            if self._share(mark) < _SOME:
+                text = clean(text)
+        if self._share("line breaks") < _SOME:
+            text = " ".join(text.split("\n"))
+            text = re.sub(" {2,}", " ", text).strip()
+        text = self._characters(text)
+        if self._share("small") < _SOME:
+            text = text[:1].upper() + text[1:]
+        if text and self._share("end") > 1 - _SOME and not _END.search(text):
+            text += "."
+        return text
+
+    def title(self, title: str, text: str) -> str:
+        """A generated title as the corpus would have it; some words of the text where there is none."""
+        title = self._characters(title) or self._made_title(text)
+
+        def share(mark: str) -> float:
+            return self._counts[f"title {mark}"] / max(self._titles, 1)
+
+        if share("end") < _SOME:
+            title = title.rstrip(".…!?。！？؟।") or title
+        if share("capitals") < _SOME:
+            return title.lower()
+        if share("small") < _SOME:
+            title = title[:1].upper() + title[1:]
+        if share("case") > 0.5:
+            least = 0 if share("all case") > 0.5 else 3
+            return " ".join(word[:1].upper() + word[1:] if len(word) > least else word for word in title.split(" "))
+        if share("case") < _SOME and _is_title_case(title):
+            small = set(_WORD.findall(text))
+            first, *rest = title.split(" ")
+            # A word that the text has in small letters is no name.
+            return " ".join([first, *(word.lower() if word.lower() in small else word for word in rest)])
+        return title
+
+    def _made_title(self, text: str) -> str:
+        """As many words as titles of the corpus have most often: the longest of the text, in its order."""
+        count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)
+        words = list(dict.fromkeys(_WORD.findall(text)[1:])) or text.split()
+        longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:count])
+        return " ".join(words[at] for at in longest)
+
+    def _share(self, mark: str) -> float:
+        return self._counts[mark] / max(self._texts, 1)
+
+    def _characters(self, text: str) -> str:
+        """The text with the quotes, dashes and ellipses of the corpus."""
+        if self._counts["curly double"] > self._counts["plain double"]:
+            text = re.sub(r'(^|[\s(\[])"', r"\1“", text).replace('"', "”")
+        else:
+            text = re.sub("[“”„‟]", '"', text)
+        if self._counts["curly single"] > self._counts["plain single"]:
+            text = re.sub(r"(^|[\s(\[])'", r"\1‘", text).replace("'", "’")
+        else:
+            text = re.sub("[‘’‚‛]", "'", text)
+        dash = max(reversed(_DASHES), key=lambda one: self._counts[one])
+        text = _DASH.sub(dash, text)
+        return text.replace("...", "…") if self._counts["…"] > self._counts["..."] else text.replace("…", "...")
+
+
+_MARKUP: dict[str, Callable[[str], str]] = {
+    "bold": lambda text: re.sub(r"\*\*(\S[^*\n]*)\*\*|__(\S[^_\n]*)__", r"\1\2", text),
+    "headings": lambda text: re.sub(r"(?m)^#{1,6} +", "", text),
+    "bullets": lambda text: re.sub(r"(?m)^\s*(?:[-*•‣◦]|\d{1,2}[.)]) +", "", text),
+    "backticks": lambda text: re.sub("`+", "", text),
+}
+
+
+def _is_title_case(title: str) -> bool:
+    words = [word for word in _WORD.findall(title) if len(word) > 3]
+    return " " in title and bool(words) and all(word[0].isupper() for word in words)
