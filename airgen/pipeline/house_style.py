@@ -82,9 +82,11 @@ class HouseStyle:
     def title(self, title: str, text: str) -> str:
         """A generated title as the corpus would have it; some words of the text where there is none."""
         title = self._characters(title) or self._made_title(text)
+        if not self._titles:
+            return title
 
         def share(mark: str) -> float:
-            return self._counts[f"title {mark}"] / max(self._titles, 1)
+            return self._counts[f"title {mark}"] / self._titles
 
         if share("end") < _SOME:
             title = title.rstrip(".…!?。！？؟।") or title

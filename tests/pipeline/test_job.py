@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from job_maker import make_corpus
 from rich.console import Console
 
 from airgen.dataset.secret import Secret, write_secret
@@ -180,7 +181,8 @@ def test_a_spent_corpus_says_so_and_keeps_what_there_is(run: Run) -> None:
 
 
 @pytest.mark.parametrize("fault", ["refuse", "empty", "prose", "truncate", "language", "one_item"])
-def test_faulty_answers_become_counted_skips(run: Run, fault: str) -> None:
+def test_faulty_answers_become_counted_skips(run: Run, folder: Path, fault: str) -> None:
+    make_corpus(folder / "small.jsonl", 90)  # of 60 documents a quarter of faults leaves about 12 queries: too close
     # A quarter of all calls fails, so most samples are dropped, which the breaker would take for a broken model.
     settings = f"concurrency: 8, max_failures: 1000, min_accepted: 0, faults: {{{fault}: 0.25}}"
     result = run("faulty", {"concurrency: 8": settings})

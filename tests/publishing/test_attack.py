@@ -275,7 +275,9 @@ def test_habits_of_a_writer_and_a_corpus_without_titles_leave_no_mark() -> None:
     written = "A  generated\u00a0text.\r\nSecond line. \u200b Cafe\u0301"
     negative = HardNegative("n", "q", "", 1, "neg-1", written, "A title")
     for title, expected in (("", ""), ("Its title", "A title")):
-        (row,) = _generated([(dataclasses.replace(passage, title=title), negative)], str, HouseStyle())
+        style = HouseStyle()
+        style.see(title, passage.text)
+        (row,) = _generated([(dataclasses.replace(passage, title=title), negative)], str, style)
         assert row.title == expected
         assert row.text == " ".join(normalise(written).split()) != written
 
