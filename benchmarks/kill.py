@@ -227,10 +227,10 @@ class Killer:
         """Count calls of the LLM, transactions, calls of the Hub, and what happens to files."""
         from airgen.dataset.secret import Secret
         from airgen.llms.scripted import ScriptedBackend
-        from airgen.pipeline import public_ids
+        from airgen.pipeline import job_secret
         from airgen.store import Store
 
-        public_ids.new_secret = lambda: Secret(bytes(range(32)))
+        job_secret.new_secret = lambda: Secret(bytes(range(32)))
         send, killer = ScriptedBackend.send, self
 
         async def counted(backend: Any, request: Any) -> Any:
@@ -339,8 +339,6 @@ def prepare(home: Path) -> None:
     (home / "small.yaml").write_text(maker.CORPUS, encoding="utf-8")
     for name, text in (("job.yaml", PIPELINE), ("systems.yaml", SYSTEMS), ("suite.yaml", SUITE)):
         (home / name).write_text(text, encoding="utf-8")
-    (home / "runs" / "job").mkdir(parents=True)
-    (home / "runs" / "job" / "secret.key").write_text("00" * 32)  # an input, so that two jobs give the same bytes
 
 
 def prepare_training(home: Path) -> None:

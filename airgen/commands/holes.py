@@ -27,7 +27,8 @@ def holes(
     pipeline: Annotated[
         Path | None,
         typer.Option(
-            help="Use this pipeline's judge and its `relevant_from`; for submissions its re-rankers, too.", callback=shipped
+            help="Use this pipeline's judge and its `relevant_from`; for submissions its re-rankers, too.",
+            callback=shipped,
         ),
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Depth of the runs down to which hits are judged.")] = 10,

@@ -8,24 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-<<<<<<< HEAD
-from airgen.dataset.manifest import MANIFEST, load_manifest
-from airgen.dataset.secret import (
-    SECRET_FILE,
-    Secret,
-    load_secret,
-    new_secret,
-    opaque_document_id,
-    secret_of,
-    write_secret,
-)
+from airgen.dataset.secret import Secret, opaque_document_id
 from airgen.dataset.split import split_of
-from airgen.errors import DatasetError
-=======
-from airgen.dataset.secret import Secret
-from airgen.dataset.split import split_of
-from airgen.keys import text_key
->>>>>>> ce130a4 (The draw of documents and attributes depends on the secret; submissions' holes are judged and make the next version)
 from airgen.pipeline.stage import Lineage
 from airgen.settings import Pipeline
 
