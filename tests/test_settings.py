@@ -48,6 +48,9 @@ def test_long_doc_has_no_problems_and_no_negatives() -> None:
     pipeline = parse_yaml(GOOD.replace("task: qa", "task: long-doc"), Pipeline)
     assert pipeline.generation.types == {"question": 3, "claim": 1}
     assert pipeline.generation.hard_negatives == (0, 0)
+    assert pipeline.export.splits == {"test": 1}  # one document is dev or test as a whole (A.4)
+    chosen = parse_yaml(GOOD.replace("task: qa", "task: long-doc") + "export: {splits: {dev: 1}}\n", Pipeline)
+    assert chosen.export.splits == {"dev": 1}
     (problem,) = problems(GOOD.replace("task: qa", "task: long-doc") + "generation: {hard_negatives: [3, 7]}")
     assert "the Long-Doc task has none (A.2.2)" in problem
 

@@ -114,14 +114,16 @@ class Pipeline(Settings):
     @model_validator(mode="before")
     @classmethod
     def _long_doc_defaults(cls, value: Any) -> Any:
-        """Long-Doc: questions and claims only, no generated hard negatives (appendix A.2.1 and A.2.2)."""
+        """Long-Doc: questions and claims only, no generated hard negatives, one split (A.2.1, A.2.2 and A.4)."""
         if not isinstance(value, dict) or value.get("task") != "long-doc":
             return value
         generation = value.get("generation") or {}
         if not isinstance(generation, dict):
             return value
         defaults = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
-        return {**value, "generation": {**defaults, **generation}}
+        value = {**value, "generation": {**defaults, **generation}}
+        export = value.get("export") or {}
+        return {**value, "export": {"splits": {"test": 1}, **export}} if isinstance(export, dict) else value
 
     @model_validator(mode="after")
     def _long_doc_rules(self) -> Pipeline:

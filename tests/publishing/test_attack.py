@@ -272,7 +272,7 @@ def test_generated_passages_have_no_mark_besides_their_text(home: Path, feature:
 
 def test_habits_of_a_writer_and_a_corpus_without_titles_leave_no_mark() -> None:
     passage = Passage("p", "one", 0, "The text of the passage.")
-    written = "A  generated\u00a0text.\r\nSecond line. \u200b Cafe\u0301"
+    written = "A  generated\u00a0text.\r\nSecond line. \u200b Cafe\u0301."
     negative = HardNegative("n", "q", "", 1, "neg-1", written, "A title")
     for title, expected in (("", ""), ("Its title", "A title")):
         style = HouseStyle()
