@@ -121,6 +121,10 @@ def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str,
     for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):
         labels = [row for old in manifest.labelled_splits for row in read_rows(source / folder / f"{old}.jsonl")]
         write_qrels(directory, folder, split, labels, files)
+    answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
+    if answers:
+        found = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
+        note(f"answers/{split}.jsonl", "".join(encode_row(row, "answers") for row in found))
 
 
 def write_qrels(
@@ -132,11 +136,6 @@ def write_qrels(
     tsv = "query-id\tcorpus-id\tscore\n" + "".join(lines)
     for name, text in ((".tsv", tsv), (".jsonl", "".join(encode_row(row, folder) for row in labels))):
         files[f"{folder}/{split}{name}"] = FileEntry(*write_text(directory / folder / f"{split}{name}", text))
-
-    answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
-    if answers:
-        found = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
-        note(f"answers/{split}.jsonl", "".join(encode_row(row, "answers") for row in found))
 
 
 def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
