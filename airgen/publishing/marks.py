@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MARKS", "Mark", "marks_of_generated"]
+__all__ = ["MARKS", "TellingMark", "marks_of_generated"]
 
 Row = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ MARKS: dict[str, Callable[[Row], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TellingMark:
     """A question whose answer tells generated passages from others: how many of each say yes."""
 
     name: str
@@ -71,7 +71,7 @@ class Mark:
         )
 
 
-def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Iterator[Mark]:
+def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Iterator[TellingMark]:
     """The marks that are more than chance: five standard errors and a tenth of the passages."""
     yes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     total: Counter[bool] = Counter()
@@ -87,4 +87,4 @@ def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Itera
         share = (a + b) / (n + m)
         error = math.sqrt(share * (1 - share) * (1 / n + 1 / m))
         if abs(a / n - b / m) > max(_DEVIATIONS * error, _DIFFERENCE):
-            yield Mark(name, a, n, b, m)
+            yield TellingMark(name, a, n, b, m)

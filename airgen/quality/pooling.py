@@ -45,7 +45,7 @@ from airgen.records import Recall
 from airgen.settings import ControlSettings, Pipeline, load_pipeline
 from airgen.store import Store
 
-__all__ = ["Interval", "Move", "Pool", "Pooling", "judge_submissions", "moves", "read_submissions"]
+__all__ = ["Interval", "Move", "Pooling", "SubmittedHits", "judge_submissions", "moves", "read_submissions"]
 
 Interval = tuple[float, float]
 
@@ -104,7 +104,7 @@ def _zips(places: Sequence[Path]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Pool:
+class SubmittedHits:
     """What submitted systems found on one split. `unjudged`: pairs without a label whose query and passage are known.
 
     `unknown` are pairs of passages that the dataset does not have.
@@ -115,7 +115,7 @@ class Pool:
     unknown: int
 
     @classmethod
-    def of(cls, dataset: BeirDataset, split: str, runs: Mapping[str, Run], depth: int) -> Pool:
+    def of(cls, dataset: BeirDataset, split: str, runs: Mapping[str, Run], depth: int) -> SubmittedHits:
         """The top `depth` of all runs, without what has a label."""
         task = DatasetSplit(dataset, split, str(dataset.info.get("language") or "en"))
         pairs, known = find_holes(runs.values(), task.qrels.labels, depth), set(task.corpus.ids)
@@ -225,7 +225,7 @@ def judge_submissions(
         raise UsageError(f"{pipeline}: its judge is not an LLM alone, which judging submissions needs")
     runs, refused = read_submissions(places, labels)
     out.mkdir(parents=True, exist_ok=True)
-    ledger, pool = Ledger(out / "judgments.jsonl"), Pool.of(BeirDataset.open(dataset), split, runs, depth)
+    ledger, pool = Ledger(out / "judgments.jsonl"), SubmittedHits.of(BeirDataset.open(dataset), split, runs, depth)
     chosen, estimate, texts = pool.unjudged, None, pool.documents()
     if settings is not None and pipeline is not None:
         shown = display or Display(out / "status.json")
