@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "suite": "Build and compare suites of datasets.",
         "publish": "Publish a dataset, with test labels kept private.",
         "submit": "Pack search results as a submission.",
-        "score": "Score a submission with private labels.",
+        "score": "Score a submission, with private labels or public ones.",
         "leaderboard": "Write a leaderboard page from scores.",
     },
 }

@@ -32,7 +32,7 @@ def evaluate(
 ) -> None:
     """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
 
-    Where the labels of the split are private, scores wait for them: runs are kept for `airgen submit`.
+    Where the labels of the split are withheld, scores wait for them: runs are kept for `airgen submit`.
 
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
     """
@@ -108,7 +108,7 @@ def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-
     for one in searched:
         echo(f"{one.dataset}: {one.name}: {one.queries:,} queries ({'kept' if one.cached else 'ran'}): {one.run}")
     first = searched[0]
-    echo(f"The labels of {first.split} are private: scores wait for them. To send in a run:")
+    echo(f"The labels of {first.split} are not in {dataset}: scores wait for them. To send in a run:")
     echo(
         f"  airgen submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
         f"--out {first.name}.zip"

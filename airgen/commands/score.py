@@ -1,4 +1,4 @@
-"""`airgen score`: score a submission with private labels."""
+"""`airgen score`: score a submission."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def score(
     replace: Annotated[bool, typer.Option("--replace", help="Replace the saved score of this name.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Validate a submission and score it with private labels. Queries without results count as zero.
+    """Validate a submission and score it with the labels of the split. Queries without results count as zero.
 
     A submission that is refused ends in all reasons at once.
 
@@ -36,8 +36,7 @@ def score(
     import json
     from dataclasses import asdict
 
-    from airgen.publishing.leaderboard import HEAD
-    from airgen.publishing.scores import load_labels, save_score, score_results
+    from airgen.publishing.scores import HEAD, load_labels, save_score, score_results
     from airgen.publishing.submission import Submission
 
     official = Submission(bm25) if bm25 else None

@@ -1,4 +1,4 @@
-"""`airgen submit`: pack search results for scoring with private labels."""
+"""`airgen submit`: pack search results for whoever has the labels."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ all datasets has no mean and is listed below the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +16,19 @@ from typing import Any
 
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
-from airgen.publishing.scores import CLASSES, DatasetScore, SystemScore
+from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.text.display import html_text, json_text
 
-__all__ = ["HEAD", "Table", "leaderboard", "write_leaderboard"]
-
-HEAD = {"qa": "nDCG@10", "long-doc": "Recall@10"}
+__all__ = ["Table", "leaderboard", "write_leaderboard"]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """One class and task of one version: `columns` are groups of datasets, `rows` are systems, the best first.
 
-    A row is {rank, model, reranker, mean, cells: {column: mean or None}, datasets, missing_queries}.
+    A row is {rank, model, reranker, mean, margin, cells: {column: mean or None}, datasets, missing_queries}. `margin`
+    is half the 95 % interval of the mean.
     """
 
     version: str
@@ -93,6 +93,7 @@ def _table(
                 "model": system.model,
                 "reranker": system.reranker,
                 "mean": mean(ordered),
+                "margin": _margin([found[key] for key in ordered if key in found], len(ordered), measure),
                 "cells": cells,
                 "datasets": f"{len(found)} of {len(every)}",
                 "missing_queries": sum(one.missing_count for one in found.values()),
@@ -101,6 +102,15 @@ def _table(
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0), row["model"], row["reranker"]))
     ranked = tuple({"rank": place if row["mean"] is not None else None, **row} for place, row in enumerate(rows, 1))
     return Table(version, name, task, measure, columns, ranked)
+
+
+def _margin(scores: Sequence[DatasetScore], datasets: int, measure: str) -> float | None:
+    """Half the 95 % interval of the mean over datasets; None where a score is missing or came without its error."""
+    errors = [one.standard_errors.get(measure) for one in scores]
+    known = [error for error in errors if error is not None]
+    if len(known) < datasets:
+        return None
+    return round(1.96 * math.sqrt(sum(error * error for error in known)) / datasets, 6)
 
 
 def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = "Leaderboard") -> list[Path]:
@@ -124,18 +134,26 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
 
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1b1f24 }
-h1 { margin-bottom: 0 } h2 { margin-top: 2.5rem; border-bottom: 2px solid #d0d7de } h3 { margin-bottom: .4rem }
-p { color: #57606a; margin-top: .2rem }
-.wide { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap }
-th { background: #f6f8fa; font-weight: 600 } th.l, td.l { text-align: left }
-th.group { text-align: center; border-left: 1px solid #d8dee4 }
-td.mean { font-weight: 600 } td.best { background: #dafbe1 } tr:hover td { background: #f6f8fa }
-tr:hover td.best { background: #c7f5d1 } .warn { color: #9a6700 }
+:root { --page: #fff; --head: #f6f8fa; --line: #d8dee4; --quiet: #57606a; --best: #dafbe1 }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem;
+  color: #1b1f24; background: var(--page) }
+h1, .name { overflow-wrap: anywhere } h1 { margin-bottom: 0; line-height: 1.2 }
+h2 { margin-top: 2.5rem; border-bottom: 2px solid var(--line) } h3 { margin-bottom: .4rem }
+p, small { color: var(--quiet) } p { margin-top: .4rem; max-width: 48rem }
+.wide { overflow-x: auto } table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums }
+th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
+th { background: var(--head); font-weight: 600 } .group { text-align: center; border-left: 1px solid var(--line) }
+.name { text-align: left; white-space: normal; width: 18rem; min-width: 9rem; max-width: 18rem;
+  position: sticky; left: 0; background: var(--page) }
+th.name { background: var(--head) } small { display: block; line-height: 1.2 } td.mean { font-weight: 600 }
+td.mean small { display: inline; font-weight: 400; margin-left: .3rem }
+.best { background: var(--best) } tr:hover td:not(.best) { background: var(--head) } .warn { color: #9a6700 }
+@media (max-width: 40rem) {
+  body { font-size: 13px; margin: 1rem auto } th, td { padding: .3rem .4rem } .name { width: 9rem; max-width: 9rem }
+}
 @media (prefers-color-scheme: dark) {
-  body { background: #0d1117; color: #e6edf3 } th { background: #161b22 } th, td, h2 { border-color: #30363d }
-  td.best, tr:hover td.best { background: #12391f } tr:hover td { background: #161b22 } p { color: #9198a1 }
+  :root { --page: #0d1117; --head: #161b22; --line: #30363d; --quiet: #9198a1; --best: #12391f }
+  body { color: #e6edf3 } .warn { color: #d29922 }
 }
 """
 
@@ -146,8 +164,9 @@ def _page(tables: Sequence[Table], title: str) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name=viewport content="width=device-width">\n'
         f"<title>{_cell(title)}</title>\n<style>{_STYLE}</style>\n<h1>{_cell(title)}</h1>\n"
-        "<p>Scores are multiplied by 100. A query without results counts as zero. The best score of each column is "
-        "marked. −3 beside the number of datasets means three queries without results.</p>\n"
+        "<p>Scores are multiplied by 100. ± is half the 95 % interval of a mean over its queries: systems whose "
+        "intervals overlap widely cannot be told apart yet. The best score of each column is marked. A query without "
+        "results counts as zero; −3 beside the number of datasets means three such queries.</p>\n"
     )
     parts = [head]
     version = ""
@@ -167,14 +186,16 @@ def _html_table(table: Table) -> str:
     groups = [
         (kind, [name for name in table.columns if name.startswith(f"{kind} ")]) for kind in ("domain", "language")
     ]
-    lines = ["<div class=wide><table>\n<tr><th rowspan=2>#<th rowspan=2 class=l>model"]
-    lines += ["<th rowspan=2 class=l>re-ranker"] * with_reranker
+    lines = ["<div class=wide><table>\n<tr><th rowspan=2>#<th rowspan=2 class=name>model"]
+    lines += ["<small>re-ranker</small>"] * with_reranker
     lines += ["<th rowspan=2>mean", *(f"<th class=group colspan={len(names)}>{kind}" for kind, names in groups)]
     lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_cell(name.partition(' ')[2])}" for name in table.columns), "\n"]
     for row in table.rows:
-        cells = [f"<td>{row['rank'] or '–'}", f"<td class=l>{_cell(row['model'])}"]
-        cells += [f"<td class=l>{_cell(row['reranker'])}"] * with_reranker
+        cells = [f"<td>{row['rank'] or '–'}", f"<td class=name>{_cell(row['model'])}"]
+        cells += [f"<small>{_cell(row['reranker'])}</small>"] * with_reranker
         cells.append(_number(row["mean"], best[""], "mean"))
+        if row["mean"] is not None and row["margin"] is not None:
+            cells.append(f"<small>±{row['margin'] * 100:.1f}</small>")
         cells += [_number(row["cells"][name], best[name]) for name in table.columns]
         warn = f" <span class=warn title='queries without results'>−{row['missing_queries']:,}</span>" * bool(
             row["missing_queries"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from airgen.text.display import json_text
 
 __all__ = [
     "CLASSES",
+    "HEAD",
     "DatasetScore",
     "Labels",
     "SystemScore",
@@ -42,6 +44,9 @@ __all__ = [
 
 CLASSES = ("Retrieval Only", "Reranking Only", "Retrieval + Reranking")
 """AIR-Bench's classes: no re-ranker; a re-ranker on BM25's top 100; any other retriever with a re-ranker."""
+
+HEAD = {"qa": "nDCG@10", "long-doc": "Recall@10"}
+"""The measure that ranks systems, by task."""
 
 RERANK_DEPTH = 100
 FORMAT = 1
@@ -73,7 +78,7 @@ class DatasetScore:
     """The scores of a system on one split of one dataset.
 
     missing, missing_count: queries without results, the first of them by id. unknown_documents: number of hits that are
-    not in the corpus; None without the corpus.
+    not in the corpus; None without the corpus. standard_errors: of the head measures' means over the queries.
     """
 
     dataset: str
@@ -87,6 +92,7 @@ class DatasetScore:
     missing_count: int = 0
     unknown_queries: int = 0
     unknown_documents: int | None = None
+    standard_errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -239,7 +245,9 @@ def _score_one(one: Results, label: Labels) -> DatasetScore:
             found.pop(row["_id"], None)
         unknown = found.total()
     info = label.manifest.info
-    means = score(run_from_dict(known), label.qrels, AIR_BENCH).means()
+    scores = score(run_from_dict(known), label.qrels, AIR_BENCH)
+    means, count = scores.means(), len(label.qrels)
+    errors = {name: scores.of(name).std(ddof=1) / math.sqrt(count) for name in HEAD.values()} if count > 1 else {}
     return DatasetScore(
         dataset=info.name,
         task=info.task,
@@ -252,6 +260,7 @@ def _score_one(one: Results, label: Labels) -> DatasetScore:
         missing_count=len(missing),
         unknown_queries=len(one.hits) - len(known),
         unknown_documents=unknown,
+        standard_errors={name: round(float(error), 6) for name, error in errors.items()},
     )
 
 
