@@ -139,14 +139,14 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem
   color: #1b1f24; background: var(--page) }
 h1, .name { overflow-wrap: anywhere } h1 { margin-bottom: 0; line-height: 1.2 }
 h2 { margin-top: 2.5rem; border-bottom: 2px solid var(--line) } h3 { margin-bottom: .4rem }
-p, small { color: var(--quiet) } p { margin-top: .4rem; max-width: 48rem }
+p, .sub { color: var(--quiet) } p { margin-top: .4rem; max-width: 48rem }
 .wide { overflow-x: auto } table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums }
 th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
 th { background: var(--head); font-weight: 600 } .group { text-align: center; border-left: 1px solid var(--line) }
 .name { text-align: left; white-space: normal; width: 18rem; min-width: 9rem; max-width: 18rem;
   position: sticky; left: 0; background: var(--page) }
-th.name { background: var(--head) } small { display: block; line-height: 1.2 } td.mean { font-weight: 600 }
-td.mean small { display: inline; font-weight: 400; margin-left: .3rem }
+th.name { background: var(--head) } .sub { display: block; font-size: .8em; line-height: 1.2 } td.mean { font-weight: 600 }
+td.mean .sub { display: inline; font-weight: 400; margin-left: .3rem }
 .best { background: var(--best) } tr:hover td:not(.best) { background: var(--head) } .warn { color: #9a6700 }
 @media (max-width: 40rem) {
   body { font-size: 13px; margin: 1rem auto } th, td { padding: .3rem .4rem } .name { width: 9rem; max-width: 9rem }
@@ -187,15 +187,15 @@ def _html_table(table: Table) -> str:
         (kind, [name for name in table.columns if name.startswith(f"{kind} ")]) for kind in ("domain", "language")
     ]
     lines = ["<div class=wide><table>\n<tr><th rowspan=2>#<th rowspan=2 class=name>model"]
-    lines += ["<small>re-ranker</small>"] * with_reranker
+    lines += ["<span class=sub>re-ranker</span>"] * with_reranker
     lines += ["<th rowspan=2>mean", *(f"<th class=group colspan={len(names)}>{kind}" for kind, names in groups)]
     lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_cell(name.partition(' ')[2])}" for name in table.columns), "\n"]
     for row in table.rows:
         cells = [f"<td>{row['rank'] or '–'}", f"<td class=name>{_cell(row['model'])}"]
-        cells += [f"<small>{_cell(row['reranker'])}</small>"] * with_reranker
+        cells += [f"<span class=sub>{_cell(row['reranker'])}</span>"] * with_reranker
         cells.append(_number(row["mean"], best[""], "mean"))
         if row["mean"] is not None and row["margin"] is not None:
-            cells.append(f"<small>±{row['margin'] * 100:.1f}</small>")
+            cells.append(f"<span class=sub>±{row['margin'] * 100:.1f}</span>")
         cells += [_number(row["cells"][name], best[name]) for name in table.columns]
         warn = f" <span class=warn title='queries without results'>−{row['missing_queries']:,}</span>" * bool(
             row["missing_queries"]
