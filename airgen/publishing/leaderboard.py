@@ -145,8 +145,8 @@ th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(
 th { background: var(--head); font-weight: 600 } .group { text-align: center; border-left: 1px solid var(--line) }
 .name { text-align: left; white-space: normal; width: 18rem; min-width: 9rem; max-width: 18rem;
   position: sticky; left: 0; background: var(--page) }
-th.name { background: var(--head) } .sub { display: block; font-size: .8em; line-height: 1.2 } td.mean { font-weight: 600 }
-td.mean .sub { display: inline; font-weight: 400; margin-left: .3rem }
+th.name { background: var(--head) } .sub { display: block; font-size: .8em; line-height: 1.2 }
+td.mean { font-weight: 600 } td.mean .sub { display: inline; font-weight: 400; margin-left: .3rem }
 .best { background: var(--best) } tr:hover td:not(.best) { background: var(--head) } .warn { color: #9a6700 }
 @media (max-width: 40rem) {
   body { font-size: 13px; margin: 1rem auto } th, td { padding: .3rem .4rem } .name { width: 9rem; max-width: 9rem }
