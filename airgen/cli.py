@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["help_text", "main"]
 
 _CTRL_C = 130  # what typer makes of a KeyboardInterrupt
-_INTERRUPTED = "stopped by the user; run the same command again to go on"
 
 ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
@@ -59,7 +58,10 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"airgen: unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help", file=sys.stderr)
         raise SystemExit(2)
     from airgen.errors import AirgenError, Stopped, disk_error
+    from airgen.interruptible import INTERRUPTED, hear_interrupts
 
+    if arguments is None:
+        hear_interrupts()
     try:
         import typer
 
@@ -69,17 +71,20 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(error)
     except OSError as error:  # a disk that is full or read-only can fail any write
         _fail(disk_error(error))
+    except MemoryError:
+        _fail(AirgenError("there is not enough memory for this: use a machine with more, or smaller inputs"))
     except KeyboardInterrupt:
-        _fail(Stopped(_INTERRUPTED))
+        _fail(Stopped(INTERRUPTED))
     except SystemExit as end:
         if end.code == _CTRL_C:
-            _fail(Stopped(_INTERRUPTED))
+            _fail(Stopped(INTERRUPTED))
         raise
     raise SystemExit(0)
 
 
 def _fail(error: AirgenError) -> NoReturn:
+    from airgen.interruptible import leave
     from airgen.text.display import visible
 
-    print("\n".join(f"airgen: {visible(line)}" for line in str(error).splitlines()), file=sys.stderr)
+    leave("\n".join(f"airgen: {visible(line)}" for line in str(error).splitlines()), error.exit_code)
     raise SystemExit(error.exit_code) from None

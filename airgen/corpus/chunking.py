@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
@@ -119,7 +119,7 @@ def _skip(text: str, at: int) -> int:
 
 @cache
 def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callable[[str], list[str]]:
-    from airgen.text.tokens import encoding
+    from airgen.text.tokens import encoding, token_ids
 
     module = load_extra("llama_index.core.node_parser", PURPOSES["llama_index"])
     if tokenizer == "words":
@@ -127,7 +127,7 @@ def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Callabl
 
         tokenize: Callable[[str], Sequence[object]] = lambda text: words(text, language)  # noqa: E731
     else:
-        tokenize = encoding(tokenizer).encode_ordinary
+        tokenize = partial(token_ids, encoding(tokenizer))
     # LlamaIndex's sentence splitter knows English only and drops the space before the first sentence of a piece. Our
     # sentences are a partition of the text in every language.
     parser = module.SentenceSplitter(

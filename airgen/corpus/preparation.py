@@ -29,6 +29,7 @@ __all__ = ["prepare"]
 
 BATCH = 1024  # documents; large enough for the vectorised steps, small enough for progress
 BATCH_TEXT = 8 * 1024 * 1024  # characters after which a batch ends earlier
+MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
 _REPORT = 100
 
 
@@ -74,8 +75,18 @@ def _counted(
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
         line = steps(settings, Path(folder), stack)
-        for batch in batched(rows, BATCH_TEXT, lambda row: max(len(row.text), BATCH_TEXT // BATCH)):
+        for batch in batched(map(_bounded, rows), BATCH_TEXT, lambda row: max(len(row.text), BATCH_TEXT // BATCH)):
             yield from _clean(settings, line, batch)
+
+
+def _bounded(row: Document | Dropped) -> Document | Dropped:
+    """The document, or Dropped where it is larger than any passage: no cleaner sees it."""
+    if isinstance(row, Dropped) or 4 * (len(row.text) + len(row.title)) <= MAX_PASSAGE:
+        return row
+    size = sum(len(part.encode("utf-8", "surrogatepass")) for part in (row.text, row.title))
+    if size <= MAX_PASSAGE:
+        return row
+    return _dropped(row, "size", "too large", f"{size:,} bytes of text > {MAX_PASSAGE:,}")
 
 
 def _clean(

@@ -112,6 +112,11 @@ class Engine:
             for where, queue in self._queues.items()
         }
 
+    @property
+    def busy(self) -> bool:
+        """Whether calls are in flight."""
+        return bool(self._tasks)
+
     def stop(self, reason: str = "stopped by the user: run the same command to go on") -> None:
         """Send nothing more. Calls in flight are finished and saved; from now on, asking raises Stopped."""
         self._halt(Stopped(reason))

@@ -28,6 +28,7 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.secret import Secret
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
+from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
@@ -285,15 +286,23 @@ class Job:
 
 @contextlib.contextmanager
 def _interruptible(engine: Engine) -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM let the calls in flight finish. A second Ctrl-C ends the process at once."""
+    """Ctrl-C and SIGTERM let the calls in flight finish. Without any, or after a second one, the process ends soon."""
     loop = asyncio.get_running_loop()
     known = (signal.SIGINT, signal.SIGTERM)
+    before = signal.getsignal(signal.SIGINT)
     stopping = threading.Event()
+
+    def release() -> None:
+        for one in known:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                if loop.remove_signal_handler(one) and one == signal.SIGINT:
+                    signal.signal(one, before)
 
     def stop() -> None:
         stopping.set()
-        for one in known:
-            loop.remove_signal_handler(one)
+        release()
+        if not engine.busy:
+            exit_soon()
         engine.stop("stopped by the user: run the same command to go on")
 
     try:
@@ -304,6 +313,4 @@ def _interruptible(engine: Engine) -> Iterator[threading.Event]:
     try:
         yield stopping
     finally:
-        for one in known:
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.remove_signal_handler(one)
+        release()

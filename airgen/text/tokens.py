@@ -20,12 +20,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from airgen.errors import CorpusError
+from airgen.interruptible import interruptible
 from airgen.text.words import count_words
 
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["Tokenizer", "count_tokens", "encoding", "load_tokenizer", "shipped_vocabulary"]
+__all__ = [
+    "Tokenizer",
+    "count_tokens",
+    "encoding",
+    "load_tokenizer",
+    "shipped_vocabulary",
+    "token_ids",
+]
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class _Vocabulary:
     pattern: str
 
 
+_LONG = 100_000  # characters from which a text is encoded in a thread, so that Ctrl-C is heard
 _WORD_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _VOCABULARIES = {  # the one that OpenAI's current models use first
     "o200k_base": _Vocabulary(
@@ -78,8 +87,13 @@ class _Tiktoken:
         self.name, self._encoding = name, encoding(name)
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        encode = self._encoding.encode_ordinary  # <|endoftext|> in a text is seven ordinary tokens
-        return [len(encode(text)) for text in texts]
+        return [len(token_ids(self._encoding, text)) for text in texts]
+
+
+def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:
+    """The tokens of a text of any length. `<|endoftext|>` in it is seven ordinary tokens."""
+    encode = vocabulary.encode_ordinary
+    return encode(text) if len(text) < _LONG else interruptible(lambda: encode(text))
 
 
 def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
@@ -93,7 +107,7 @@ def count_tokens(text: str) -> int:
     Models with another vocabulary differ by 10 to 20 percent.
     """
     found = _offline()
-    return len(found.encode_ordinary(text)) if found else -(-len(text.encode("utf-8", "replace")) // 4)
+    return len(token_ids(found, text)) if found else -(-len(text.encode("utf-8", "replace")) // 4)
 
 
 def shipped_vocabulary() -> Path | None:

@@ -93,7 +93,8 @@ class JsonReader(PathReader):
         if len(raw) > _MAX_JSON:
             raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
         try:
-            value = json.loads(raw.decode("utf-8-sig"))
+            # A function of Python's own for each object: between two of them Ctrl-C is heard.
+            value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=lambda pairs: dict(pairs))
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{path}: not JSON: {error}") from error
         found = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value

@@ -5,9 +5,7 @@ from __future__ import annotations
 import codecs
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +15,7 @@ from airgen.corpus.readers.files import PathReader, opened
 from airgen.corpus.readers.reader import drop
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
+from airgen.interruptible import interruptible
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
@@ -140,30 +139,15 @@ class _Query:
             yield from rows
 
     def _call(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in a thread: DuckDB may not look at signals for a long time, but can be interrupted."""
+        """DuckDB may not look at signals for a long time, but can be interrupted."""
         self._busy = True
-        answer: Future[Any] = Future()
-        thread = threading.Thread(target=_answer, args=(answer, work), daemon=True)
-        thread.start()
         try:
-            found = answer.result()
+            found = interruptible(work, self._database.interrupt)
         except self._error as error:
             self._busy = False
             raise CorpusError(f"{self._path}: cannot be read: {str(error).splitlines()[0]}") from error
-        except BaseException:
-            self._database.interrupt()
-            thread.join(1)
-            self._busy = thread.is_alive()
-            raise
         self._busy = False
         return found
-
-
-def _answer(answer: Future[Any], work: Callable[[], Any]) -> None:
-    try:
-        answer.set_result(work())
-    except BaseException as error:  # noqa: BLE001  # passed on to the thread that waits
-        answer.set_exception(error)
 
 
 class CsvReader(ParquetReader):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import MissingExtra, UsageError
+from airgen.interruptible import interruptible
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.lexical.analysing import Analysing
@@ -73,7 +74,8 @@ class LSA(Analysing):
         if rank == 0:  # no term is in two passages
             self._components = np.zeros((0, counts.shape[1]))
         else:
-            _, _, self._components = randomized_svd(counts, n_components=rank, random_state=self.settings.seed)
+            seed = self.settings.seed
+            _, _, self._components = interruptible(lambda: randomized_svd(counts, n_components=rank, random_state=seed))
         self._matrix = self._project(counts)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:

@@ -18,6 +18,7 @@ from pydantic import Field as SettingsField
 
 from airgen.errors import DatasetError, UsageError
 from airgen.retrievers.base import Corpus, Hits, ModelFacts
+from airgen.retrievers.block_checksums import block_checksums, damaged_blocks
 from airgen.retrievers.lexical import _postings
 from airgen.retrievers.lexical.analysing import Analysing
 from airgen.retrievers.lexical.build_postings import PostingsBuilder
@@ -29,7 +30,7 @@ from airgen.text.analysis import Encoder
 
 __all__ = ["FieldSettings", "LexicalRetriever"]
 
-_FORMAT = 1
+_FORMAT = 2
 _SETTINGS = "index.json"
 
 
@@ -166,15 +167,17 @@ class LexicalRetriever(Analysing):
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         index.save(fresh)
-        settings = {"format": _FORMAT, "size": index.size, "describe": self.describe()}
         (fresh / "vocabulary.json").write_text(json.dumps(list(self._vocabulary)), encoding="ascii")
+        blocks = {path.name: block_checksums(path) for path in sorted(fresh.iterdir())}
+        settings = {"format": _FORMAT, "size": index.size, "describe": self.describe(), "blocks": blocks}
         (fresh / _SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True), encoding="ascii")
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
 
     def load(self, folder: Path) -> Self:
-        """Take the index that a retriever with the same settings saved; its arrays are mapped, not read.
+        """Take the index that a retriever with the same settings saved; its arrays are mapped into memory.
 
+        Every block of its files is read once and compared with its checksum.
         Raises DatasetError if it is missing, damaged or was made with other settings. Load only what you trust.
         """
         settings = _read(folder / _SETTINGS)
@@ -187,6 +190,10 @@ class LexicalRetriever(Analysing):
         if described != mine:
             other = sorted(key for key in {*described, *mine} if described.get(key) != mine.get(key))
             raise DatasetError(f"{folder}: was made with other settings ({', '.join(other)}); index the corpus again")
+        blocks = settings.get("blocks")
+        for name, wanted in blocks.items() if isinstance(blocks, dict) else ():
+            if damage := damaged_blocks(folder / name, wanted):
+                raise DatasetError(f"{folder / name}: {damage}; index the corpus again")
         terms = _read(folder / "vocabulary.json")
         index = InvertedIndex.load(folder, int(settings["size"]))
         if len(index.starts) - 1 != len(terms) * (2 if self.fields == "multi" else 1):

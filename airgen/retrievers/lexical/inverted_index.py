@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import DatasetError, UsageError
+from airgen.interruptible import interruptible
 from airgen.jit import numba_is_installed
 from airgen.retrievers.base import Hits
 from airgen.retrievers.lexical import _postings
@@ -86,7 +87,7 @@ class InvertedIndex:
         workers = max(1, min(threads or os.cpu_count() or 1, len(queries) // 8))
         edges = np.linspace(0, len(queries), workers + 1).astype(int).tolist()
         if workers == 1:
-            part(0, len(queries))
+            interruptible(lambda: part(0, len(queries))) if compiled else part(0, len(queries))
         else:  # the compiled loop holds no interpreter lock
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(part, edges[:-1], edges[1:]))

@@ -1,0 +1,89 @@
+"""Ctrl-C is heard within a second, whatever is being done.
+
+Python looks at signals between two of its own steps. A call into compiled code that takes long is one step, so such a
+call runs in a thread of its own, which the main thread waits for. And after Ctrl-C nothing is waited for longer than a
+second: all that counts is on the disk already, as a kill at any moment loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+__all__ = ["INTERRUPTED", "exit_soon", "hear_interrupts", "interruptible", "leave"]
+
+T = TypeVar("T")
+
+INTERRUPTED = "stopped by the user; run the same command again to go on"
+_GRACE = 1.0  # seconds for what is being done to end by itself
+_EXIT = 3  # as `airgen.errors.Stopped`
+_last_words = threading.Lock()
+_exits: list[threading.Event] = []  # one, in a program: set when its end has begun
+
+
+def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: None) -> T:
+    """The result of `work`, or its error. It runs in another thread; for compiled code that holds no interpreter lock.
+
+    After Ctrl-C, `cancel` is called, and `work` gets half a second to end; what it does later is lost.
+    """
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001  # passed on to the thread that waits
+            answer.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        return answer.result()
+    except BaseException:
+        if not answer.done():
+            cancel()
+            thread.join(_GRACE / 2)
+        raise
+
+
+def hear_interrupts() -> None:
+    """From now on, Ctrl-C ends the process within a second, with KeyboardInterrupt if that ends it by itself.
+
+    Only a program calls this, from its main thread. In a library, `exit_soon` and `leave` do nothing.
+    """
+    _exits.append(threading.Event())
+    signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
+    exit_soon()
+    raise KeyboardInterrupt
+
+
+def exit_soon() -> None:
+    """End the process with exit code 3 in a second, if it has not ended by itself then."""
+    for begun in _exits:
+        begun.set()
+        timer = threading.Timer(_GRACE, _exit)
+        timer.daemon = True
+        timer.start()
+
+
+def leave(words: str, code: int) -> None:
+    """Print the last words. Where the process ends soon, end it now: what runs in other threads is not waited for."""
+    with _last_words:
+        print(words, file=sys.stderr, flush=True)
+        if any(begun.is_set() for begun in _exits):
+            sys.stdout.flush()
+            os._exit(code)
+
+
+def _exit() -> NoReturn:
+    with _last_words:
+        print(f"airgen: {INTERRUPTED}", file=sys.stderr, flush=True)
+        os._exit(_EXIT)

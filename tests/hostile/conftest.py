@@ -1,0 +1,5 @@
+"""A dataset of a few lines."""
+
+from little_dataset import dataset
+
+__all__ = ["dataset"]

@@ -1,0 +1,181 @@
+"""Ctrl-C ends every command soon, whatever it is doing, with exit code 3 and one line.
+
+Each test starts the real command on an input that keeps it busy for long, or for ever. A function inside the command
+says when it begins, and when it ends, which it must not do: then the process waited for it. A name with `!` is a
+function of compiled code; it never ends, and does not look at signals.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from job_maker import CORPUS, PIPELINE, make_corpus
+
+from airgen import models
+from airgen.text.tokens import shipped_vocabulary
+
+CHILD = """
+import ctypes, importlib, sys
+name, *sys.argv[1:] = sys.argv[1:]
+never = name.startswith("!")
+name = name.removeprefix("!")
+if name:
+    module, _, name = name.partition(":")
+    owner = importlib.import_module(module)
+    *path, last = name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    plain = getattr(owner, last)
+    def marked(*args, **options):
+        print("began", flush=True)
+        if never:  # a lock of C, taken twice: no signal ends it
+            lock = ctypes.create_string_buffer(256)
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(lock)
+        found = plain(*args, **options)
+        print("ended", flush=True)
+        return found
+    setattr(owner, last, marked)
+from airgen.cli import main
+main()
+"""
+# Parts of somebody else's that never come back, as a large model on a slow machine.
+STUCK = """
+import threading
+import numpy as np
+from airgen.retrievers.base import Component
+
+class Stuck(Component):
+    name, dim = "stuck", 4
+    def stop(self, *words):
+        print("began", flush=True)
+        threading.Event().wait()
+    def encode(self, texts, kind):
+        return np.full((len(texts), 4), 0.5, np.float32) if len(texts) < 5 else self.stop()
+    def score(self, pairs):
+        return np.zeros(len(pairs), np.float32) if len(pairs) < 5 else self.stop()
+    index = search = stop
+    def describe(self):
+        return {"stuck": True}
+"""
+
+
+def assert_heard(folder: Path, marked: str, *words: str) -> str:
+    """Interrupt the command when the function `marked` (module:name) begins; returns what it said."""
+    command = [sys.executable, "-c", CHILD, marked, *words]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            for line in process.stdout:
+                if line == "began\n":
+                    process.send_signal(signal.SIGINT)
+                    break
+            printed, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert "ended" not in printed, (printed, said)
+    assert process.returncode == 3, (process.returncode, printed, said)
+    assert said.count("airgen: stopped by the user") == 1, said
+    assert "Traceback" not in said and "Exception" not in said, said
+    return said
+
+
+HOSTILE = {
+    "a word of 4 MB": ("a", {"tokenizer": "cl100k_base"}, "!tiktoken:Encoding.encode_ordinary"),
+    "addresses": ("12:30:45:a ", {}, "airgen.corpus.cleaning.personal:mask"),
+    "marks": ("e\u0315\u0300", {}, "airgen.corpus.cleaning.normalise:normalise"),
+    "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_blocks"),
+    "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "airgen.corpus.readers.html:html_blocks"),
+    "requests": ('.B "a" \\fBb\n', {"reader": {"kind": "man"}}, "airgen.corpus.readers.man:man_blocks"),
+    "a JSON of 60 MB": ("", {"reader": {"kind": "json"}}, "json:loads"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_while_a_corpus_is_prepared(name: str, tmp_path: Path) -> None:
+    unit, settings, marked = HOSTILE[name]
+    kind = settings.get("reader", {}).get("kind", "jsonl")
+    if kind == "html":
+        pytest.importorskip("selectolax")
+    if "tokenizer" in settings and not shipped_vocabulary():
+        pytest.skip("tiktoken's vocabulary is not here")
+    text = unit * (4_000_000 // len(unit.encode())) if unit else ""
+    path = tmp_path / f"f.{ {'jsonl': 'jsonl', 'json': 'json', 'markdown': 'md', 'html': 'html', 'man': '1'}[kind] }"
+    if kind == "jsonl":
+        path.write_text(json.dumps({"_id": "a", "text": text}, ensure_ascii=False) + "\n", encoding="utf-8")
+    elif kind == "json":
+        path.write_text("[" + '{"a":{}},' * 7_000_000 + "{}]")
+    else:
+        path.write_text(text)
+    value = {
+        "name": "big", "language": "en", "domain": "d", "licence": "CC0-1.0", "source": "s", "tokenizer": "words",
+        "clean": {"language": "off", "offensive_share": "off"}, **settings,
+    }  # fmt: skip
+    value["reader"] = {"kind": kind, "path": path.name}
+    (tmp_path / "big.yaml").write_text(json.dumps(value))
+    assert_heard(tmp_path, marked, "corpus", "stats", "big.yaml")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    make_corpus(tmp_path / "small.jsonl", 30)
+    (tmp_path / "small.yaml").write_text(CORPUS, encoding="utf-8")
+    (tmp_path / "stuck.py").write_text(STUCK, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("step", ["recall", "re-ranking"])
+def test_while_a_job_computes(step: str, job: Path) -> None:
+    text = PIPELINE.replace("target: 12", "target: 2")
+    if step == "recall":
+        text = text.replace("model: all-minilm-l6-v2-int8", 'model: {kind: "stuck:Stuck"}')
+    elif not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    else:
+        text = text.replace("[bm25, dense, all-minilm-l6-v2-int8]", '[{kind: "stuck:Stuck"}]')
+    (job / "job.yaml").write_text(text, encoding="utf-8")
+    assert_heard(job, "", "run", "job.yaml")
+
+
+@pytest.mark.parametrize("kind", ["stuck:Stuck", "rerank"])
+def test_while_systems_are_evaluated(kind: str, dataset: Path, job: Path) -> None:
+    systems = [{"name": "bm25", "kind": "bm25"}]
+    if kind == "rerank":
+        systems.append({"name": "slow", "kind": "rerank", "first": "bm25", "reranker": {"kind": "stuck:Stuck"}})
+    else:
+        systems.append({"name": "slow", "kind": kind})
+    (job / "systems.yaml").write_text(json.dumps({"systems": systems}))
+    assert_heard(job, "", "evaluate", str(dataset), "--systems", "systems.yaml")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_while_a_service_is_silent(dataset: Path, job: Path, silent: str) -> None:
+    system = {"name": "far", "kind": "http", "url": silent, "query_field": "q", "hits_path": "hits"}
+    (job / "systems.yaml").write_text(json.dumps({"systems": [system]}))
+    words = ("evaluate", str(dataset), "--systems", "systems.yaml")
+    assert_heard(job, "airgen.evaluation.search_service:SearchService._hits", *words)
+
+
+def test_while_a_corpus_is_fetched(tmp_path: Path, silent: str) -> None:
+    value = {
+        "name": "far", "language": "en", "domain": "d", "licence": "CC0-1.0", "source": "s",
+        "reader": {"kind": "jsonl", "path": "f.jsonl"},
+        "fetch": {"kind": "url", "url": f"{silent}/f.jsonl", "sha256": "0" * 64},
+    }  # fmt: skip
+    (tmp_path / "far.yaml").write_text(json.dumps(value))
+    assert_heard(tmp_path, "urllib.request:urlopen", "corpus", "fetch", "far.yaml")
