@@ -18,13 +18,10 @@ PIP := $(BIN)/python -m pip install --quiet
 .PHONY: demo demo-long-doc test lint fuzz mutate kill clean
 
 demo: $(VENV)/.demo
-	$(BIN)/airgen models fetch quickstart
-	$(BIN)/airgen run pipelines/quickstart.yaml --target $(TARGET) --runs $(RUNS)
+	$(BIN)/airgen demo --target $(TARGET) --runs $(RUNS)
 
 demo-long-doc: $(VENV)/.demo
-	$(BIN)/airgen models fetch quickstart
-	$(BIN)/airgen corpus fetch indian-constitution
-	$(BIN)/airgen run pipelines/quickstart-long-doc.yaml --target $(TARGET) --runs $(RUNS)
+	$(BIN)/airgen demo --task long-doc --target $(TARGET) --runs $(RUNS)
 
 test: $(VENV)/.test lint
 	$(BIN)/airgen models fetch tests

@@ -24,7 +24,7 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
   Turn your own corpus into a retrieval benchmark, and find the retriever that is best for it.
 
   Start with:   airgen init FOLDER     look at your documents, and write the YAML files for them
-                airgen run quickstart  a small example, with a local model
+                airgen demo            a small benchmark with a model on this machine, in minutes
   Help:         airgen COMMAND --help        Version: airgen --version
   Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable
 """

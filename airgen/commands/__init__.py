@@ -7,6 +7,7 @@ __all__ = ["COMMANDS", "GROUPS"]
 # Title of a group -> {command and module: its line in `airgen --help`}.
 GROUPS: dict[str, dict[str, str]] = {
     "The main job": {
+        "demo": "Make a small benchmark with a model on this machine.",
         "init": "Look at your documents and write the YAML files.",
         "check": "Validate a pipeline and estimate its cost.",
         "run": "Build, control, export and evaluate a benchmark.",
@@ -19,6 +20,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Look inside": {
         "corpus": "List, fetch and inspect corpora.",
         "prompts": "List, show, render and try prompts.",
+        "settings": "Print every setting of every YAML file.",
     },
     "Compare systems": {
         "compare": "Compare runs with significance tests.",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from airgen.dataset.files import fsync_tree
+from airgen.dataset.files import fsync, fsync_tree
 from airgen.errors import DatasetError
 
 __all__ = ["building", "is_alive", "safe_name", "whole_file"]
@@ -75,11 +76,7 @@ def _swap(partial: Path, out: Path) -> None:
     if out.exists():
         out.rename(old)
     partial.rename(out)
-    handle = os.open(out.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    fsync(out.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -102,6 +99,13 @@ def _literal(name: str) -> str:
 
 def is_alive(pid: int) -> bool:
     """Whether a process of this id runs on this machine."""
+    if sys.platform == "win32":  # there, os.kill with signal 0 interrupts the process
+        import ctypes
+
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(0x1000, False, pid)  # PROCESS_QUERY_LIMITED_INFORMATION
+        kernel.CloseHandle(handle)
+        return bool(handle)
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,16 @@ from typing import IO, Any
 from airgen.errors import DatasetError
 from airgen.text.display import json_text
 
-__all__ = ["FileWriter", "encode_row", "fsync_tree", "git_blob_id", "labelled_split", "sort_by_id", "write_text"]
+__all__ = [
+    "FileWriter",
+    "encode_row",
+    "fsync",
+    "fsync_tree",
+    "git_blob_id",
+    "labelled_split",
+    "sort_by_id",
+    "write_text",
+]
 
 _CHUNK_ROWS = 100_000  # rows sorted in memory at once,
 _CHUNK_TEXT = 64 << 20  # or fewer with so many characters
@@ -124,11 +134,19 @@ def _read_run(path: Path) -> Iterator[tuple[str, str]]:
 def fsync_tree(root: Path) -> None:
     """Flush all files and directories below `root` to the disk, so that a later rename is not there before them."""
     for path in [*sorted(root.rglob("*")), root]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        fsync(path)
+
+
+def fsync(path: Path) -> None:
+    """Flush a file or a directory to the disk. Windows flushes files alone, and only those open for writing."""
+    windows = sys.platform == "win32"
+    if windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def git_blob_id(path: Path) -> str:

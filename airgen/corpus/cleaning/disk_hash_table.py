@@ -11,7 +11,9 @@ needs memory. An entry takes 24 bytes on disk at the usual load.
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +115,16 @@ def _release(*arrays: NDArray[np.generic]) -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def _read_at(file: IO[bytes], size: int, start: int) -> bytes:
+    """Bytes of a flushed file, from `start` on; the next write still goes to its end."""
+    if hasattr(os, "pread"):
+        return os.pread(file.fileno(), size, start)
+    file.seek(start)  # Windows
+    found = file.read(size)
+    file.seek(0, os.SEEK_END)
+    return found
+
+
 class IdLog:
     """Ids in files, by place, each with a row of `width` bytes: written in order, read in any order."""
 
@@ -142,20 +154,16 @@ class IdLog:
 
     def id(self, place: int) -> str:
         """The id at a place."""
-        import os
-
-        ends = os.pread(self._offsets.fileno(), 16, max(place - 1, 0) * 8)
+        ends = _read_at(self._offsets, 16, max(place - 1, 0) * 8)
         start = int.from_bytes(ends[:8], "little") if place else 0
         end = int.from_bytes(ends[8:16] if place else ends[:8], "little")
-        return os.pread(self._ids.fileno(), end - start, start).decode("utf-8", "surrogatepass")
+        return _read_at(self._ids, end - start, start).decode("utf-8", "surrogatepass")
 
     def rows(self, places: Places) -> NDArray[np.uint8]:
         """The rows at these places: uint8 (n, width)."""
-        import os
-
         found = np.empty((len(places), self._width), np.uint8)
         for number, place in enumerate(places.tolist()):
-            found[number] = np.frombuffer(os.pread(self._rows.fileno(), self._width, place * self._width), np.uint8)
+            found[number] = np.frombuffer(_read_at(self._rows, self._width, place * self._width), np.uint8)
         return found
 
     def close(self) -> None:

@@ -1,0 +1,177 @@
+"""All settings of all YAML files as one Markdown text: `airgen settings`, and docs/settings.md.
+
+Names, types, limits and defaults are read from the settings models, descriptions from their docstrings, fields and
+comments. So the text cannot differ from what airgen does.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from airgen.corpus.settings import CorpusSettings
+from airgen.evaluation.systems import HttpSystem, PythonSystem, RunSystem, SystemSettings
+from airgen.publishing.suites import Suite
+from airgen.registry import REGISTRY, resolve
+from airgen.settings import Pipeline
+from airgen.settings.base import marked
+from airgen.settings.parts import Part
+
+__all__ = ["reference"]
+
+_HEAD = """# Settings
+
+Every key of every YAML file. `airgen settings` prints this text; it is made from the models that check the files, so
+change them and run `airgen settings > docs/settings.md`. A key that is not here is an error. "speed" marks settings
+that change no result: nothing is computed or asked again when they change.
+"""
+_COMMENT = re.compile(r"^\s+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", re.MULTILINE)
+_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "nothing", Path: "path"}
+_LIMITS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}", "min_length": "at least {}"}
+_KINDS = (
+    ("retriever", "Retrievers", "`control.pools` and `systems`"),
+    ("reranker", "Re-rankers", "`control.rerankers`, and systems of kind `rerank`"),
+    ("embedder", "Embedders", "`control.recall.model`, `generation.meaning.model`, and systems of kind `dense`"),
+    ("token-embedder", "Token embedders", "systems of kind `late`, and the re-ranker `maxsim`"),
+    ("sparse-embedder", "Sparse embedders", "systems of kind `sparse`, and the re-ranker `splade`"),
+)
+
+
+def reference() -> str:
+    """The whole text."""
+    lines = [_HEAD, "## A pipeline\n"]
+    lines += _model(Pipeline, skip=("llm",))
+    lines += ["## LLMs\n", "`llm`, and `control.judge.llm`, by `backend`.\n"]
+    lines += _registered("backend", "llm: {{backend: {}}}", skip=("backend",))
+    lines += ["## A corpus\n", *_model(CorpusSettings)]
+    lines += ["## Readers\n", "`reader` of a corpus.\n", *_registered("reader", "reader: {{kind: {}}}")]
+    lines += ["## Systems\n", *_model(SystemSettings)]
+    for kind, model in (("run", RunSystem), ("http", HttpSystem), ("python", PythonSystem)):
+        lines += [f"### `kind: {kind}`\n", *_model(model, nested=False)]
+    for part, title, where in _KINDS:
+        lines += [f"## {title}\n", f"In {where}.\n", *_registered(part, "kind: {}")]
+    lines += ["## A suite\n", *_model(Suite)]
+    lines += ["## Training\n", "`airgen train recipe KIND` prints the settings of a training with their reasons.\n"]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
+
+
+def _registered(part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
+    for name in sorted(REGISTRY[part]):
+        yield f"### `{form.format(name)}`\n"
+        model = resolve(part, name).Settings
+        yield from _model(model, skip=skip, nested=False, about=_about(resolve(part, name)))
+
+
+def _model(
+    model: type[BaseModel], *, place: str = "", skip: tuple[str, ...] = (), nested: bool = True, about: str = ""
+) -> Iterator[str]:
+    """A table of the model's keys, and a section for each model below it."""
+    words = [about, _about(model)] if about else [_about(model)]
+    yield "\n\n".join(dict.fromkeys(filter(None, words))) + "\n"
+    comments, speed = _comments(model), {name for name, _ in marked(model, "speed")}
+    rows, below = [], []
+    for name, field in model.model_fields.items():
+        if name in skip or name == "kind":
+            continue
+        key = field.alias or name
+        inner = _inner(field.annotation)
+        what = field.description or comments.get(name, "")
+        what = "; ".join(filter(None, ["speed" if name in speed else "", what]))
+        shown = f"see `{place}{key}` below" if inner and nested else _type(field)
+        rows.append(f"| `{key}` | {shown} | {_default(field)} | {_cell(what)} |")
+        if inner is not None:
+            below.append((f"{place}{key}", inner))
+    if rows:
+        yield "\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]) + "\n"
+    for where, inner in below:
+        if nested:
+            yield f"### `{where}`\n"
+            yield from _model(inner, place=f"{where}.")
+        else:
+            yield from _model(inner, place=f"{where}.", nested=False, about=f"`{where}`:")
+
+
+def _about(model: Any) -> str:
+    """The docstring, but not an inherited one."""
+    text = inspect.cleandoc(model.__dict__.get("__doc__") or "")
+    return "" if text in ("No settings.", "") else re.sub(r"\n(?!\n)(?<!\n\n)", " ", text).replace("\n ", "\n\n")
+
+
+def _comments(model: type[BaseModel]) -> dict[str, str]:
+    """The comments beside fields, of the model and of those that it is made from."""
+    found: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if issubclass(one, BaseModel) and one is not BaseModel:
+            for match in re.finditer(
+                r"^\s+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", inspect.getsource(one), re.MULTILINE
+            ):
+                found[match[1]] = match[2].strip()
+    return found
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """The settings model that a field holds, alone, in a list, or perhaps."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = [_inner(one) for one in get_args(annotation)]
+    return next((one for one in found if one is not None), None)
+
+
+def _type(field: FieldInfo) -> str:
+    part = next((item for item in field.metadata if isinstance(item, Part)), None)
+    if part is not None:
+        return f"{part.kind}"
+    limits = [
+        words.format(f"{value:g}" if isinstance(value, int | float) else value)
+        for item in field.metadata
+        for name, words in _LIMITS.items()
+        if (value := getattr(item, name, None)) is not None
+    ]
+    return _cell(" ".join([_name(field.annotation), ", ".join(limits)]).strip())
+
+
+def _name(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        part = next((one for one in arguments if isinstance(one, Part)), None)
+        return part.kind if part else _name(arguments[0])
+    if origin is Literal:
+        return ", ".join(str(one) for one in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_name(one) for one in arguments))
+    if origin in (list, tuple, set):
+        names = dict.fromkeys(_name(one) for one in arguments if one is not ...)
+        return f"list of {' and '.join(names)}"
+    if origin is dict:
+        return f"mapping of {_name(arguments[0])} to {_name(arguments[1])}"
+    return _NAMES.get(annotation, "any" if annotation is Any else str(getattr(annotation, "__name__", annotation)))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
+    if value is None:
+        return ""
+    if isinstance(value, BaseModel):
+        return ""
+    if isinstance(value, Enum | bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, list | tuple):
+        return _cell(f"`[{', '.join(map(str, value))}]`")
+    if isinstance(value, dict):
+        return _cell("`{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}`")
+    return _cell(f"`{value}`" if value != "" else "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,122 @@
+"""What is given to others: the wheel's content, the README's links, and a package that needs no POSIX."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import airgen
+from airgen.commands import demo
+from airgen.errors import AirgenError
+from airgen.registry import EXTRAS
+
+ROOT = Path(airgen.__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+# Runs in a process of its own: what only POSIX has is away, then every module is imported, then a small job runs.
+WITHOUT_POSIX = """
+import asyncio, builtins, importlib, pkgutil, types
+
+AWAY = {"resource", "fcntl", "termios", "pwd", "grp", "tty", "pty", "syslog", "readline", "curses"}
+ONLY_POSIX = {
+    "os": {"getuid", "geteuid", "fork", "pread", "pwrite", "statvfs", "killpg", "setsid", "mkfifo", "nice",
+           "sched_getaffinity", "uname", "getloadavg", "register_at_fork", "O_DIRECTORY", "O_NOFOLLOW", "kill"},
+    "signal": {"SIGKILL", "SIGHUP", "SIGUSR1", "SIGPIPE", "SIGALRM", "SIGCHLD", "setitimer", "alarm"},
+}
+
+def windows(name):  # a copy of the module without what only POSIX has
+    real = importlib.import_module(name)
+    copy = types.ModuleType(name)
+    copy.__dict__.update({key: value for key, value in vars(real).items() if key not in ONLY_POSIX[name]})
+    return copy
+
+COPIES = {name: windows(name) for name in ONLY_POSIX}
+real_import = builtins.__import__
+
+def guarded(name, globals=None, locals=None, fromlist=(), level=0):
+    if level == 0 and str((globals or {}).get("__name__", "")).startswith("airgen"):
+        if name in AWAY:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if name in COPIES:
+            return COPIES[name]
+    return real_import(name, globals, locals, fromlist, level)
+
+builtins.__import__ = guarded
+
+import airgen
+for found in pkgutil.walk_packages(airgen.__path__, "airgen."):
+    if not found.name.endswith(("__main__", "_compiled")):
+        importlib.import_module(found.name)
+
+def refuse(self, *arguments):
+    raise NotImplementedError  # as the event loop of Windows
+asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
+asyncio.unix_events._UnixSelectorEventLoop.remove_signal_handler = refuse
+from pathlib import Path
+from rich.console import Console
+from airgen.pipeline.summary import run_pipeline
+result = run_pipeline(Path("job.yaml"), console=Console(quiet=True))
+assert result.manifest is not None and result.scores, result
+print("done")
+"""
+
+
+def test_nothing_needs_posix(tmp_path: Path) -> None:
+    from job_maker import CORPUS, PIPELINE, make_corpus
+
+    make_corpus(tmp_path / "small.jsonl", 20)
+    corpus = CORPUS.replace(", near_duplicates: null", "")  # the search for duplicates keeps files of its own
+    assert corpus != CORPUS
+    (tmp_path / "small.yaml").write_text(corpus)
+    control = "control:\n  recall: {pools_only: true, top_k: 20}\n  pools: [bm25]\n  rerankers: [bm25]\n"
+    job = PIPELINE.replace("target: 12", "target: 2").partition("control:")[0]
+    (tmp_path / "job.yaml").write_text(f"{job}{control}evaluate: {{systems: systems.yaml, split: all}}\n")
+    (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stderr[-3000:]
+
+
+def test_the_readme_can_be_read_anywhere() -> None:
+    home = PROJECT["project"]["urls"]["Homepage"]
+    text = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)|^\[[^]]+\]: (\S+)", text, re.MULTILINE)
+    links = ["".join(pair) for pair in links]
+    used, defined = re.findall(r"\]\[([^]]+)\]", text), re.findall(r"^\[([^]]+)\]: ", text, re.MULTILINE)
+    assert set(used) == set(defined)
+    assert links and all(link.startswith("https://") for link in links)
+    own = [link.removeprefix(f"{home}/blob/main/").partition("#")[0] for link in links if link.startswith(home)]
+    assert len(own) > 10 and [name for name in own if not (ROOT / name).exists()] == []
+    urls = [url for url in PROJECT["project"]["urls"].values() if url.startswith(f"{home}/blob/main/")]
+    assert all((ROOT / url.removeprefix(f"{home}/blob/main/")).exists() for url in urls)
+
+
+def test_the_wheel_holds_what_is_found_by_name() -> None:
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for name in ("prompts", "corpora", "pipelines", "docs"):
+        assert included[name] == f"airgen/_data/{name}" and (ROOT / name).is_dir()
+
+
+def test_extras_and_the_registry_name_the_same_packages() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    for distribution, extra in EXTRAS.values():
+        assert any(re.match(rf"{re.escape(distribution)}\b", line) for line in extras[extra]), (distribution, extra)
+    assert set(demo.EXTRAS) <= set(extras)
+
+
+def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "xllamacpp" else find(name, *rest)
+    )
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    with pytest.raises(
+        AirgenError, match=r"the demo needs xllamacpp: pip install 'airgen-bench\[embedded,long-doc,corpus\]'"
+    ):
+        demo._install(say=False)
