@@ -64,7 +64,10 @@ def storable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a reader yields, before cleaning. `position` says where in `source` it stands (line, page, member)."""
+    """What a reader yields, before cleaning. `position` says where in `source` it stands (line, page, member).
+
+    `outline`: level (1 is the highest) and text of each heading in it, in order.
+    """
 
     id: str
     text: str
@@ -73,11 +76,12 @@ class Document:
     position: str = ""
     licence: str = ""
     language: str = ""
+    outline: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The unit of retrieval (BEIR: a corpus document). QA: a whole document; Long-Doc: a chunk of one.
+    """The unit of retrieval (BEIR: a corpus document). QA: a whole document or a chunk of it; Long-Doc: a chunk of one.
 
     `ordinal` is its order in the corpus; `start` and `end` are character offsets in the cleaned document's text;
     `tokens` is its length in the corpus's tokenizer.

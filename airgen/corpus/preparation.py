@@ -74,9 +74,13 @@ def _counted(
 
 def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
-        line = steps(settings, Path(folder), stack)
+        whole, line = steps(settings, Path(folder), stack)
         for batch in batched(map(_bounded, rows), BATCH_TEXT, lambda row: max(len(row.text), BATCH_TEXT // BATCH)):
-            yield from _clean(settings, line, batch)
+            entries: list[Item | Dropped] = [row if isinstance(row, Dropped) else Item(row) for row in batch]
+            if settings.chunk is not None:
+                entries = list(_chunked(settings, _cleaned(whole, entries)))
+            for row in _cleaned(line, entries):
+                yield row if isinstance(row, Dropped) else _passage(settings, row)
 
 
 def _bounded(row: Document | Dropped) -> Document | Dropped:
@@ -89,11 +93,10 @@ def _bounded(row: Document | Dropped) -> Document | Dropped:
     return _dropped(row, "size", "too large", f"{size:,} bytes of text > {MAX_PASSAGE:,}")
 
 
-def _clean(
-    settings: CorpusSettings, line: Sequence[Step], batch: list[Document | Dropped]
-) -> Iterator[Passage | Dropped]:
-    out: list[Passage | Dropped | None] = [row if isinstance(row, Dropped) else None for row in batch]
-    alive = [(place, Item(row)) for place, row in enumerate(batch) if isinstance(row, Document)]
+def _cleaned(line: Sequence[Step], entries: list[Item | Dropped]) -> list[Item | Dropped]:
+    """The entries after these steps, in order: a document that a step refuses becomes Dropped."""
+    out = list(entries)
+    alive = [(place, item) for place, item in enumerate(entries) if isinstance(item, Item)]
     for step in line:
         items = [item for _, item in alive]
         if hasattr(step, "change"):
@@ -106,9 +109,32 @@ def _clean(
             else:
                 out[place] = _dropped(item.document, step.name, verdict.reason, verdict.detail)
         alive = kept
-    for place, item in alive:
-        out[place] = _passage(settings, item.document, item.tokens)
-    yield from (row for row in out if row is not None)
+    return out
+
+
+def _chunked(settings: CorpusSettings, entries: Iterable[Item | Dropped]) -> Iterator[Item | Dropped]:
+    """Each document as its chunks. The id of a chunk is that of its document with a number from 1."""
+    from airgen.corpus.qa_chunks import cut
+    from airgen.text.tokens import load_tokenizer
+
+    part = settings.chunk
+    if part is None:
+        raise ValueError("a corpus without `chunk` has no chunks")
+    tokenizer = load_tokenizer(settings.tokenizer, settings.language)
+    for entry in entries:
+        if isinstance(entry, Dropped):
+            yield entry
+            continue
+        document = entry.document
+        pieces = cut(document.text, document.outline, part, tokenizer, settings.language)
+        if not pieces:
+            yield _dropped(document, "length", "empty", "")
+        for number, piece in enumerate(pieces, 1):
+            names = [document.title, *(name for name in piece.path if name != document.title)]
+            title = " > ".join(" ".join(name.split()) for name in names if name)
+            text = document.text[piece.start : piece.end]
+            chunk = replace(document, id=f"{document.id}#chunk={number}", text=text, title=title, outline=())
+            yield Item(chunk, parent=document.id, start=piece.start)
 
 
 def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
@@ -134,10 +160,12 @@ def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> I
     yield from chunk_document(settings, found)
 
 
-def _passage(settings: CorpusSettings, document: Document, tokens: int) -> Passage:
+def _passage(settings: CorpusSettings, item: Item) -> Passage:
+    document = item.document
     key = content_key([settings.name, document.id, document.text])
     return Passage(
-        key, document.id, 0, document.text, document.title, document.id, 0, len(document.text), tokens,
+        key, document.id, 0, document.text, document.title, item.parent or document.id, item.start,
+        item.start + len(document.text), item.tokens,
         document.source, document.position, document.licence,
     )  # fmt: skip
 

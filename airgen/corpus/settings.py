@@ -28,6 +28,7 @@ from airgen.settings.parts import Part
 from airgen.settings.yaml_file import find_yaml, load_yaml
 
 __all__ = [
+    "ChunkSettings",
     "CleanSettings",
     "CorpusSettings",
     "FetchSettings",
@@ -122,6 +123,24 @@ class CleanSettings(Settings):
         return self
 
 
+class ChunkSettings(Settings):
+    """QA on chunks: a passage is a chunk of at most `size` tokens; see `airgen.corpus.qa_chunks`.
+
+    overlap: tokens of a chunk that the next one repeats.
+    by: where a document is cut: between tokens, sentences, or sections (a section that is too long: between sentences).
+    """
+
+    size: int = Field(default=200, ge=8)
+    overlap: int = Field(default=50, ge=0)
+    by: Literal["headings", "sentences", "tokens"] = "sentences"
+
+    @model_validator(mode="after")
+    def _smaller(self) -> ChunkSettings:
+        if self.overlap * 2 > self.size:
+            raise ValueError("overlap must be at most half of size: near duplicates would be dropped")
+        return self
+
+
 class LongDocSettings(Settings):
     """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50).
 
@@ -167,6 +186,7 @@ class CorpusSettings(Settings):
     fetch: FetchSettings | None = None
     reader: Annotated[dict[str, Any], Part("reader")]
     clean: CleanSettings = CleanSettings()
+    chunk: ChunkSettings | None = None
     long_doc: LongDocSettings = LongDocSettings()
     _base: Path = PrivateAttr(default=Path())
 

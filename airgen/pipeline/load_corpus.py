@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
     """A hash of what the passages depend on: the source's text, the corpus's settings, and the task."""
-    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"})
+    # A corpus without chunks keeps the fingerprint that it had before there were any.
+    without = {"notes", "title", "domain"} | ({"chunk"} if settings.chunk is None else set())
+    values = settings.model_dump(mode="json", exclude=without)
     return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
-from airgen.text.words import count_words
+from airgen.text.words import count_words, words
 
 if TYPE_CHECKING:
     import tiktoken
@@ -73,6 +73,10 @@ class Tokenizer(Protocol):
         """The number of tokens of each text."""
         ...
 
+    def starts(self, text: str) -> list[int]:
+        """The offset of the character at which each token begins, in order."""
+        ...
+
 
 class _Words:
     def __init__(self, language: str) -> None:
@@ -81,6 +85,14 @@ class _Words:
     def count(self, texts: Sequence[str]) -> list[int]:
         return [count_words(text, self._language) for text in texts]
 
+    def starts(self, text: str) -> list[int]:
+        found, at = [], 0
+        for word in words(text, self._language):
+            at = text.index(word, at)
+            found.append(at)
+            at += len(word)
+        return found
+
 
 class _Tiktoken:
     def __init__(self, name: str) -> None:
@@ -88,6 +100,9 @@ class _Tiktoken:
 
     def count(self, texts: Sequence[str]) -> list[int]:
         return [len(token_ids(self._encoding, text)) for text in texts]
+
+    def starts(self, text: str) -> list[int]:
+        return self._encoding.decode_with_offsets(token_ids(self._encoding, text))[1]
 
 
 def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:

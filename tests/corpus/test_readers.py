@@ -12,7 +12,7 @@ import pytest
 
 from airgen.corpus.readers.beir import BeirReader
 from airgen.corpus.readers.epub import EpubReader
-from airgen.corpus.readers.html import HtmlReader, html_blocks
+from airgen.corpus.readers.html import HtmlReader, NestedTooDeepError, html_blocks
 from airgen.corpus.readers.hub_datasets import DatasetsReader
 from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.markdown import MarkdownReader
@@ -339,6 +339,45 @@ def test_html_keeps_text_and_drops_furniture() -> None:
         "x =  1\n  y", "term", "meaning", "stray <tag>"
     ]  # fmt: skip
     assert blocks[0].level == 1 and blocks[7].joins
+
+
+SITE = """<html><head><title>Hives | Bee site</title></head><body>
+<div class="top"><a href="/">Home</a> <a href="/shop">Shop of all things for bees</a>
+<a href="/x">Sign in to your account</a></div>
+<div class="content"><h1>Hives</h1>
+<p>A hive is where bees live. It has frames that hold the comb, and a floor that keeps the damp away from the brood.</p>
+<p>Bees keep the hive at a temperature of about thirty-five degrees, whatever the weather is outside of it.</p>
+<table><tr><td>A frame</td><td>holds the comb that the bees build in summer</td></tr></table>
+<pre>hive --open &lt;frame&gt;</pre></div>
+<div class="bottom">Follow us <a href="/a">on the network of bees</a> <a href="/b">and on the other one</a></div>
+</body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("extract", "chrome"), [(None, False), ("main", False), ("trafilatura", False), ("page", True)]
+)
+def test_the_furniture_of_a_site_goes_and_the_text_stays(tmp_path: Path, extract: str | None, chrome: bool) -> None:
+    pytest.importorskip("trafilatura")
+    (tmp_path / "a.html").write_text(SITE)
+    (row,) = read(HtmlReader, tmp_path, path=".", extract=extract)
+    assert isinstance(row, Document) and row.title == "Hives"
+    for words in ("where bees live", "thirty-five degrees", "comb that the bees build", "hive --open <frame>"):
+        assert words in row.text
+    assert ("Follow us" in row.text, "Sign in" in row.text) == (chrome, chrome)
+
+
+def test_who_names_the_content_gets_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(SITE)
+    (row,) = read(HtmlReader, tmp_path, path=".", content=".bottom")
+    assert row.text == "Follow us on the network of bees and on the other one"
+
+
+def test_a_page_of_drawings_is_not_nested_too_deep() -> None:
+    drawing = "<svg>" + "<path d='M 0 0'/><circle r='1'/>" * 5000 + "</svg>"
+    assert [block.text for block in html_blocks(f"<p>before{drawing}</p><p>after</p>")[1]] == ["before", "after"]
+    for start in ("<svg/>", "<svg><p>", "<svg><title>", ""):
+        with pytest.raises(NestedTooDeepError):
+            html_blocks(start + "<path/>" * 400_000)
 
 
 def test_html_nested_deeper_than_pythons_stack() -> None:

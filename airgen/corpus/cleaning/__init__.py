@@ -11,8 +11,9 @@ from airgen.corpus.settings import CorpusSettings
 __all__ = ["KEEP", "CleanResult", "Cleaner", "Item", "Step", "steps"]
 
 
-def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> list[Step]:
-    """The steps of a QA corpus: first those that rewrite, then cheap checks, then those that see the whole corpus.
+def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> tuple[list[Step], list[Step]]:
+    """The steps for whole documents, and those for passages, of a QA corpus: first those that rewrite, then cheap
+    checks, then those that see the whole corpus. Without `chunk` a document is a passage, and all are in the second.
 
     The duplicate search keeps its files in `folder`, until `stack` closes them. Raises MissingExtra, CorpusError.
     """
@@ -30,6 +31,11 @@ def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> list[Step
 
         line.append((MaskPersonal if clean.personal_data == "mask" else DropPersonal)(clean.names, language))
     line.append(stack.enter_context(closing(DuplicateIds(folder))))
+    whole: list[Step] = []
+    if settings.chunk is not None:
+        (folder / "documents").mkdir()
+        whole = [*line[:-1], stack.enter_context(closing(DuplicateIds(folder / "documents")))]
+        line = line[-1:]
     if clean.exact_duplicates == "drop":
         line.append(stack.enter_context(closing(ExactDuplicates(folder))))
     line += [CountTokens(load_tokenizer(settings.tokenizer, language)), Length(clean.min_tokens, clean.max_tokens)]
@@ -46,4 +52,4 @@ def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> list[Step
             line.append(Offensive(language, clean.offensive_share))
     if clean.near_duplicates is not None:
         line.append(stack.enter_context(closing(NearDuplicates(clean.near_duplicates, folder))))
-    return line
+    return whole, line

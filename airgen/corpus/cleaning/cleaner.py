@@ -33,10 +33,15 @@ KEEP = CleanResult(True)
 
 @dataclass(slots=True)
 class Item:
-    """A document during cleaning; `tokens` is its length once a step has counted it."""
+    """A document during cleaning, or a chunk of the document `parent`, where it starts at `start`.
+
+    `tokens` is its length once a step has counted it.
+    """
 
     document: Document
     tokens: int = 0
+    parent: str = ""
+    start: int = 0
 
 
 class Cleaner(Protocol):

@@ -7,7 +7,7 @@ import posixpath
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -64,9 +64,9 @@ class EpubReader(FileReader):
         if self.settings.split == "chapters":
             for number, (_, (heading, blocks)) in enumerate(pages, 1):
                 text = "\n\n".join(block.text for block in blocks)
-                where = {"source": name, "position": f"chapter {number}"}
+                where: dict[str, Any] = {"source": name, "position": f"chapter {number}"}
                 heading = f"{title} > {heading}" if heading else title
-                rights = {"licence": self.place.licence, "language": self.place.language}
+                rights: dict[str, Any] = {"licence": self.place.licence, "language": self.place.language}
                 yield Document(f"{identity}#{number}", text, heading, **where, **rights)
             return
         blocks = [block for _, (_, found) in pages for block in found]

@@ -67,7 +67,7 @@ class PdfReader(FileReader):
         if not any(page.strip() for page in pages):
             yield drop("no text in the PDF", identity=name, detail=f"{len(pages)} pages, scanned?", source=name)
             return
-        common = {"source": name, "licence": self.place.licence, "language": self.place.language}
+        common: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         cleaned = join_pages(pages)
         if self.settings.split == "file":
             yield Document(identity, "\n".join(cleaned), title, **common)

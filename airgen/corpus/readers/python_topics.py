@@ -57,8 +57,8 @@ class TopicsReader:
             parts = blocks(text)
             least, most = self.settings.min_words, self.settings.max_words
             for part in sections(parts, min_words=least, max_words=most):
-                where = {"licence": self.place.licence, "language": self.place.language}
-                yield Document(f"{name}/{part.anchor}", part.text, part.title, version, name, **where)
+                identity, place = f"{name}/{part.anchor}", self.place
+                yield Document(identity, part.text, part.title, version, name, place.licence, place.language)
 
 
 def _topics() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -45,10 +45,11 @@ def documents_of(
     blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, identity: str
 ) -> Iterator[Document]:
     """The blocks of one file as one document, or one for each section, with its anchor in the id."""
-    common = {"source": name, "licence": place.licence, "language": place.language}
+    common: dict[str, Any] = {"source": name, "licence": place.licence, "language": place.language}
     if settings.split == "file":
-        text = "\n\n".join(block.text for block in blocks if block.text)
-        yield Document(identity, text, title, **common)
+        held = [block for block in blocks if block.text]
+        outline = tuple((block.level, block.text) for block in held if block.level)
+        yield Document(identity, "\n\n".join(block.text for block in held), title, outline=outline, **common)
         return
     least, most = settings.min_words, settings.max_words
     for part in sections(blocks, title, language=place.language, min_words=least, max_words=most):
