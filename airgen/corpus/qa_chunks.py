@@ -102,8 +102,7 @@ class _Cutter:
             while again > at + 1 and repeated + sizes[again - 1] <= overlap:
                 again -= 1
                 repeated += sizes[again]
-            while again < stop and repeated + sizes[stop] > size:  # what follows must fit, too
-                repeated -= sizes[again]
+            while again < stop and not self._fits(units[again][0], units[stop][1]):  # what follows must fit, too
                 again += 1
             at = again
 

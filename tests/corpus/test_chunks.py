@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from corpus_maker import corpus
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airgen.corpus import prepare
@@ -48,6 +48,7 @@ def check(text: str, pieces: list[Piece], part: ChunkSettings, tokenizer: Any) -
 
 @given(text=TEXT, size=st.integers(8, 40), overlap=st.integers(0, 20), name=st.sampled_from(TOKENIZERS))
 @settings(max_examples=200, deadline=None)
+@example(text="hive. Wax? bee bee bee Zaun!", size=8, overlap=2, name="cl100k_base")
 def test_nothing_is_lost_and_sizes_hold(text: str, size: int, overlap: int, name: str) -> None:
     tokenizer = load_tokenizer(name, "en")
     for by in ("tokens", "sentences"):
