@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, Runs, echo, new_app
+from airgen.commands.options import RUNS, Budget, Json, Language, Runs, Split, echo, new_app
 
 __all__ = ["app"]
 
@@ -77,6 +77,90 @@ def diff(
 
     changes = compare(old, new)
     echo(json.dumps([asdict(change) for change in changes], indent=1) if as_json else diff_text(changes))
+
+
+Against = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR", help="A known collection, a suite or a folder of collections; no labels needed (repeatable)."
+    ),
+]
+
+
+@app.command()
+def compare(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A finished version of a suite, or a dataset.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The version or dataset to compare with it.")],
+    systems: Annotated[
+        Path | None, typer.Option(metavar="YAML", help="Anchor systems, three or more, that run on both versions.")
+    ] = None,
+    split: Split = "test",
+    measure: Annotated[str, typer.Option(help="Measure that ranks the systems. Default: the task's.")] = "",
+    against: Against = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for runs, scores and comparison.json.")] = Path(
+        "compare"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Tell whether anchor systems rank in a new version as in the old one, and what was carried over.
+
+    With --against also: which texts of the new version stand in known collections, word for word or nearly.
+
+    Example: airgen suite compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
+    """
+    import json
+    from dataclasses import asdict
+
+    from airgen.dataset.files import write_text
+    from airgen.evaluation import load_systems
+    from airgen.evaluation.result import without_nan
+    from airgen.quality.contamination import contamination as overlaps
+    from airgen.quality.versions import Anchors, compare_versions
+    from airgen.quality.versions_report import contamination_text, versions_text
+
+    def say(line: str) -> None:
+        if not as_json:
+            echo(line, err=True)
+
+    anchors = Anchors(load_systems(systems), systems.resolve().parent, out, measure) if systems else None
+    found = compare_versions(old, new, anchors, split=split, say=say)
+    known = overlaps(new, against) if against else []
+    value = without_nan({**asdict(found), "contamination": [asdict(one) for one in known]})
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "comparison.json", text + "\n")
+    if as_json:
+        echo(text)
+        return
+    echo(versions_text(found))
+    if known:
+        echo("\n" + contamination_text(known))
+    echo(f"{out / 'comparison.json'}")
+
+
+@app.command()
+def contamination(
+    home: DatasetOrSuite,
+    against: Annotated[
+        list[Path],
+        typer.Option(metavar="DIR", help="A known collection, a suite or a folder of collections (repeatable)."),
+    ],
+    language: Language = None,
+    as_json: Json = False,
+) -> None:
+    """List the queries and passages that stand in known collections, word for word or nearly.
+
+    Example: airgen suite contamination runs/python-reference/dataset --against collections/scifact
+    """
+    import json
+    from dataclasses import asdict
+
+    from airgen.quality.contamination import contamination as overlaps
+    from airgen.quality.versions_report import contamination_text
+
+    found = overlaps(home, against, language=language)
+    as_text = json.dumps([asdict(one) for one in found], ensure_ascii=False, indent=1) if as_json else ""
+    echo(as_text or contamination_text(found))
 
 
 @app.command()

@@ -56,9 +56,16 @@ class NearDuplicateIndex:
         self._sets.append(new)
         return found
 
+    def places(self, text: str) -> list[int]:
+        """The places of all texts that are similar to this one, in order."""
+        return self._places_of(frozenset(folded_words(text, self._language)))
+
     def _find(self, new: frozenset[str]) -> int | None:
+        return next(iter(self._places_of(new)), None)
+
+    def _places_of(self, new: frozenset[str]) -> list[int]:
         candidates = {place for word in self._prefix(new) for place in self._places.get(word, ())}
-        return min((place for place in candidates if alike(new, self._sets[place], self._threshold)), default=None)
+        return sorted(place for place in candidates if alike(new, self._sets[place], self._threshold))
 
     def _prefix(self, unique: frozenset[str]) -> list[str]:
         # Long words come first, because they are rare.

@@ -33,6 +33,7 @@ __all__ = [
     "correlate",
     "kendall",
     "ordered_pairs",
+    "resampled_interval",
     "resamplings",
     "same_size_ceiling",
     "spearman",
@@ -178,8 +179,8 @@ def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 
     rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
     return Correlation(
         len(human.names),
-        _interval(float(rho), spearman(left, right)),
-        _interval(float(tau), kendall(left, right)),
+        resampled_interval(float(rho), spearman(left, right)),
+        resampled_interval(float(tau), kendall(left, right)),
         _p_value(float(rho), len(human.names)),
     )
 
@@ -277,7 +278,8 @@ def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matr
     return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
 
 
-def _interval(value: float, resampled: Matrix) -> Interval:
+def resampled_interval(value: float, resampled: Matrix) -> Interval:
+    """A figure with the range of the middle 95 % of its resampled values; NaN values are left out."""
     found = resampled[~np.isnan(resampled)]  # a draw in which all scores are equal is NaN
     if math.isnan(value) or not len(found):
         return Interval(value, math.nan, math.nan)

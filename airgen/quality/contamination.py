@@ -1,0 +1,224 @@
+"""Which queries and passages of a dataset stand in other collections, word for word or nearly?
+
+    found = contamination(Path("runs/notes/dataset"), [Path("scifact")])
+    found[0].passages.near                       # how many passages have a near duplicate there
+
+Texts are compared by their case-folded words in NFKC. Equal words are an exact match. Near are queries whose sets of
+words, and passages whose sets of 5-grams of words, have a Jaccard similarity of .8 or more. Candidates for passages
+come from MinHash with banding (`airgen.corpus.cleaning.minhash`) and are confirmed by the exact similarity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.batches import batched
+from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
+from airgen.corpus.settings import NearDuplicateSettings
+from airgen.dataset.air_bench import air_bench_files
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError
+from airgen.publishing.suites import dataset_folders
+from airgen.records import flat_text
+from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
+
+__all__ = ["Contamination", "Match", "Overlap", "contamination"]
+
+_BATCH = 2000
+_FILES = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz")
+_SETTINGS = NearDuplicateSettings(threshold=THRESHOLD, bands=32, rows=6)  # misses 1 of 10,000 pairs of .8
+
+Text = tuple[str, str]  # id, text
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A text of the dataset and the most similar one of a collection. The similarity of an exact match is 1."""
+
+    id: str
+    other: str
+    similarity: float
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The matches of one kind of texts: `texts` of the dataset against `others` of the collection."""
+
+    texts: int
+    others: int
+    matches: tuple[Match, ...] = field(repr=False)
+
+    @property
+    def exact(self) -> int:
+        """How many texts stand there word for word."""
+        return sum(match.exact for match in self.matches)
+
+    @property
+    def near(self) -> int:
+        """How many have a near duplicate only."""
+        return len(self.matches) - self.exact
+
+
+@dataclass(frozen=True, slots=True)
+class Contamination:
+    """One dataset against one collection."""
+
+    dataset: str
+    collection: str
+    queries: Overlap
+    passages: Overlap
+
+
+def contamination(home: Path, against: Sequence[Path], *, language: str | None = None) -> list[Contamination]:
+    """Every dataset behind `home` against every collection.
+
+    A collection is a dataset, a suite, AIR-Bench's layout, or a folder with such folders; it needs no labels, and
+    corpus or queries can be missing. `language` is that of the words; else the dataset's. Raises DatasetError for a
+    folder without texts.
+    """
+    collections = [one for path in against for one in _collections(path)]
+    found = []
+    folders = dataset_folders(home)
+    for key, folder in folders.items():
+        ours = _open(folder)
+        name = key if len(folders) > 1 else ours.name
+        spoken = language or str(ours.info.get("language") or "en")
+        own_queries, own_passages = list(_queries(ours)), _PassageIndex(ours)
+        for other in collections:
+            queries = _match_queries(own_queries, _queries(other), spoken)
+            found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
+    return found
+
+
+def _collections(path: Path) -> list[BeirDataset]:
+    """The datasets behind a path. Raises DatasetError if there is none."""
+    if not path.is_dir():
+        raise DatasetError(f"{path}: not a directory; a collection has corpus.jsonl, queries.jsonl or both")
+    folders = list(dataset_folders(path).values())
+    if folders == [path] and not _has_texts(path):
+        folders = [child for child in sorted(path.iterdir()) if child.is_dir() and _has_texts(child)]
+    if not folders:
+        raise DatasetError(f"{path}: neither it nor its folders have corpus.jsonl or queries.jsonl")
+    return [_open(folder) for folder in folders]
+
+
+def _has_texts(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _FILES) or air_bench_files(folder) is not None
+
+
+def _open(folder: Path) -> BeirDataset:
+    if not _has_texts(folder):
+        raise DatasetError(f"{folder}: has neither corpus.jsonl nor queries.jsonl")
+    beir = (folder / "qrels").is_dir() or (folder / "manifest.json").exists()
+    return BeirDataset(folder, None if beir else air_bench_files(folder))
+
+
+def _queries(dataset: BeirDataset) -> Iterator[Text]:
+    if dataset.air_bench is not None or any((dataset.path / name).is_file() for name in _FILES[2:]):
+        yield from ((query.id, query.text) for query in dataset.queries().values())
+
+
+def _passages(dataset: BeirDataset) -> Iterator[Text]:
+    if dataset.air_bench is not None or any((dataset.path / name).is_file() for name in _FILES[:2]):
+        yield from ((row.id, flat_text(row.title, row.text)) for row in dataset.passages())
+
+
+def _match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> Overlap:
+    index = NearDuplicateIndex(language)
+    words = [folded_words(text, language) for _, text in ours]
+    for _, text in ours:
+        index.add(text)
+    best: dict[int, Match] = {}
+    others = 0
+    for other, text in theirs:
+        others += 1
+        for place in index.places(text):
+            theirs_words = folded_words(text, language)
+            one, two = set(words[place]), set(theirs_words)
+            similarity, exact = len(one & two) / len(one | two), words[place] == theirs_words
+            _keep(best, place, Match(ours[place][0], other, similarity, exact))
+    return Overlap(len(ours), others, tuple(best[place] for place in sorted(best)))
+
+
+def _keep(best: dict[int, Match], place: int, match: Match) -> None:
+    """Keep the more similar match; of equals the first."""
+    known = best.get(place)
+    if known is None or (match.exact, match.similarity) > (known.exact, known.similarity):
+        best[place] = match
+
+
+def _digest(text: str) -> bytes:
+    """The words of a passage, for exact matches. Scripts without spaces need no division into words here."""
+    plain = " ".join(folded_words(text, "xx"))
+    return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class _PassageIndex:
+    """The passages of a dataset. In memory are ids, digests and the keys of the bands, not the texts."""
+
+    def __init__(self, dataset: BeirDataset) -> None:
+        self._dataset = dataset
+        self._ids: list[str] = []
+        self._exact: dict[bytes, list[int]] = {}
+        keys = [np.empty((0, _SETTINGS.bands), np.uint64)]
+        for batch in batched(_passages(dataset), _BATCH):
+            for identifier, text in batch:
+                self._exact.setdefault(_digest(text), []).append(len(self._ids))
+                self._ids.append(identifier)
+            keys.append(_keys([text for _, text in batch]))
+        flat = np.concatenate(keys).ravel()
+        order = np.argsort(flat, kind="stable")
+        self._keys, self._owners = flat[order], order // _SETTINGS.bands
+
+    def match(self, theirs: Iterable[Text]) -> Overlap:
+        """The passages that stand among `theirs`. Reads the dataset once more if there are candidates."""
+        best: dict[int, Match] = {}
+        candidates: dict[int, list[tuple[str, NDArray[np.uint32]]]] = {}
+        others = 0
+        for batch in batched(theirs, _BATCH):
+            others += len(batch)
+            for other, text in batch:
+                for place in self._exact.get(_digest(text), ()):
+                    _keep(best, place, Match(self._ids[place], other, 1.0, True))
+            for row, place in self._near(_keys([text for _, text in batch])):
+                if place not in best:
+                    candidates.setdefault(place, []).append((batch[row][0], _grams(batch[row][1])))
+        for place in best:
+            candidates.pop(place, None)
+        if candidates:
+            for place, (identifier, text) in enumerate(_passages(self._dataset)):
+                own = _grams(text) if place in candidates else None
+                for other, grams in candidates.get(place, ()):
+                    similarity = _jaccard(own, grams) if own is not None else 0.0
+                    if similarity >= THRESHOLD:
+                        _keep(best, place, Match(identifier, other, similarity, False))
+        return Overlap(len(self._ids), others, tuple(best[place] for place in sorted(best)))
+
+    def _near(self, keys: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
+        """(row of the batch, place of the dataset) with an equal band, each once."""
+        low, high = (np.searchsorted(self._keys, keys, side=side) for side in ("left", "right"))
+        for row in np.flatnonzero((high > low).any(axis=1)).tolist():
+            ranges = zip(low[row].tolist(), high[row].tolist(), strict=True)
+            for place in sorted({int(one) for first, last in ranges for one in self._owners[first:last]}):
+                yield row, place
+
+
+def _keys(texts: Sequence[str]) -> NDArray[np.uint64]:
+    rows = signatures(shingles(texts, _SETTINGS.ngram), _SETTINGS.bands * _SETTINGS.rows)
+    return band_keys(rows, _SETTINGS.bands)
+
+
+def _grams(text: str) -> NDArray[np.uint32]:
+    return np.unique(shingles([text], _SETTINGS.ngram).hashes)
+
+
+def _jaccard(one: NDArray[np.uint32], two: NDArray[np.uint32]) -> float:
+    both = len(np.intersect1d(one, two, assume_unique=True))
+    return both / (len(one) + len(two) - both)

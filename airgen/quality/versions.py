@@ -1,0 +1,345 @@
+"""Does a new version of a benchmark rank systems as the old one did, and what was carried over?
+
+    found = compare_versions(Path("suites/notes/26.11"), Path("suites/notes/26.12"), anchors)
+    found.rankings[0].spearman                    # Interval(value=0.94, low=0.77, high=1.0)
+
+Anchor systems run on both versions. Intervals resample queries: those of both versions together, the others of each
+version on their own. A pair of systems has turned if its order differs; it is told for certain only where the
+difference is significant in both versions (Fisher's randomisation test, Holm's correction).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.result import read_scores
+from airgen.evaluation.significance import compare, resampled_means
+from airgen.evaluation.systems import SystemSettings
+from airgen.keys import file_sha256
+from airgen.publishing.suites import dataset_folders
+from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side, kendall, resampled_interval, spearman
+from airgen.quality.judge.agreement_figures import Interval
+from airgen.records import flat_text
+
+__all__ = ["Anchors", "CarriedOver", "Ranking", "SystemsPair", "VersionComparison", "carried_over", "compare_versions"]
+
+Matrix = NDArray[np.float64]
+_SAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """The systems that run on both versions.
+
+    `base`: where their relative paths start; `out`: where results are kept; `measure`: else each task's head measure.
+    """
+
+    systems: Sequence[SystemSettings]
+    base: Path
+    out: Path
+    measure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOver:
+    """What became of the texts of one kind.
+
+    same: equal id and text. renamed: equal text under another id. changed: equal id, other text. For labels: the
+    labels of queries that were carried over; changed is another label for the same pair.
+    """
+
+    dataset: str
+    kind: str
+    old: int
+    new: int
+    same: int
+    renamed: int
+    changed: int
+    added: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class SystemsPair:
+    """Two systems whose order turned. `first` was better in the old version. Differences are of means, p after Holm."""
+
+    first: str
+    second: str
+    old_difference: float
+    old_p: float
+    new_difference: float
+    new_p: float
+
+    def significant(self, alpha: float = 0.05) -> str:
+        """In which versions the difference is significant: both, old, new or neither."""
+        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= alpha, self.new_p <= alpha), "neither")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The anchors on one dataset, or on all datasets of a task (the mean of the datasets' means)."""
+
+    name: str
+    measure: str
+    old_queries: int
+    new_queries: int
+    systems: tuple[str, ...]
+    old_means: tuple[float, ...]
+    new_means: tuple[float, ...]
+    spearman: Interval
+    kendall: Interval
+    pairs: int
+    turned: tuple[SystemsPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionComparison:
+    """`only_old` and `only_new` are datasets without a counterpart."""
+
+    split: str
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+    carried: tuple[CarriedOver, ...]
+    rankings: tuple[Ranking, ...]
+
+
+def compare_versions(
+    old: Path,
+    new: Path,
+    anchors: Anchors | None = None,
+    *,
+    split: str = "test",
+    say: Callable[[str], None] = lambda _: None,
+) -> VersionComparison:
+    """Compare two finished versions, or two datasets; without anchors only what was carried over.
+
+    Raises UsageError for fewer than three anchors; DatasetError for a version or a dataset that was edited, two
+    versions without a common dataset, a split without labels, and labels of another dataset.
+    """
+    if anchors is not None and len(anchors.systems) < LEAST_SYSTEMS:
+        raise UsageError(f"{len(anchors.systems)} system(s): the rankings of {LEAST_SYSTEMS} or more can be compared")
+    before, after = _versions(old, new, split)
+    shared = [key for key in before if key in after]
+    if not shared:
+        raise DatasetError(f"{old} and {new} have no dataset in common: {', '.join(before)}; {', '.join(after)}"[:500])
+    carried: list[CarriedOver] = []
+    joined: dict[str, list[tuple[str, str]]] = {}
+    for key in shared:
+        rows, joined[key] = carried_over(key, before[key], after[key])
+        carried += rows
+    rankings: list[Ranking] = []
+    if anchors is not None:
+        for one in (before, after):
+            for key, version in one.items():
+                version.run(anchors, anchors.out / ("old" if one is before else "new") / key.replace("/", "-"), say)
+        rankings = _rankings(before, after, joined)
+    only = [tuple(key for key in one if key not in other) for one, other in ((before, after), (after, before))]
+    return VersionComparison(split, only[0], only[1], tuple(carried), tuple(rankings))
+
+
+class _Version:
+    """One dataset of one version, on one split."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+        self.dataset = BeirDataset.open(folder)
+        self.task = DatasetSplit(self.dataset, split, str(self.dataset.info.get("language") or "en"))
+        self.side = Side((), np.empty((0, 0)))
+        self.order: dict[str, int] = {}
+        self.measure = self.task.headline
+        _refuse_edited(self.dataset)
+
+    @cached_property
+    def labels(self) -> Mapping[str, Mapping[str, float]]:
+        """The labels; none where they are private."""
+        return {} if self.split in self.dataset.withheld else self.task.qrels.labels
+
+    def texts(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Digests of queries and passages by id."""
+        queries = {key: _digest(query.text) for key, query in self.task.queries.items()}
+        return queries, {row.id: _digest(flat_text(row.title, row.text)) for row in self.dataset.passages()}
+
+    def run(self, anchors: Anchors, out: Path, say: Callable[[str], None]) -> None:
+        """Evaluate the anchors."""
+        self.measure = anchors.measure or self.task.headline
+        options = EvaluationOptions(self.split, self.measure, folder=anchors.base)
+        results = evaluate(self.folder, anchors.systems, out, options, progress=say, started=say)
+        found = [read_scores(result.paths.scores, self.measure) for result in results]
+        self.order = {query: place for place, query in enumerate(found[0])}
+        matrix = np.array([[scores[query] for query in self.order] for scores in found])
+        self.side = Side(tuple(result.name for result in results), matrix)
+
+
+def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], dict[str, _Version]]:
+    """The datasets of both versions that have the split; two single datasets are compared whatever their names."""
+    folders = [dataset_folders(home) for home in (old, new)]
+    if all(len(found) == 1 for found in folders) and folders[0].keys() != folders[1].keys():
+        name = BeirDataset.open(next(iter(folders[1].values()))).name
+        folders = [{name: next(iter(found.values()))} for found in folders]
+    single = all(len(found) == 1 for found in folders)
+    both = []
+    for home, found in zip((old, new), folders, strict=True):
+        opened = {key: BeirDataset.open(folder) for key, folder in sorted(found.items())}
+        have = {k for k, one in opened.items() if single or split == "all" or split in (*one.splits, *one.withheld)}
+        if not have:
+            raise DatasetError(f"{home}: no dataset has the split {split!r}")
+        both.append({key: _Version(found[key], split) for key in opened if key in have})
+    return both[0], both[1]
+
+
+def _refuse_edited(dataset: BeirDataset) -> None:
+    """Raise DatasetError if a file is not the one that the dataset's manifest names."""
+    entries = dataset.manifest.get("files")
+    for name, entry in sorted(entries.items()) if isinstance(entries, dict) else ():
+        known = entry.get("sha256") if isinstance(entry, dict) else None
+        if name in ("corpus.jsonl", "queries.jsonl") or name.startswith("qrels/"):
+            path = dataset.path / name
+            if not path.is_file() or file_sha256(path) != known:
+                raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOver], list[tuple[str, str]]]:
+    """What became of queries, passages and labels; and the ids of each query that was carried over, (old, new)."""
+    (old_queries, old_passages), (new_queries, new_passages) = old.texts(), new.texts()
+    queries, of_query = _matched(key, "queries", old_queries, new_queries)
+    passages, of_passage = _matched(key, "passages", old_passages, new_passages)
+    rows = [queries, passages]
+    if old.labels and new.labels:
+        rows.append(_labels(key, old.labels, new.labels, of_query, of_passage))
+    return rows, list(of_query.items())
+
+
+def _matched(
+    key: str, kind: str, old: Mapping[str, bytes], new: Mapping[str, bytes]
+) -> tuple[CarriedOver, dict[str, str]]:
+    """The counts, and {old id: new id} of the texts that were carried over."""
+    same = {one: one for one, digest in old.items() if new.get(one) == digest}
+    changed = sum(one in new for one in old) - len(same)
+    free: dict[bytes, list[str]] = {}
+    for one, digest in reversed(list(new.items())):
+        if one not in old:
+            free.setdefault(digest, []).append(one)
+    renamed = {one: free[digest].pop() for one, digest in old.items() if one not in new and free.get(digest)}
+    known = len(same) + len(renamed) + changed
+    counts = (len(same), len(renamed), changed, len(new) - known, len(old) - known)
+    return CarriedOver(key, kind, len(old), len(new), *counts), {**same, **renamed}
+
+
+def _labels(
+    key: str,
+    old: Mapping[str, Mapping[str, float]],
+    new: Mapping[str, Mapping[str, float]],
+    of_query: Mapping[str, str],
+    of_passage: Mapping[str, str],
+) -> CarriedOver:
+    before = {
+        (of_query[query], of_passage.get(passage, "")): label
+        for query, labels in old.items()
+        if query in of_query
+        for passage, label in labels.items()
+    }
+    kept = set(of_query.values())
+    after = {(query, one): label for query, labels in new.items() if query in kept for one, label in labels.items()}
+    same = sum(after.get(pair) == label for pair, label in before.items())
+    changed = sum(pair in after for pair in before) - same
+    total = sum(len(labels) for query, labels in old.items() if query in of_query)
+    counts = (same, 0, changed, len(after) - same - changed, total - same - changed)
+    return CarriedOver(key, "labels", total, len(after), *counts)
+
+
+def _rankings(
+    before: Mapping[str, _Version], after: Mapping[str, _Version], joined: Mapping[str, list[tuple[str, str]]]
+) -> list[Ranking]:
+    """One ranking for each common dataset, and one for each task that has several datasets in a version."""
+    draws = {
+        key: _draws(before.get(key), after.get(key), joined.get(key, []), 3 * number)
+        for number, key in enumerate(dict.fromkeys((*before, *after)))
+    }
+    found = [_ranking(key, {key: before[key]}, {key: after[key]}, draws) for key in joined]
+    for measure in dict.fromkeys(one.measure for one in before.values()):
+        parts = [{k: one for k, one in version.items() if one.measure == measure} for version in (before, after)]
+        if all(parts) and (max(map(len, parts)) > 1):
+            found.append(_ranking(f"all datasets ({measure})", parts[0], parts[1], draws))
+    return found
+
+
+def _draws(
+    old: _Version | None, new: _Version | None, pairs: list[tuple[str, str]], seed: int
+) -> tuple[Matrix, Matrix]:
+    """Resampled means (samples, systems) of both versions; a query of both is drawn for both together."""
+    if old is None or new is None:
+        known = old or new
+        assert known is not None
+        means = resampled_means(known.side.scores, samples=_SAMPLES, seed=seed)
+        return means, means
+    common = [(old.order[a], new.order[b]) for a, b in pairs if a in old.order and b in new.order]
+    ours, theirs = [place for place, _ in common], [place for _, place in common]
+    rest = [np.delete(side.scores, places, axis=1) for side, places in ((old.side, ours), (new.side, theirs))]
+    count = len(old.side.names)
+    sums = [np.zeros((_SAMPLES, count)), np.zeros((_SAMPLES, count))]
+    if common:
+        both = np.concatenate([old.side.scores[:, ours], new.side.scores[:, theirs]])
+        drawn = resampled_means(both, samples=_SAMPLES, seed=seed) * len(common)
+        sums = [drawn[:, :count], drawn[:, count:]]
+    for number, scores in enumerate(rest):
+        if scores.shape[1]:
+            own = resampled_means(scores, samples=_SAMPLES, seed=seed + number + 1)
+            sums[number] = sums[number] + own * scores.shape[1]
+    return sums[0] / old.side.queries, sums[1] / new.side.queries
+
+
+def _ranking(
+    name: str,
+    old: Mapping[str, _Version],
+    new: Mapping[str, _Version],
+    draws: Mapping[str, tuple[Matrix, Matrix]],
+) -> Ranking:
+    sides = [_weighted([one.side for one in version.values()]) for version in (old, new)]
+    resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
+    means = [side.means for side in sides]
+    rho, tau = (float(measure(means[0], means[1])) for measure in (spearman, kendall))
+    return Ranking(
+        name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, sides[0].names,
+        tuple(means[0].tolist()), tuple(means[1].tolist()),
+        resampled_interval(rho, spearman(resampled[0], resampled[1])),
+        resampled_interval(tau, kendall(resampled[0], resampled[1])),
+        math.comb(len(sides[0].names), 2),
+        tuple(_turned(sides[0], sides[1])),
+    )  # fmt: skip
+
+
+def _weighted(sides: Sequence[Side]) -> Side:
+    """All queries of several datasets, with weights by which their mean is the mean of the datasets' means."""
+    total = sum(side.queries for side in sides)
+    parts = [side.of(sides[0].names).scores * (total / (len(sides) * side.queries)) for side in sides]
+    return Side(sides[0].names, np.concatenate(parts, axis=1))
+
+
+def _turned(old: Side, new: Side) -> list[SystemsPair]:
+    later = {
+        frozenset((pair.first, pair.second)): (pair.first, pair.difference, pair.fisher_holm)
+        for pair in compare(new.names, new.scores).pairs
+    }
+    found = []
+    for pair in compare(old.names, old.scores).pairs:
+        first, difference, p = later[frozenset((pair.first, pair.second))]
+        difference = difference if first == pair.first else -difference
+        if round(pair.difference, 12) > 0 > round(difference, 12):
+            found.append(SystemsPair(pair.first, pair.second, pair.difference, pair.fisher_holm, difference, p))
+    return found

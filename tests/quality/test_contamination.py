@@ -1,0 +1,128 @@
+"""Which texts of a dataset stand in other collections: planted copies, and a comparison of all pairs as the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from beir_folder import write_beir
+from command_line import call
+
+from airgen.corpus.cleaning.minhash import shingles
+from airgen.errors import DatasetError
+from airgen.keys import rng
+from airgen.quality.contamination import contamination
+
+WORDS = [f"word{number}" for number in range(500)]
+
+
+def passage(seed: int, changed: int = 0, length: int = 60) -> str:
+    """Random words; the last `changed` of them are others."""
+    words = rng("passage", seed).choices(WORDS, k=length)
+    return " ".join(words[: length - changed] + rng("other", seed).choices(WORDS, k=changed))
+
+
+def folder(home: Path, passages: dict[str, str], queries: dict[str, str]) -> Path:
+    corpus = [{"_id": key, "title": "", "text": text} for key, text in passages.items()]
+    rows = [{"_id": key, "text": text} for key, text in queries.items()]
+    return write_beir(home, corpus, rows, {"test": [(next(iter(queries)), next(iter(passages)), 1)]})
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    queries = {
+        "q1": "How do bees make honey, really?",
+        "q2": "Who wrote the first grammar?",
+        "q3": "Why is ice slippery?",
+    }
+    return folder(tmp_path / "ours", {f"d{n}": passage(n) for n in range(40)}, queries)
+
+
+def test_planted_copies_are_found_and_nothing_else(ours: Path, tmp_path: Path) -> None:
+    theirs = folder(
+        tmp_path / "theirs",
+        {
+            "a": passage(1).upper().replace(" ", " ,  ", 3),  # the same words
+            "b": passage(2, changed=4),
+            "c": passage(3, changed=30),  # half of it
+            **{f"z{n}": passage(1000 + n) for n in range(30)},
+        },
+        {"x1": "HOW do bees make honey really", "x2": "who wrote the very first grammar", "x3": "why is water wet"},
+    )
+    (found,) = contamination(ours, [theirs])
+    assert [(m.id, m.other, m.exact) for m in found.passages.matches] == [("d1", "a", True), ("d2", "b", False)]
+    grams = [set(shingles([text], 5).hashes.tolist()) for text in (passage(2), passage(2, changed=4))]
+    similarity = len(grams[0] & grams[1]) / len(grams[0] | grams[1])
+    assert found.passages.matches[1].similarity == pytest.approx(similarity)
+    assert similarity > 0.8
+    assert [(m.id, m.other, m.exact) for m in found.queries.matches] == [("q1", "x1", True), ("q2", "x2", False)]
+    assert found.queries.matches[1].similarity == pytest.approx(5 / 6)
+    assert (found.passages.texts, found.passages.others, found.passages.exact, found.passages.near) == (40, 33, 1, 1)
+
+
+def test_it_finds_what_a_comparison_of_all_pairs_finds(ours: Path, tmp_path: Path) -> None:
+    others = {f"o{n}": passage(n, changed=n // 2) for n in range(40)}
+    (found,) = contamination(ours, [folder(tmp_path / "theirs", others, {"x": "nothing"})])
+    sets = {key: set(shingles([text], 5).hashes.tolist()) for key, text in others.items()}
+    wanted = set()
+    for n, (key, other) in itertools.product(range(40), sets.items()):
+        own = set(shingles([passage(n)], 5).hashes.tolist())
+        if len(own & other) / len(own | other) >= 0.8:
+            wanted.add((f"d{n}", key))
+    assert {(m.id, m.other) for m in found.passages.matches} == wanted
+    assert 8 < len(wanted) < 20
+
+
+def test_the_best_match_is_named_and_every_copy_counted(ours: Path, tmp_path: Path) -> None:
+    twice = folder(
+        tmp_path / "ours2", {"d1": passage(1), "d2": passage(1)}, {"q1": "one two three", "q2": "one two three"}
+    )
+    theirs = folder(
+        tmp_path / "t",
+        {"near": passage(1, changed=2), "exact": passage(1)},
+        {"x": "three two one", "y": "one two three"},
+    )
+    (found,) = contamination(twice, [theirs])
+    assert [(m.id, m.other, m.exact) for m in found.passages.matches] == [("d1", "exact", True), ("d2", "exact", True)]
+    assert [(m.id, m.other, m.exact) for m in found.queries.matches] == [("q1", "y", True), ("q2", "y", True)]
+
+
+def test_collections_without_labels_queries_or_corpus(ours: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    for name in ("one", "two"):
+        shutil.copytree(ours, known / name)
+        shutil.rmtree(known / name / "qrels")
+    (known / "one/queries.jsonl").unlink()
+    (known / "two/corpus.jsonl").unlink()
+    one, two = contamination(ours, [known])
+    assert (one.collection, one.passages.exact, one.queries.others, two.passages.others) == ("one", 40, 0, 0)
+    assert (two.collection, two.queries.exact) == ("two", 3)
+    # AIR-Bench's layout, without labels.
+    released = known / "three/qa_web_en/AIR-Bench_24.05/default"
+    released.mkdir(parents=True)
+    rows = [json.loads(line) for line in (ours / "corpus.jsonl").read_text().splitlines()]
+    (released / "corpus.jsonl").write_text(
+        "".join(json.dumps({"id": r["_id"], "text": r["text"]}) + "\n" for r in rows)
+    )
+    (released / "dev_queries.jsonl").write_text(json.dumps({"id": "q", "text": "Why is ice slippery"}) + "\n")
+    (three,) = contamination(ours, [known / "three"])
+    assert (three.collection, three.passages.exact, three.queries.exact) == ("qa_web_en_default", 40, 1)
+
+
+def test_bad_folders(ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetError, match=r"neither it nor its folders have corpus\.jsonl or queries\.jsonl"):
+        contamination(ours, [tmp_path / "empty"])
+    with pytest.raises(DatasetError, match="not a directory; a collection has"):
+        contamination(ours, [tmp_path / "none"])
+    with pytest.raises(DatasetError, match=r"has neither corpus\.jsonl nor queries\.jsonl"):
+        contamination(tmp_path / "empty", [ours])
+
+
+def test_the_command(ours: Path) -> None:
+    assert "ours: query q1 is q1 of ours, word for word" in call("suite", "contamination", ours, "--against", ours)
+    (row,) = json.loads(call("suite", "contamination", ours, "--against", ours, "--json"))
+    assert len(row["passages"]["matches"]) == 40
