@@ -28,7 +28,7 @@ from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
 
-__all__ = ["Contamination", "Match", "Overlap", "contamination"]
+__all__ = ["Contamination", "Match", "TextMatches", "contamination"]
 
 _BATCH = 2000
 _FILES = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz")
@@ -48,7 +48,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class TextMatches:
     """The matches of one kind of texts: `texts` of the dataset against `others` of the collection."""
 
     texts: int
@@ -72,8 +72,8 @@ class Contamination:
 
     dataset: str
     collection: str
-    queries: Overlap
-    passages: Overlap
+    queries: TextMatches
+    passages: TextMatches
 
 
 def contamination(home: Path, against: Sequence[Path], *, language: str | None = None) -> list[Contamination]:
@@ -130,7 +130,7 @@ def _passages(dataset: BeirDataset) -> Iterator[Text]:
         yield from ((row.id, flat_text(row.title, row.text)) for row in dataset.passages())
 
 
-def _match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> Overlap:
+def _match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
     index = NearDuplicateIndex(language)
     words = [folded_words(text, language) for _, text in ours]
     for _, text in ours:
@@ -144,7 +144,7 @@ def _match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) 
             one, two = set(words[place]), set(theirs_words)
             similarity, exact = len(one & two) / len(one | two), words[place] == theirs_words
             _keep(best, place, Match(ours[place][0], other, similarity, exact))
-    return Overlap(len(ours), others, tuple(best[place] for place in sorted(best)))
+    return TextMatches(len(ours), others, tuple(best[place] for place in sorted(best)))
 
 
 def _keep(best: dict[int, Match], place: int, match: Match) -> None:
@@ -177,7 +177,7 @@ class _PassageIndex:
         order = np.argsort(flat, kind="stable")
         self._keys, self._owners = flat[order], order // _SETTINGS.bands
 
-    def match(self, theirs: Iterable[Text]) -> Overlap:
+    def match(self, theirs: Iterable[Text]) -> TextMatches:
         """The passages that stand among `theirs`. Reads the dataset once more if there are candidates."""
         best: dict[int, Match] = {}
         candidates: dict[int, list[tuple[str, NDArray[np.uint32]]]] = {}
@@ -199,7 +199,7 @@ class _PassageIndex:
                     similarity = _jaccard(own, grams) if own is not None else 0.0
                     if similarity >= THRESHOLD:
                         _keep(best, place, Match(identifier, other, similarity, False))
-        return Overlap(len(self._ids), others, tuple(best[place] for place in sorted(best)))
+        return TextMatches(len(self._ids), others, tuple(best[place] for place in sorted(best)))
 
     def _near(self, keys: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
         """(row of the batch, place of the dataset) with an equal band, each once."""
