@@ -142,6 +142,9 @@ def compare_versions(
     rankings: list[Ranking] = []
     if anchors is not None:
         for one in (before, after):
+            for version in one.values():
+                version.dataset.qrels(split)  # private labels are said before a system runs
+        for one in (before, after):
             for key, version in one.items():
                 version.run(anchors, anchors.out / ("old" if one is before else "new") / key.replace("/", "-"), say)
         rankings = _rankings(before, after, joined)
