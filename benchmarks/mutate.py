@@ -72,6 +72,23 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "_Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score",
         "removed",
     ): "only annotations use the name, and nothing evaluates them",
+    ("airgen/store/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
+    ("airgen/store/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",
+    (
+        "airgen/store/store.py",
+        "STREAMED_ROWS = 2048  # of a long result, held in memory at a time",
+        "2048 to 2049",
+    ): "the same rows, one more of them in memory",
+    (
+        "airgen/store/store.py",
+        "for ordinal, (key, id_, _, *rest) in zip(ordinals[part].tolist(), rows, strict=True):",
+        "True to False",
+    ): "there is a row for each place, or the line before fails",
+    (
+        "airgen/store/store.py",
+        "if (np.diff(places) == 1).all():",
+        "never",
+    ): "a range is the faster way to name the same places",
 }
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {

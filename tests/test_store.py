@@ -356,7 +356,7 @@ def test_a_transaction_is_written_whole_or_not_at_all(store: Store) -> None:
     assert store.query("SELECT (SELECT count(*) FROM answer), (SELECT count(*) FROM sample)") == [(1, 1)]
 
 
-def test_no_rows_are_no_transaction_and_no_keys_are_no_query(tmp_path: Path) -> None:
+def test_no_rows_and_no_keys_are_no_error_even_for_a_reader(tmp_path: Path) -> None:
     Store.open(tmp_path / "w.duckdb").close()
     with Store.open(tmp_path / "w.duckdb", read_only=True) as store:
         store.put([])

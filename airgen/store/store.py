@@ -75,9 +75,6 @@ class Store:
 
     def put(self, rows: Iterable[Any]) -> None:
         """Insert rows of any types in one transaction. Raises ValueError for two different rows with one key."""
-        rows = list(rows)
-        if not rows:
-            return
         by_table: dict[str, dict[str, Any]] = {}
         for row in rows:
             table = by_table.setdefault(table_of(type(row)), {})
@@ -136,8 +133,7 @@ class Store:
                     self._wake.wait()
                 if not self._queue:
                     return
-                if len(self._queue) < GROUP_ROWS and not self._closing:
-                    self._wake.wait_for(lambda: len(self._queue) >= GROUP_ROWS or self._closing, GROUP_SECONDS)
+                self._wake.wait_for(lambda: len(self._queue) >= GROUP_ROWS or self._closing, GROUP_SECONDS)
                 group, self._queue = self._queue[:GROUP_ROWS], self._queue[GROUP_ROWS:]
             failure: BaseException | None = None
             try:
@@ -275,8 +271,6 @@ class Store:
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
         """The raw answers that are already on the disk, by key."""
-        if not keys:
-            return {}
         found = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[list(keys)])
         return {answer.key: answer for answer in found}
 
