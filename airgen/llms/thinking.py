@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 __all__ = ["first_of_answer", "split_thinking"]
 
-_OPEN = re.compile(r"\s*(?:<(think|thinking|thought)>|\[(THINK)\])", re.IGNORECASE)
+_OPEN = re.compile(r"(?<!\s)\s*(?:<(think|thinking|thought)>|\[(THINK)\])", re.IGNORECASE)
 _CLOSED = {tag: re.compile(rf"</{tag}>|\[/{tag}\]", re.IGNORECASE) for tag in ("think", "thinking", "thought")}
 _ANY_CLOSED = re.compile(r"</(?:think|thinking|thought)>|\[/THINK\]", re.IGNORECASE)
 _ANSWERS = ("{", "[", '"', "```")  # an answer that begins so may quote a closing tag; thinking does not begin so
