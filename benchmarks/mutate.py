@@ -89,6 +89,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (np.diff(places) == 1).all():",
         "never",
     ): "a range is the faster way to name the same places",
+    (
+        "airgen/store/store.py",
+        "if (np.diff(places) == 1).all():",
+        "1 to 2",
+    ): "a range that holds other places, too, gives rows that nobody asks for",
 }
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
