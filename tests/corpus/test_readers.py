@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -11,6 +12,7 @@ import duckdb
 import pytest
 
 from airgen.corpus.readers.beir import BeirReader
+from airgen.corpus.readers.docx import DocxReader
 from airgen.corpus.readers.epub import EpubReader
 from airgen.corpus.readers.html import HtmlReader, NestedTooDeepError, html_blocks
 from airgen.corpus.readers.hub_datasets import DatasetsReader
@@ -449,6 +451,71 @@ def test_a_damaged_page_is_counted_and_the_others_are_read(tmp_path: Path) -> No
 
 def test_two_pages_have_no_running_head() -> None:
     assert join_pages(["Title\nsame", "Title\nother"]) == ["Title\nsame", "Title\nother"]
+
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def docx(body: str, before: str = "") -> bytes:
+    """A Word document with this body, by hand."""
+    types = (
+        '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override PartName="/word/document'
+        '.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+    )
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+    rels = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        f'<Relationship Id="r1" Type="{kind}" Target="word/document.xml"/></Relationships>'
+    )
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{one}"><w:name w:val="{name}"/></w:style>'
+        for one, name in (("T", "Title"), ("H1", "heading 1"))
+    )
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", types)
+        archive.writestr("_rels/.rels", rels)
+        archive.writestr("word/styles.xml", f'<w:styles xmlns:w="{WORD}">{styles}</w:styles>')
+        archive.writestr(
+            "word/document.xml", f'{before}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>'
+        )
+    return out.getvalue()
+
+
+def paragraph(text: str, style: str = "") -> str:
+    look = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{look}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def test_word_documents_keep_headings_tables_and_controls(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    cells = "".join(f"<w:tc>{paragraph(text)}</w:tc>" for text in ("left", "right"))
+    body = (
+        paragraph("The &lt;Title&gt;", "T") + paragraph("Part", "H1") + paragraph("Some text.")
+        + f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"
+        + f"<w:sdt><w:sdtContent>{paragraph('In a control.')}</w:sdtContent></w:sdt>"
+    )  # fmt: skip
+    (tmp_path / "a.docx").write_bytes(docx(body))
+    (row,) = read(DocxReader, tmp_path, path=".")
+    assert isinstance(row, Document)
+    assert (row.id, row.title) == ("a", "The <Title>")
+    assert row.text == "The <Title>\n\nPart\n\nSome text.\n\nleft\n\nright\n\nIn a control."
+    assert row.outline == ((1, "The <Title>"), (1, "Part"))
+
+
+def test_word_documents_that_cannot_be_read_are_dropped(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    bomb = "<!DOCTYPE b [" + '<!ENTITY a0 "ha">'
+    bomb += "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 12)) + "]>"
+    (tmp_path / "a.docx").write_bytes(docx(paragraph("&a11;"), bomb))
+    (tmp_path / "b.docx").write_bytes(b"PK nothing")
+    (tmp_path / "c.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
+    (tmp_path / "d.docx").write_bytes(docx(paragraph("word " * 2_000_000)))
+    (tmp_path / "e.docx").write_bytes(docx(""))
+    found = read(DocxReader, tmp_path, path=".", max_bytes=4_000_000)
+    assert reasons(found) == [
+        "damaged document", "damaged document", "password needed", "too large", "no text in the document"
+    ]  # fmt: skip
 
 
 def epub(path: Path, entity: bool = False) -> None:

@@ -38,6 +38,20 @@ EPUB = archive(
     ),
     ("c.html", HTML),
 )
+OFFICE = b"http://schemas.openxmlformats.org/"
+DOCX = archive(
+    ("[Content_Types].xml", b'<Types xmlns="%spackage/2006/content-types"/>' % OFFICE),
+    (
+        "_rels/.rels",
+        b'<Relationships xmlns="%spackage/2006/relationships"><Relationship Id="r1" Type="%sofficeDocument/2006/'
+        b'relationships/officeDocument" Target="word/document.xml"/></Relationships>' % (OFFICE, OFFICE),
+    ),
+    (
+        "word/document.xml",
+        b'<w:document xmlns:w="%swordprocessingml/2006/main"><w:body><w:p><w:r><w:t>Some words</w:t></w:r></w:p>'
+        b"</w:body></w:document>" % OFFICE,
+    ),
+)
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
     b"3 0 obj<</Type/Page/Parent 2 0 R/Contents 4 0 R>>endobj\n4 0 obj<</Length 30>>stream\nBT (some words) Tj ET\n"
@@ -51,6 +65,7 @@ FORMATS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "text": ("f.txt", b"Some words.\n\nMore of them.\n", ()),
     "markdown": ("f.md", b"# One\n\nSome *words* [a](b) `c`\n\n## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", ()),
     "html": ("f.html", HTML, ("selectolax",)),
+    "docx": ("f.docx", DOCX, ("mammoth",)),
     "epub": ("f.epub", EPUB, ("selectolax",)),
     "man": ("f.1", b'.TH X 1\n.SH NAME\nx \\- y\n.SH "TWO"\n.PP\n\\fBbold\\fR \\(bu\n', ()),
     "pdf": ("f.pdf", PDF, ("pypdfium2",)),
