@@ -1,8 +1,8 @@
-"""The languages of AIR-Bench, and those that are written without spaces between words."""
+"""The languages that airgen knows: the paper's 13, and others for which a stemmer and a language filter exist."""
 
 from __future__ import annotations
 
-__all__ = ["LANGUAGES", "SPACELESS", "language_name"]
+__all__ = ["LANGUAGES", "OTHERS", "SPACELESS", "SUPPORTED", "language_name"]
 
 LANGUAGES: dict[str, str] = {
     "en": "English",
@@ -21,10 +21,42 @@ LANGUAGES: dict[str, str] = {
 }
 """The 13 languages of AIR-Bench 24.05, by ISO 639-1 code."""
 
+OTHERS: dict[str, str] = {
+    "it": "Italian",
+    "pt": "Portuguese",
+    "nl": "Dutch",
+    "pl": "Polish",
+    "sv": "Swedish",
+    "tr": "Turkish",
+    "cs": "Czech",
+    "da": "Danish",
+    "no": "Norwegian",
+    "fi": "Finnish",
+    "hu": "Hungarian",
+    "ro": "Romanian",
+    "el": "Greek",
+    "ca": "Catalan",
+    "et": "Estonian",
+    "lt": "Lithuanian",
+    "eu": "Basque",
+    "ga": "Irish",
+    "hy": "Armenian",
+    "sr": "Serbian",
+    "ta": "Tamil",
+    "ne": "Nepali",
+    "uk": "Ukrainian",
+    "vi": "Vietnamese",
+    "th": "Thai",
+}
+"""Languages that the paper does not have; fewer checks know them: see `airgen.corpus.language_checks`."""
+
+SUPPORTED: dict[str, str] = {**LANGUAGES, **OTHERS}
+"""Every language that a pipeline can be in."""
+
 SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
 
 
 def language_name(code: str) -> str:
-    """The English name of a language code; a code that is not in `LANGUAGES` is returned unchanged."""
-    return LANGUAGES.get(code, code)
+    """The English name of a language code; a code that is not in `SUPPORTED` is returned unchanged."""
+    return SUPPORTED.get(code, code)

@@ -38,6 +38,7 @@ def print_check(job: Job, *, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
+    from airgen.corpus.language_checks import in_words
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import preflight
@@ -54,6 +55,8 @@ def print_check(job: Job, *, as_json: bool) -> None:
     else:
         if found:
             _print_estimate(job, found)
+        if line := in_words(job.pipeline.language):
+            echo(f"  {line}")
         for line in [*(found.warnings if found else []), *problems]:
             echo(f"  ! {line}")
         if not problems:

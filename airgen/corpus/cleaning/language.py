@@ -17,7 +17,10 @@ from airgen.registry import load_extra
 __all__ = ["Language", "identify"]
 
 # Languages that the model confuses: an Indonesian text that is labelled Malay is kept.
-_ALIKE = {"id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"}}
+_ALIKE = {
+    "id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"},
+    "no": {"nn", "da"}, "da": {"no"}, "sr": {"sh", "hr", "bs", "mk"},
+}  # fmt: skip
 _SHORT, _LONG = 120, 2000  # characters read at first, and where these are not clear
 _EVIDENCE = 24  # bytes of letters in UTF-8, because a Korean syllable carries more information than a Latin letter
 _WORD_LIKE = re.compile(r"[^\W\d_]")

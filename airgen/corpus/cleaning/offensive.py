@@ -14,7 +14,7 @@ from pathlib import Path
 
 from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.needs import package_folder
-from airgen.languages import LANGUAGES, SPACELESS, language_name
+from airgen.languages import SPACELESS, SUPPORTED, language_name
 from airgen.text.words import count_words
 
 __all__ = ["Offensive", "has_list", "word_list"]
@@ -30,7 +30,7 @@ def _path(language: str) -> Path | None:
 
 def has_list(language: str) -> bool:
     """Whether there is a list for the language. Raises MissingExtra without the package."""
-    return language in LANGUAGES and _path(language) is not None
+    return language in SUPPORTED and _path(language) is not None
 
 
 @cache

@@ -23,8 +23,8 @@ from airgen.registry import load_extra
 __all__ = ["DocxReader"]
 
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, ExpatError, SAXException, EOFError, OSError, ArithmeticError, LookupError, TypeError,
-    ValueError, AttributeError, RuntimeError,
+    zipfile.BadZipFile, zlib.error, ExpatError, SAXException, EOFError, OSError, ArithmeticError, LookupError,
+    TypeError, ValueError, AttributeError, RuntimeError,
 )  # fmt: skip
 _TITLE = "p[style-name='Title'] => h1:fresh"
 

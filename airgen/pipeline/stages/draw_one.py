@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.languages import LANGUAGES
+from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords
 from airgen.pipeline.ask import ask
@@ -48,7 +48,7 @@ def drawing_stage(
     async def work(lineage: Lineage, tools: Tools) -> list[Row]:
         parent, fp = lineage.one(reads).key, tools.plan[name]
         values = {
-            "language_name": LANGUAGES[tools.pipeline.language],
+            "language_name": language_name(tools.pipeline.language),
             "document": lineage.document,
             "count": count(tools.pipeline),
             **given(lineage),

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from airgen.keys import rng, row_key, text_key
-from airgen.languages import LANGUAGES
+from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords, last_block
 from airgen.pipeline.ask import ask
@@ -58,7 +58,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         return Problem("too few usable documents", told=f"{good} {wanted}")
 
     values = {
-        "language_name": LANGUAGES[language],
+        "language_name": language_name(language),
         "document": lineage.document,
         "title": lineage.passage.title,
         "query": final.text,

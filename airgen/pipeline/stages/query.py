@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.languages import LANGUAGES
+from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
@@ -86,7 +86,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         )
 
     values = {
-        "language_name": LANGUAGES[language],
+        "language_name": language_name(language),
         "document": lineage.document,
         "character": character,
         "scenario": scenario.text,

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.languages import LANGUAGES
+from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document
 from airgen.pipeline.ask import ask
@@ -45,7 +45,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             return Problem("its quote is not in the document", told="quote the document's own words, without a change")
         return checks.wrong_language(value["answer"], language)
 
-    values = {"language_name": LANGUAGES[language], "document": lineage.document, "query": final.text}
+    values = {"language_name": language_name(language), "document": lineage.document, "query": final.text}
     found = await ask(tools, STAGE, values, check)
     if isinstance(found, Refusal):
         return [skip("reference_answer", final.key, tools, found.problem, found.answer)]

