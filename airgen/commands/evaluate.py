@@ -63,18 +63,21 @@ def evaluate(
         lost.append(f"{dataset}: system {name}: {error}")
         say(f"{dataset}: {name}: failed: {error}")
 
-    for dataset, opened in _opened(datasets).items():
+    folders = _opened(datasets)
+    for dataset, opened in folders.items():
         if split in opened.withheld:
             if (advice := opened.where_labels_are(split)) is not None:
                 say(f"{opened.name}: {advice}")
-            searched = run_without_labels(dataset, chosen, out, options, started=say, failed=partial(failed, dataset))
+            searched = run_without_labels(opened, chosen, out, options, started=say, failed=partial(failed, dataset))
             waiting += searched
             if searched and not as_json:
                 _print_waiting(dataset, searched)
             continue
-        found = run(dataset, chosen, out, options, progress=say, started=say, failed=partial(failed, dataset))
+        found = run(opened, chosen, out, options, progress=say, started=say, failed=partial(failed, dataset))
         results += found
         if found and not as_json:
+            if len(folders) > 1:
+                echo(f"{opened.name} ({split})")
             echo(ranking_text(found, compare_results(found)))
     if results:
         write_overview(out, results)
@@ -91,14 +94,22 @@ def evaluate(
 
 def _opened(given: list[Path]) -> dict:  # type: ignore[type-arg]
     """{folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its own."""
+    from dataclasses import replace
+
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
     from airgen.publishing.suites import dataset_folders
 
     opened = {folder: BeirDataset.open(folder) for home in given for folder in dataset_folders(home).values()}
-    names: dict[str, Path] = {}
+    for home in given:  # datasets of one name in a suite are told apart by their keys
+        folders = dataset_folders(home)
+        names = [opened[folder].name for folder in folders.values()]
+        for key, folder in folders.items():
+            if names.count(opened[folder].name) > 1:
+                opened[folder] = replace(opened[folder], called=key.replace("/", "_"))
+    names_so_far: dict[str, Path] = {}
     for folder, dataset in opened.items():
-        if (other := names.setdefault(dataset.name, folder)) != folder:
+        if (other := names_so_far.setdefault(dataset.name, folder)) != folder:
             raise UsageError(f"{other} and {folder} are both named {dataset.name!r}: evaluate them with two --out")
     return opened
 

@@ -76,10 +76,14 @@ class Qrels:
 
 @dataclass(frozen=True)
 class BeirDataset:
-    """A directory in BEIR's layout or in AIR-Bench's, made with `open`. Each file is read when it is needed."""
+    """A directory in BEIR's layout or in AIR-Bench's, made with `open`. Each file is read when it is needed.
+
+    `called` replaces its name, where several datasets have one name.
+    """
 
     path: Path
     air_bench: AirBenchFiles | None = None
+    called: str = ""
 
     @classmethod
     def open(cls, path: str | Path) -> BeirDataset:
@@ -132,7 +136,7 @@ class BeirDataset:
     @property
     def name(self) -> str:
         """The manifest's name, else the directory's."""
-        return str(self.info.get("name") or self.path.resolve().name)
+        return self.called or str(self.info.get("name") or self.path.resolve().name)
 
     @cached_property
     def splits(self) -> list[str]:

@@ -80,7 +80,7 @@ class EvaluationOptions:
 
 
 def evaluate(
-    dataset: str | Path,
+    dataset: str | Path | BeirDataset,
     systems: Sequence[SystemSettings],
     out: str | Path,
     options: EvaluationOptions = EvaluationOptions(),
@@ -92,15 +92,16 @@ def evaluate(
 ) -> list[Result]:
     """Evaluate every system on one split; one Result for each system, in the order given.
 
-    dataset: a directory in BEIR's layout. out: where results are kept. progress: gets one line for each finished
-    system; started: one for each system that has to be run. indexes: keeps what was indexed, for another call on the
-    same corpus; a run on such an index has no index time. failed: gets the name and the error of a system that fails.
+    dataset: a directory in BEIR's layout, or an opened one. out: where results are kept. progress: gets one line for
+    each finished system; started: one for each system that has to be run. indexes: keeps what was indexed, for another
+    call on the same corpus; a run on such an index has no index time. failed: gets the name and the error of a system
+    that fails.
 
     Raises SettingsError before the first system runs, with everything that any of them lacks. A system that fails does
     not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
     MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
     """
-    opened = BeirDataset.open(dataset)
+    opened = dataset if isinstance(dataset, BeirDataset) else BeirDataset.open(dataset)
     task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
     target = results_folder(out, opened.name, options.split)
     ordered = in_order(systems)

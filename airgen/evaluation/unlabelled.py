@@ -37,7 +37,7 @@ class Searched:
 
 
 def run_without_labels(
-    dataset: str | Path,
+    dataset: str | Path | BeirDataset,
     systems: Sequence[SystemSettings],
     out: str | Path,
     options: EvaluationOptions,
@@ -49,7 +49,7 @@ def run_without_labels(
 
     The arguments are those of `evaluate`. Raises what it raises.
     """
-    opened, base = BeirDataset.open(dataset), options.base
+    opened, base = dataset if isinstance(dataset, BeirDataset) else BeirDataset.open(dataset), options.base
     task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
     ordered = in_order(systems)
     if missing := missing_needs(ordered, base):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import call
 from dataset_maker import INFO, make_content
 from typer.testing import CliRunner
 
@@ -20,7 +21,7 @@ from airgen.dataset.manifest import load_manifest
 from airgen.dataset.statistics import count_words_and_characters
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
-from airgen.errors import BudgetSpent, DatasetError, SettingsError
+from airgen.errors import BudgetSpent, DatasetError, SettingsError, UsageError
 from airgen.publishing.diff import diff, diff_text
 from airgen.publishing.suites import FinishedPipeline, Suite, build, datasets_of, load_suite, versions
 
@@ -155,6 +156,23 @@ def test_the_same_dataset_twice(tmp_path: Path, runner: Runner) -> None:
     runner.contents["c"] = runner.contents["a"]
     with pytest.raises(DatasetError, match="a and c make the same dataset qa_science_en/alpha"):
         build(suite("a", "c"), tmp_path / "suites", runner)
+
+
+def test_two_groups_can_have_a_dataset_of_one_name(tmp_path: Path, runner: Runner) -> None:
+    runner.contents["c"] = make("alpha", domain="law", documents=31)
+    home = build(suite("a", "c"), tmp_path / "suites", runner).directory
+    call("suite", "layout", home, "air-bench", "--out", tmp_path / "out")
+    named = json.loads((tmp_path / "out/layout.json").read_text())["datasets"]
+    assert named == {key: manifest.digest for key, manifest in datasets_of(home).items()}
+    assert len(named) == 2
+    (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n", encoding="utf-8")
+    arguments = ("--systems", tmp_path / "systems.yaml", "--out", tmp_path / "results")
+    for place in (home, tmp_path / "out/AIR-Bench"):
+        said = call("evaluate", place, *arguments)
+        assert "qa_law_en_alpha (test)" in said and "qa_science_en_alpha (test)" in said
+    folders = [home / key for key in named]
+    with pytest.raises(UsageError, match="are both named 'alpha': evaluate them with two --out"):
+        call("evaluate", *folders, *arguments)
 
 
 def test_trimming_keeps_the_judged_and_smaller_is_part_of_larger(tmp_path: Path) -> None:
