@@ -49,11 +49,10 @@ def list_models(json: Json = False) -> None:
     for model in models.catalogue().values():
         here = "yes" if models.fetched(model.name) else "-"
         table.add_row(model.name, model.purpose, f"{model.bytes / 1e6:,.0f}", model.licence, here)
-    console = Console()
-    console.print(table)
+    Console(markup=False).print(table)
     for group, members in models.GROUPS.items():
-        console.print(f"{group} = {' + '.join(members)}")
-    console.print(f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)", highlight=False)
+        echo(f"{group} = {' + '.join(members)}")
+    echo(f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)")
 
 
 @app.command()
@@ -69,6 +68,7 @@ def fetch(
     Example: airgen models fetch quickstart
     """
     from airgen import models
+    from airgen.text.display import terminal_text
 
     wanted = models.expand(names)
     if json:
@@ -80,7 +80,7 @@ def fetch(
             place = models.fetch(name, lambda step, task=task: _show(bars, task, step))  # type: ignore[misc]
             size = models.entry(name).bytes
             bars.update(task, total=size, completed=size, description=name)
-            bars.console.print(f"{name}: {place}", highlight=False, soft_wrap=True)
+            bars.console.print(terminal_text(f"{name}: {place}"), highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -126,7 +126,7 @@ def _bars() -> Bars:
         progress.DownloadColumn(),
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, markup=False),
     )
 
 
