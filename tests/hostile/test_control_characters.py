@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from beir_folder import write_beir
 from dataset_maker import make_content
 from little_dataset import LABELS, PASSAGES, QUERIES
 from typer.testing import CliRunner
 
-from airgen.dataset.beir import write_beir
 from airgen.dataset.content import CorpusRow, QueryRow
 from airgen.dataset.write import write_dataset
 
@@ -64,16 +64,16 @@ def evil(tmp_path: Path) -> Path:
 
 def test_evaluation(evil: Path, tmp_path: Path) -> None:
     (tmp_path / "systems.yaml").write_text(json.dumps({"systems": [
-        {"name": f"a{EVIL}", "kind": "bm25"}, {"name": f"b{EVIL}", "kind": "query-likelihood"},
+        {"name": "a", "kind": "bm25"}, {"name": "b", "kind": "query-likelihood"},
     ]}), encoding="utf-8")  # fmt: skip
     out = tmp_path / "out"
     for options in ([], ["--json"]):
         text = printed("evaluate", evil, "--systems", tmp_path / "systems.yaml", "--out", out, *options)
-        assert "bees" in text
+        assert "nDCG@10" in text
     assert assert_clean_files(out) >= 3
     runs = sorted(out.rglob("*.run.gz"))
     qrels = evil / "qrels" / "test.tsv"
-    printed("metrics", runs[0], "--qrels", qrels)
+    printed("metrics", runs[0], qrels)
     for options in ([], ["--json"]):
         printed("compare", *runs, "--qrels", qrels, *options)
 
@@ -82,10 +82,8 @@ def test_a_run_of_a_stranger(evil: Path, tmp_path: Path) -> None:
     run = tmp_path / f"x{EVIL.replace('/', '')}.run"
     run.write_text("".join(f"{query}\u202e Q0 {passage}\x9b 1 2.5 {EVIL}\n" for query, passage in LABELS))
     qrels = evil / "qrels" / "test.tsv"
-    printed("metrics", run, "--qrels", qrels, codes=(0, 1))
+    printed("metrics", run, qrels, codes=(0, 1))
     printed("compare", run, run, "--qrels", qrels, codes=(0, 1))
-    for options in ([], ["--json"]):
-        printed("holes", evil, run, *options, codes=(0, 1, 2))
 
 
 def test_diversity(evil: Path) -> None:
@@ -105,7 +103,7 @@ def test_verification(tmp_path: Path) -> None:
             path.read_text().replace("bees", EVIL) + json.dumps({"_id": EVIL, "text": EVIL}, ensure_ascii=False)
         )
     for options in ([], ["--json"]):
-        assert "problem" in printed("verify", tmp_path / "d", *options, codes=(1,)) or options
+        assert "corpus.jsonl" in printed("verify", tmp_path / "d", *options, codes=(1,))
 
 
 def test_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
