@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,25 @@ def test_the_same_secret_gives_the_same_bytes_and_another_gives_other_ids(home: 
         ids = {job.ids.query(one) for one in job.accepted(store).lineages}
         other = PublicIds(job.pipeline, Secret(bytes(32)))
         assert not ids & {other.query(one) for one in job.accepted(store).lineages}
+
+
+def test_a_version_with_more_queries_changes_nothing_of_the_earlier_one(home: Path, tmp_path: Path) -> None:
+    """Old rows keep ids and order, and what is new in the corpus is generated: no source of a new query is marked."""
+    shutil.copytree(home / "runs" / "default", tmp_path / "runs" / "default")
+    job = Job(home / "default.yaml", tmp_path / "runs", target=TARGET + 8)
+    job.run(Display(job.directory / "status.json", Console(quiet=True)))
+    public_part(job.dataset, tmp_path / "newer", ["test"])
+    old, new = home / "public" / "default", tmp_path / "newer"
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        before, after = rows(old / name), rows(new / name)
+        known = {row["_id"] for row in before}
+        assert len(after) > len(before)
+        assert [row for row in after if row["_id"] in known] == before
+    original = {row["text"] for row in rows(home / "small.jsonl")}
+    added = {row["_id"]: row["text"] for row in rows(new / "corpus.jsonl")}
+    for row in rows(old / "corpus.jsonl"):
+        added.pop(row["_id"])
+    assert not original & set(added.values())
+    queries = {row["_id"] for row in rows(new / "queries.jsonl")} - {row["_id"] for row in rows(old / "queries.jsonl")}
+    places = [place for place, row in enumerate(rows(new / "queries.jsonl")) if row["_id"] in queries]
+    assert len(queries) == 8 and max(places) - min(places) > 8  # they stand among the old ones
