@@ -86,17 +86,10 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from airgen.text.display import one_line, terminal_table
 
-    from airgen.text.display import terminal_text
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis", max_width=24 if column == "licence" else None)
-    for row in found:
-        table.add_row(*map(terminal_text, row.values()))
-    Console(highlight=False, markup=False).print(table)
+    shown = [[row[name] if name != "licence" else one_line(row[name], 24) for name in columns] for row in found]
+    echo("\n".join(line.rstrip() for line in terminal_table([columns, *shown], range(len(columns))).splitlines()))
 
 
 @app.command()

@@ -32,13 +32,20 @@ def metrics(
     import json
 
     from airgen.dataset.beir import read_qrels
+    from airgen.errors import DatasetError
     from airgen.evaluation import AIR_BENCH, parse_measures, read_run, score
     from airgen.evaluation.significance import bootstrap_interval
     from airgen.text.display import terminal_table
 
     wanted = AIR_BENCH if measures == "air-bench" else parse_measures(measures)
-    found = read_run(run)
-    scores = score(found, read_qrels(qrels).labels, wanted, ignore_identical_ids=ignore_identical_ids)
+    found, labels = read_run(run), read_qrels(qrels).labels
+    if not set(found.query_ids) & set(labels):
+        ids = [next(iter(sorted(one)), "none") for one in (found.query_ids, labels)]
+        raise DatasetError(
+            f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
+            "dataset on which the run was made"
+        )
+    scores = score(found, labels, wanted, ignore_identical_ids=ignore_identical_ids)
     names, intervals = [str(measure) for measure in wanted], bootstrap_interval(scores.values).tolist()
     counts = {
         "queries": len(scores.query_ids),

@@ -42,14 +42,13 @@ def list_models(json: Json = False) -> None:
     if json:
         _print_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
+    from airgen.text.display import terminal_table
 
-    table = Table("model", "what for", "MB", "licence", "here", box=None, pad_edge=False)
+    table = [["model", "what for", "MB", "licence", "here"]]
     for model in models.catalogue().values():
         here = "yes" if models.fetched(model.name) else "-"
-        table.add_row(model.name, model.purpose, f"{model.bytes / 1e6:,.0f}", model.licence, here)
-    Console(markup=False).print(table)
+        table.append([model.name, model.purpose, f"{model.bytes / 1e6:,.0f}", model.licence, here])
+    echo("\n".join(line.rstrip() for line in terminal_table(table, (0, 1, 3, 4)).splitlines()))
     for group, members in models.GROUPS.items():
         echo(f"{group} = {' + '.join(members)}")
     echo(f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)")

@@ -22,18 +22,27 @@ def run(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat LLM calls that failed before.")] = False,
     runs: Runs = RUNS,
     evaluate: Annotated[bool, typer.Option(help="Evaluate the pipeline's systems at the end.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only what went wrong.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Without a terminal a line every 5 s, not 30; all reasons.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from a corpus: generate, control, export, evaluate. Run a stopped job again to go on.
 
     Example: airgen run pipelines/quickstart.yaml
     """
+    from rich.console import Console
+
     from airgen.errors import AirgenError
+    from airgen.pipeline.progress import BEAT_SECONDS
     from airgen.pipeline.summary import print_result, run_pipeline
 
     result = run_pipeline(
-        pipeline, runs=runs, budget_usd=budget, target=target, until=until, retry_failed=retry_failed, evaluate=evaluate
-    )
-    print_result(result, as_json=as_json)
+        pipeline, runs=runs, budget_usd=budget, target=target, until=until, retry_failed=retry_failed,
+        evaluate=evaluate, console=Console(stderr=True, quiet=quiet), every=5.0 if verbose else BEAT_SECONDS,
+    )  # fmt: skip
+    if as_json or not quiet:
+        print_result(result, as_json=as_json, reasons=100 if verbose else 4)
     if result.failed:
         raise AirgenError("\n".join(result.failed))

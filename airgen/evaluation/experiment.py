@@ -10,6 +10,7 @@ is kept; where only the measures changed, it is scored again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +109,8 @@ def evaluate(
     if missing := missing_needs(ordered, options.base):
         raise SettingsError(missing)
     target.mkdir(parents=True, exist_ok=True)
+    for line in trained_on(task, ordered, options.base):
+        (progress or (lambda line: None))(f"! {line}")
     experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes)
     try:
         run_all(ordered, experiment.add, failed)
@@ -115,6 +118,30 @@ def evaluate(
         found = [experiment.results[system.name] for system in systems if system.name in experiment.results]
         if found:
             DatasetReport.of(found).write(target)
+    return found
+
+
+def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings], folder: Path) -> list[str]:
+    """One line for each model of a system that was trained on queries of this split, by the card beside it."""
+    found = []
+    for system in systems:
+        for place, _, part in system.parts(folder):
+            for name, value, _ in files_of(part):
+                card = located(value, folder) / "card.json"
+                try:
+                    data = json.loads(card.read_text(encoding="utf-8"))["data"]
+                    same = (data["dataset"], data["split"]) == (task.dataset.name, task.split)
+                except (OSError, ValueError, LookupError, TypeError):
+                    continue  # it is no model of `airgen train`
+                if same:
+                    held = card.with_name("held-out.tsv")
+                    advice = (
+                        f"score its run with `airgen metrics RUN {held}`" if held.is_file() else "use another split"
+                    )
+                    found.append(
+                        f"system {system.name}: {'.'.join(filter(None, (place, name)))} was trained on queries of "
+                        f"{task.dataset.name} {task.split}, so its score is too high: {advice}"
+                    )
     return found
 
 

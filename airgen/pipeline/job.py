@@ -232,6 +232,7 @@ class Job:
             say=display.say,
         )  # fmt: skip
         workers = workers_of(*self.pipeline.llms.values())
+        display.bill = lambda: _bill(engine)
         async with engine:
             with _interruptible(engine) as stopping:
                 members = Breaker(self.pipeline, store)
@@ -282,6 +283,12 @@ class Job:
     def accepted(self, store: Store) -> Accepted:
         """The accepted queries of the work database; no LLM is asked."""
         return accepted_so_far(store, self.flow, self.fingerprints, self.pipeline, self.frame)
+
+
+def _bill(engine: Engine) -> str:
+    """Calls and money of this process so far, for a line of progress; another thread may add to them meanwhile."""
+    stages = list(engine.usage().values())
+    return f"{sum(stage.calls for stage in stages):,} calls, ${sum(stage.usd for stage in stages):.4f}"
 
 
 @contextlib.contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,27 @@ from airgen.text.display import terminal_text
 __all__ = ["Display", "read_status"]
 
 STATUS_SECONDS = 1.0
+BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
 _LARGEST = 1e15  # of any figure in a status file
 
 
 class Display:
-    """Progress on the terminal and in `status.json`; without a terminal, one line at the end of each stage."""
+    """Progress on the terminal and in `status.json`.
 
-    def __init__(self, status_file: Path, console: Console | None = None) -> None:
-        self.status_file = status_file
+    Without a terminal (a pipe, CI), a line every `every` seconds, also while nothing gets done, and one at the end of
+    each stage. `bill` says what the job has cost so far, for these lines.
+    """
+
+    def __init__(
+        self,
+        status_file: Path,
+        console: Console | None = None,
+        *,
+        every: float = BEAT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.status_file, self.every, self.clock = status_file, every, clock
+        self.bill: Callable[[], str] = lambda: ""
         self.console = console or Console(stderr=True)
         self.state: dict[str, Any] = {"stages": {}}
         self._written = 0.0
@@ -52,16 +66,28 @@ class Display:
             task = progress.add_task(name, total=total, completed=done, rate="", note=note)
             bar = Bar(self, progress, task, name, total, done)
             self.update(name, total=total, done=done)
+            ended = threading.Event()
+            beat = threading.Thread(target=self._beat, args=(bar, ended), daemon=True)
+            if not interactive and not self.console.quiet:
+                beat.start()
             try:
                 yield bar
             finally:
+                ended.set()
+                if beat.ident is not None:
+                    beat.join()
                 self.update(name, force=True, done=bar.done)
                 if not interactive:
-                    seconds = time.monotonic() - bar.began
+                    seconds = self.clock() - bar.began
                     of = "" if total is None else f" of {total:,}"
-                    self.console.print(
-                        f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip(), markup=False
-                    )
+                    self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
+
+    def _beat(self, bar: Bar, ended: threading.Event) -> None:
+        while not ended.wait(self.every):
+            self._line(bar.line(self.bill()))
+
+    def _line(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """One line above the bars."""
@@ -103,18 +129,36 @@ class Bar:
     ) -> None:
         self._display, self._progress, self._task = display, progress, task
         self.name, self.total, self.done, self.note = name, total, done, ""
-        self.began = time.monotonic()
+        self.began = display.clock()
         self._start = done
+
+    def line(self, bill: str = "") -> str:
+        """Where the stage stands: count, rate, cost, time left, and the last note."""
+        seconds = self._display.clock() - self.began
+        rate = (self.done - self._start) / max(seconds, 1e-6)
+        of = "" if self.total is None else f" of {self.total:,}"
+        parts = [f"{self.done:,}{of} in {_duration(seconds)}", _rate(rate), bill]
+        if rate > 0 and self.total is not None:
+            parts.append(f"about {_duration(max(0, self.total - self.done) / rate)} left")
+        return f"{self.name:<16} {', '.join(filter(None, [*parts, self.note]))}"
 
     def advance(self, count: int = 1, note: str | None = None, **values: Any) -> None:
         """`count` more items are done. `note` is shown at the end of the bar, `values` go to the status file."""
         self.done += count
         if note is not None:
             self.note = terminal_text(note)
-        rate = (self.done - self._start) / max(time.monotonic() - self.began, 1e-6)
-        shown = f"{rate:,.1f}/s" if rate >= 1 else f"{rate * 60:,.1f}/min"
-        self._progress.update(self._task, advance=count, rate=shown, note=self.note)
+        rate = (self.done - self._start) / max(self._display.clock() - self.began, 1e-6)
+        self._progress.update(self._task, advance=count, rate=_rate(rate), note=self.note)
         self._display.update(self.name, done=self.done, total=self.total, rate=round(rate, 4), note=self.note, **values)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.1f}/s" if rate >= 1 else f"{rate * 60:,.1f}/min"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def read_status(path: Path) -> dict[str, Any] | None:

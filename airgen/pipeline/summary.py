@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from airgen.dataset.content import FunnelStep
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.preflight import ensure_ready
-from airgen.pipeline.progress import Display
+from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.rehearsal import rehearse
-from airgen.text.display import json_text, terminal_text
+from airgen.text.display import json_text, terminal_table, terminal_text
 
 __all__ = ["print_result", "run_pipeline"]
 
@@ -37,6 +35,7 @@ def run_pipeline(
     retry_failed: bool = False,
     evaluate: bool = True,
     console: Console | None = None,
+    every: float = BEAT_SECONDS,
 ) -> RunResult:
     """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
 
@@ -47,7 +46,7 @@ def run_pipeline(
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
     began = time.monotonic()
     job = Job(path, runs, target=target)
-    display = Display(job.directory / "status.json", console)
+    display = Display(job.directory / "status.json", console, every=every)
     if until is not None or not job.finished():
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
         rehearse(job, display, until=until, evaluate=evaluate)
@@ -88,8 +87,8 @@ def evaluate_systems(job: Job, display: Display) -> tuple[list[dict[str, Any]], 
     return [{"system": one.name, **one.means} for one in results], failed
 
 
-def print_result(result: RunResult, *, as_json: bool = False) -> None:
-    """The last lines of a run: the funnel, the scores, the bill and the paths."""
+def print_result(result: RunResult, *, as_json: bool = False, reasons: int = 4) -> None:
+    """The last lines of a run: the funnel with its most frequent `reasons`, the scores, the bill and the paths."""
     if as_json:
         value = asdict(replace(result, manifest=None))
         value["directory"] = str(result.directory)
@@ -98,7 +97,7 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
         return
     console = Console()
     if result.manifest is not None:
-        _print_funnel(console, result.manifest.funnel)
+        _print_funnel(console, result.manifest.funnel, reasons)
         if result.scores:
             _print_scores(console, result)
     if result.note:
@@ -127,22 +126,24 @@ def print_result(result: RunResult, *, as_json: bool = False) -> None:
             )
 
 
-def _print_funnel(console: Console, steps: Sequence[FunnelStep]) -> None:
-    table = Table("stage", "entered", "left", "why not", title="Funnel", title_justify="left")
+def _print_funnel(console: Console, steps: Sequence[FunnelStep], most: int = 4) -> None:
+    rows = [["stage", "entered", "left", "why not"]]
     for step in steps:
-        reasons = "; ".join(f"{count} {reason}" for reason, count in list(step.reasons.items())[:4])
-        cells = (step.stage, f"{step.entered:,}", f"{step.left:,}", reasons)
-        table.add_row(*map(_cell, cells))
-    console.print(table)
-
-
-def _cell(text: str) -> Text:
-    return Text(terminal_text(text))
+        reasons = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
+        more = [f"{len(reasons) - most} other reasons"] if len(reasons) > most else []
+        rows.append([step.stage, f"{step.entered:,}", f"{step.left:,}", "; ".join([*reasons[:most], *more])])
+    console.print("Funnel")
+    _print_table(console, rows, left=(0, 3))
 
 
 def _print_scores(console: Console, result: RunResult) -> None:
     measures = [name for name in result.scores[0] if name != "system"]
-    table = Table("system", *measures, title="Scores", title_justify="left")
-    for row in result.scores:
-        table.add_row(_cell(str(row["system"])), *(f"{row[name]:.4f}" for name in measures))
-    console.print(table)
+    rows = [[str(row["system"]), *(f"{row[name]:.4f}" for name in measures)] for row in result.scores]
+    console.print("\nScores")
+    _print_table(console, [["system", *measures], *rows])
+    console.print()
+
+
+def _print_table(console: Console, rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> None:
+    lines = (line.rstrip() for line in terminal_table(rows, left).splitlines())
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
