@@ -6,8 +6,8 @@ import hashlib
 from typing import TypeVar
 
 from airgen.batches import batched
-from airgen.corpus import prepare
 from airgen.corpus.open_reader import source_digest
+from airgen.corpus.prepared import prepared
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.keys import fingerprint
@@ -43,7 +43,7 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
     digest, counts = hashlib.blake2b(digest_size=16), {"passages": 0, "dropped": 0}
     with display.stage("corpus", None) as bar:
         place = 0
-        for batch in batched(prepare(settings, pipeline.task), BATCH):
+        for batch in batched(prepared(settings, pipeline.task, fp), BATCH):
             for row in batch:
                 counts["passages" if isinstance(row, Passage) else "dropped"] += 1
                 if isinstance(row, Passage):
