@@ -21,6 +21,10 @@ def metrics(
     measures: Annotated[
         str, typer.Option("--metrics", help="Measures, separated by spaces; `air-bench` for all of AIR-Bench's.")
     ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
+    parents: Annotated[
+        Path | None,
+        typer.Option(help="A dataset's private/parents.jsonl: score documents, each by the best of its chunks."),
+    ] = None,
     by_query: Annotated[bool, typer.Option("--by-query", help="Print the scores of each query as well.")] = False,
     ignore_identical_ids: IgnoreIdenticalIds = False,
     as_json: Json = False,
@@ -45,6 +49,11 @@ def metrics(
             f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
             "dataset on which the run was made"
         )
+    if parents is not None:
+        from airgen.evaluation.by_parent import labels_by_parent, read_parents, run_by_parent
+
+        tree = read_parents(parents)
+        found, labels = run_by_parent(found, tree), labels_by_parent(labels, tree)
     scores = score(found, labels, wanted, ignore_identical_ids=ignore_identical_ids)
     names, intervals = [str(measure) for measure in wanted], bootstrap_interval(scores.values).tolist()
     counts = {

@@ -146,7 +146,9 @@ class DatasetContent:
 
     `corpus` can be a stream in any order. The rows of `lineage` (from which document a query was made, and so on) are
     written to a file that is never published with the queries. `count_tokens` counts tokens for the statistics, by
-    default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do.
+    default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do. `parents`: a
+    passage's id and that of the document that it is a chunk of, where passages are chunks; written beside the lineage,
+    because a generated document has none.
     """
 
     info: DatasetInfo
@@ -160,6 +162,7 @@ class DatasetContent:
     audit: Mapping[str, Any] | None = None
     lineage: Iterable[Mapping[str, Any]] = ()
     answers: Iterable[AnswerRow] = ()
+    parents: Iterable[tuple[str, str]] = ()
     count_tokens: Callable[[str], int] | None = None
     secret: Secret | None = None
 

@@ -112,6 +112,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
         lineage=list(_lineage(accepted, mined, ids)),
         answers=list(_answers(accepted, ids)),
+        parents=_parents(store, plan, ids) if source.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
 
@@ -155,6 +156,12 @@ def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str],
         if one.id in kept
     }
     yield from _generated([row for _, row in sorted(negatives.items())], ids.document, style)
+
+
+def _parents(store: Store, plan: Plan, ids: PublicIds) -> Iterator[tuple[str, str]]:
+    """The documents that passages are chunks of."""
+    for passage in store.passages(plan["corpus"]):
+        yield ids.document(passage.id), ids.document(passage.document)
 
 
 def _generated(

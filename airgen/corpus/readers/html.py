@@ -55,9 +55,9 @@ class HtmlReader(FileReader):
     class Settings(SectionSettings):
         """`content`: a CSS selector of the elements with the text; `remove`: selectors of elements to leave out.
 
-        `extract`: `page` takes all text; `main` leaves out what trafilatura leaves out and what is mostly links or
-        less than eight words; `trafilatura` takes its text as it is. The default is `main`, and `page` where
-        `content` or `remove` say what the text is.
+        `extract`: `page` takes all text; `main` leaves out what trafilatura leaves out and what is mostly links, or
+        less than eight words with a link; `trafilatura` takes its text as it is. The default is `main`, and `page`
+        where `content` or `remove` say what the text is.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
@@ -158,8 +158,8 @@ def _letters(text: str) -> str:
 
 
 def _is_furniture(text: str, links: int) -> bool:
-    """Whether a block that trafilatura left out looks like a part of the site: mostly links, or a few words."""
-    return links * 2 > len(text) or len(text.split()) < _FEW
+    """Whether a block that trafilatura left out looks like a part of the site: links, or a few words with one."""
+    return links * 2 > len(text) or (links > 0 and len(text.split()) < _FEW)
 
 
 def _check_depth(html: str) -> None:
