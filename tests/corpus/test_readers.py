@@ -518,7 +518,8 @@ def test_word_documents_that_cannot_be_read_are_dropped(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def epub(path: Path, entity: bool = False) -> None:
+def epub(path: Path, entity: bool = False, repeated: str = "", first: str = "First.", more: int = 0) -> None:
+    """A book of two chapters; `repeated`: spine entries that come again; `more`: entries of chapters that are none."""
     container = (
         '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
         '<rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
@@ -528,8 +529,12 @@ def epub(path: Path, entity: bool = False) -> None:
         "<dc:title>The Book</dc:title></metadata><manifest>"
         '<item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>'
         '<item id="b" href="text/two%20b.xhtml" media-type="application/xhtml+xml"/>'
-        '<item id="a" href="text/one.xhtml" media-type="application/xhtml+xml"/></manifest>'
-        '<spine><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>'
+        '<item id="a" href="text/one.xhtml" media-type="application/xhtml+xml"/>'
+        + "".join(f'<item id="m{i}" href="{i}.xhtml" media-type="application/xhtml+xml"/>' for i in range(more))
+        + '</manifest><spine><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/>'
+        + repeated
+        + "".join(f'<itemref idref="m{i}"/>' for i in range(more))
+        + "</spine></package>"
     )
     if entity:
         opf = '<!DOCTYPE p [<!ENTITY e SYSTEM "file:///etc/passwd">]>' + opf
@@ -537,7 +542,7 @@ def epub(path: Path, entity: bool = False) -> None:
         book.writestr("META-INF/container.xml", container)
         book.writestr("OEBPS/book.opf", opf)
         book.writestr("OEBPS/nav.xhtml", "<p>Contents</p>")
-        book.writestr("OEBPS/text/one.xhtml", "<h1>One</h1><p>First.</p>")
+        book.writestr("OEBPS/text/one.xhtml", f"<h1>One</h1><p>{first}</p>", zipfile.ZIP_DEFLATED)
         book.writestr("OEBPS/text/two b.xhtml", "<h1>Two</h1><p>Second.</p>")
 
 
@@ -547,6 +552,24 @@ def test_epub_in_reading_order(tmp_path: Path) -> None:
     assert (whole.id, whole.title, whole.text) == ("b", "The Book", "One\n\nFirst.\n\nTwo\n\nSecond.")
     chapters = read(EpubReader, tmp_path, path=".", split="chapters")
     assert [(row.id, row.title) for row in chapters] == [("b#1", "The Book > One"), ("b#2", "The Book > Two")]
+
+
+def test_a_chapter_that_the_spine_repeats_is_read_once(tmp_path: Path) -> None:
+    epub(tmp_path / "b.epub", repeated='<itemref idref="a"/><itemref idref="b"/>' * 1000)
+    (whole,) = read(EpubReader, tmp_path, path=".")
+    assert whole.text == "One\n\nFirst.\n\nTwo\n\nSecond."
+
+
+def test_a_book_that_unpacks_to_too_much_or_names_too_many_chapters_is_dropped(tmp_path: Path) -> None:
+    """One small file of a chapter with 16 MB of spaces, and one whose spine has 5,001 chapters."""
+    epub(tmp_path / "a.epub", first=" " * (16 << 20))
+    epub(tmp_path / "b.epub", more=4999)
+    assert (tmp_path / "a.epub").stat().st_size < 20_000
+    rows = read(EpubReader, tmp_path, path=".")
+    assert reasons(rows) == ["damaged EPUB", "damaged EPUB"]
+    details = [row.detail for row in rows if isinstance(row, Dropped)]
+    assert "text/one.xhtml unpacks to more than 16 MB" in details[0]
+    assert "the book has more than 5000 chapters" in details[1]
 
 
 def test_epub_with_entities_or_damage_is_dropped(tmp_path: Path) -> None:

@@ -163,6 +163,20 @@ def test_a_hostile_answer_takes_steps_in_proportion_to_its_length(prefix: str, u
     assert max(steps(prefix + unit * (size // len(unit))) for size in (1_000, 7_900)) < 10_000_000
 
 
+@pytest.mark.parametrize(
+    ("at_most", "too_much"),
+    [
+        ("{'query': 'why?'}" + " " * (8_000 - 17), "{'query': 'why?'}" + " " * (8_001 - 17)),  # characters
+        ("{'query': 'why?', 'n': [" + "1," * 237 + "]}", "{'query': 'why?', 'n': [" + "1," * 238 + "]}"),  # 250 marks
+        ("{'query': 'why?', 'n': " + "[" * 31 + "]" * 31 + "}", "{'query': 'why?', 'n': " + "[" * 32 + "]" * 32 + "}"),
+    ],
+)
+def test_broken_json_is_repaired_up_to_each_bound(at_most: str, too_much: str) -> None:
+    assert parse_json(at_most, QUERY)["query"] == "why?"
+    with pytest.raises(ValueError, match="the answer is not JSON"):
+        parse_json(too_much, QUERY)
+
+
 def test_a_long_answer_that_is_json_is_read_whatever_its_length() -> None:
     value = {"query": "why? " * 30_000}
     assert parse_json(json.dumps(value), QUERY) == value
