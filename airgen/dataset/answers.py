@@ -23,20 +23,21 @@ def answer_problems(directory: Path, manifest: Manifest, queries: Collection[str
 
     The corpus is read once more. Raises DatasetError for a file that cannot be read.
     """
-    waiting: dict[Any, list[tuple[str, dict[str, Any]]]] = {}
+    waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
     for name in answer_files(manifest):
         for row in read_rows(directory / name):
-            query = row.get("query-id")
-            if query not in queries:
+            query, document = row.get("query-id"), row.get("corpus-id")
+            if not isinstance(query, str) or query not in queries:
                 yield name, f"query {query!r} is not in queries.jsonl"
-            waiting.setdefault(row.get("corpus-id"), []).append((name, row))
+            waiting.setdefault(document if isinstance(document, str) else None, []).append((name, row))
     if not waiting:
         return
     for passage in read_rows(directory / "corpus.jsonl"):
-        for name, row in waiting.pop(passage["_id"], ()):
+        identifier, text = passage.get("_id"), str(passage.get("text"))
+        for name, row in waiting.pop(identifier, ()) if isinstance(identifier, str) else ():
             start, end = row.get("start"), row.get("end")
             whole = isinstance(start, int) and isinstance(end, int)
-            if not whole or passage["text"][start:end] != row.get("quote") or not row.get("quote"):
+            if not whole or text[start:end] != row.get("quote") or not row.get("quote"):
                 yield name, f"query {row.get('query-id')!r}: its quote is not at [start, end) of its document"
     for document, rows in waiting.items():
         yield rows[0][0], f"document {document!r} is not in the corpus"

@@ -69,7 +69,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 if not isinstance(row, dict):
                     raise DatasetError(f"{path}:{number}: is not a JSON object")
                 yield row
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path}: holds a line that is not JSON: {error}") from error
     except OSError as error:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from error

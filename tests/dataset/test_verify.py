@@ -551,6 +551,50 @@ def test_a_variant_labels_the_same_pairs(dataset: Path, variant: str, row: dict[
     assert said(dataset) == [f"error: qrels-{variant}/dev.jsonl: does not label the same pairs as qrels [variant]"]
 
 
+def with_answers(dataset: Path, *rows: dict[str, Any] | str) -> None:
+    """`answers/test.jsonl`, which the manifest lists. doc000 begins with "Passage 0"."""
+    (dataset / "answers").mkdir(exist_ok=True)
+    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    (dataset / "answers/test.jsonl").write_text(text)
+    set_manifest(dataset, files={**load_manifest(dataset).files, "answers/test.jsonl": FileEntry(0, "")})
+    rehash(dataset)
+
+
+ANSWER = {"query-id": "q-00", "corpus-id": "doc000", "start": 0, "end": 7, "quote": "Passage"}
+
+
+def test_reference_answers_are_quotes_of_documents(dataset: Path) -> None:
+    with_answers(dataset, ANSWER)
+    assert said(dataset) == []
+    wrong = [{**ANSWER, "end": 8}, {**ANSWER, "query-id": "q-77"}, {**ANSWER, "corpus-id": "doc077"}]
+    with_answers(dataset, *wrong)
+    assert said(dataset) == [
+        "error: answers/test.jsonl: query 'q-77' is not in queries.jsonl [answer]",
+        "error: answers/test.jsonl: query 'q-00': its quote is not at [start, end) of its document [answer]",
+        "error: answers/test.jsonl: document 'doc077' is not in the corpus [answer]",
+    ]
+    with_answers(dataset, "[" * 100_000)
+    (problem,) = verify(dataset)
+    assert (problem.kind, problem.file, problem.severity) == ("answer", "answers/", "error")
+    assert "answers/test.jsonl" in problem.message
+
+
+def test_answers_of_a_withheld_split_must_not_be_there(dataset: Path) -> None:
+    with_answers(dataset, ANSWER)
+    set_manifest(dataset, withheld=("test",))
+    assert ("leak", "answers/test.jsonl") in kinds(dataset)
+
+
+@pytest.mark.parametrize(
+    "row", [{}, {**ANSWER, "query-id": ["q"]}, {**ANSWER, "corpus-id": {}}, {**ANSWER, "end": "7"}]
+)
+def test_odd_answers_and_documents_are_problems(dataset: Path, row: dict[str, Any]) -> None:
+    with_answers(dataset, ANSWER, row)
+    edit(dataset / "corpus.jsonl", lambda text: text + '{"text": "x"}\n{"_id": "doc099"}\n')
+    rehash(dataset)
+    assert {("answer", "answers/test.jsonl"), ("id", "corpus.jsonl")} <= kinds(dataset)
+
+
 def test_ids_that_look_like_dates_are_warnings(dataset: Path) -> None:
     names = ["2024-01-31", "2024-01-31T12", "2024-01-31 12:30", "2024-01-31T12:30:59Z", "2024-1-31", "x2024-01-31"]
     rows = "".join(json.dumps({"_id": name, "text": "x"}) + "\n" for name in names if " " not in name)
