@@ -137,6 +137,15 @@ def test_files_in_folders_are_copied_and_files_that_may_hold_labels_are_refused(
     public_part(dataset, tmp_path / "q", ["dev"])
 
 
+def test_reference_answers_go_with_the_labels(dataset: Path, tmp_path: Path) -> None:
+    row = '{"query-id": "%s", "corpus-id": "%s", "start": 0, "end": 7, "quote": "Passage"}\n'
+    with_file(dataset, "answers/test.jsonl", row % ("q-00", "doc000"))
+    with_file(dataset, "answers/dev.jsonl", row % ("q-02", "doc002"))
+    public, private = public_part(dataset, tmp_path / "p", ["test"]), labels_part(dataset, tmp_path / "l", ["test"])
+    assert "answers/dev.jsonl" in public.files and "answers/test.jsonl" not in public.files
+    assert "answers/test.jsonl" in private.files and "answers/dev.jsonl" not in private.files
+
+
 def test_on_another_file_system_files_are_copied(dataset: Path) -> None:
     """A link from one file system to another is not possible."""
     memory = Path("/dev/shm")
@@ -159,6 +168,8 @@ def test_on_another_file_system_files_are_copied(dataset: Path) -> None:
         ("a/b/old_qrels/my-test-2.txt", ["test"], True),
         ("a/test_qrels.jsonl", ["test"], True),
         ("a/test_queries.jsonl", ["test"], False),
+        ("old_answers/test.jsonl", ["test"], True),
+        ("answers/dev.jsonl", ["test"], False),
         ("test/qrels/dev.tsv", ["test"], False),  # the file's own name decides
     ],
 )
