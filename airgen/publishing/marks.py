@@ -66,8 +66,8 @@ class TellingMark:
 
     def __str__(self) -> str:
         return (
-            f"generated passages can be told apart: {self.generated} of {self.of_generated} {self.name}, "
-            f"{self.others} of {self.of_others} other passages do"
+            f"generated passages can be told apart: {self.generated:,} of {self.of_generated:,} {self.name}, "
+            f"{self.others:,} of {self.of_others:,} other passages do"
         )
 
 
