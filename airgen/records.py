@@ -27,6 +27,7 @@ __all__ = [
     "Dropped",
     "HardNegative",
     "Judgment",
+    "Partner",
     "Passage",
     "Prelabel",
     "Query",
@@ -128,6 +129,16 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Sample(Row):
     """A passage drawn to become a positive; `parent` is the passage, `ordinal` its place in the seeded permutation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partner(Row):
+    """The second passage of a sample for a multi-hop query; `parent` is the sample.
+
+    `passage` is the passage's key, or empty for a sample that keeps one passage.
+    """
+
+    passage: str
 
 
 @dataclass(frozen=True, slots=True)

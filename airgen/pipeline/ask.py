@@ -80,15 +80,17 @@ async def ask(
     values: Mapping[str, Any],
     check: Callable[[Any], Problem | None],
     pattern: str | None = None,
+    prompt_of: str | None = None,
 ) -> tuple[Any, int] | Refusal:
     """Ask a stage's prompt until the answer fits its schema and passes `check`.
 
-    `pattern` bounds the property that the prompt names in `constrain`. Returns the value and the number of attempts,
-    or a Refusal after the last.
+    `pattern` bounds the property that the prompt names in `constrain`. `prompt_of` names another prompt. Returns the
+    value and the number of attempts, or a Refusal after the last.
     """
     pipeline, llm = tools.pipeline, tools.pipeline.llm
-    assert stage.prompt is not None
-    prompt = tools.prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
+    name = prompt_of or (stage.prompt and stage.prompt(pipeline))
+    assert name is not None
+    prompt = tools.prompts.get(prompt_name(pipeline, name))
     schema = prompt.constrained(pattern)
     first = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage.name)
     words = " ".join(_instructions(prompt, values).casefold().split())

@@ -187,6 +187,8 @@ def _queries(ids: PublicIds, accepted: Accepted, *, original: bool) -> Iterator[
             "style": last.style if last else "",
             "rewritten": last is not None,
         }
+        if ids.pipeline.generation.multi_hop:
+            metadata["hops"] = len(lineage.sources)
         text = lineage.query.text if original else lineage.final.text
         yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
 
@@ -195,6 +197,7 @@ def _undecided(lineage: Lineage) -> list[Decision]:
     """What generation alone says: the source is positive, the generated negatives are not."""
     final = lineage.final
     rows = [Decision("", final.key, "", 0, lineage.passage.id, "keep_query", "no control")]
+    rows += [Decision("", final.key, "", 0, one.id, "add_positive", "no control") for one in lineage.sources[1:]]
     rows += [Decision("", final.key, "", 0, one.id, "keep_negative", "no control") for one in lineage.hard_negatives]
     return rows
 
@@ -222,11 +225,11 @@ def _qrels(
 def _answers(accepted: Accepted, ids: PublicIds) -> Iterator[AnswerRow]:
     """Reference answers with their place in the text as it is exported."""
     for lineage in accepted.lineages:
-        text = plain_text(lineage.passage.text)
         for row in lineage.every(ReferenceAnswer):
-            start = text.index(row.quote)
+            source = next(one for one in lineage.sources if row.quote in plain_text(one.text))
+            start = plain_text(source.text).index(row.quote)
             yield AnswerRow(
-                ids.query(lineage), ids.document(lineage.passage.id), plain_text(row.text),
+                ids.query(lineage), ids.document(source.id), plain_text(row.text),
                 row.quote, start, start + len(row.quote),
             )  # fmt: skip
 
@@ -271,6 +274,7 @@ def _lineage(
         yield {
             "query": ids.query(lineage),
             "positive": ids.document(lineage.passage.id),
+            **({"second": ids.document(lineage.partner.id)} if lineage.partner is not None else {}),
             "source": lineage.passage.id,
             "character": plain_text(lineage.one(Character).text),
             "scenario": plain_text(lineage.one(Scenario).text),

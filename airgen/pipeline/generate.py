@@ -17,6 +17,7 @@ from airgen.keys import row_key
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.load_lineages import load_lineages
+from airgen.pipeline.multi_hop import PARTNER, draw_partners
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Cause, Lineage, Plan, Stage, Tools
 from airgen.pipeline.stages import Flow
@@ -164,6 +165,8 @@ async def generate(
         while True:
             samples = draw_samples(store, plan, drawn, pipeline.generation.queries_per_passage, frame)
             store.put(samples)
+            if PARTNER in plan:
+                draw_partners(store, plan, samples, pipeline.generation.multi_hop)
             lineages = load_lineages(store, samples, flow.candidates, plan)
             if pending := [lineage for lineage in lineages if not finished(lineage, flow)]:
                 accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)

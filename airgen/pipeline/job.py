@@ -42,12 +42,13 @@ from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
+from airgen.pipeline.multi_hop import PARTNER
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
-from airgen.records import TABLES
+from airgen.records import TABLES, Partner
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import answer_settings
 from airgen.settings.yaml_file import find_yaml
@@ -123,6 +124,8 @@ class Job:
             "corpus": corpus_fingerprint(self.corpus, pipeline),
             "sample": fingerprint(stage="sample", version=1, seed=self.secret.seed(pipeline)),
         }
+        if hops := pipeline.generation.multi_hop:
+            found["sample"] = found[PARTNER] = fingerprint(sample=found["sample"], multi_hop=hops)
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         if self.combination is not None:
             found["calibration"] = self.combination.fingerprint
@@ -187,9 +190,9 @@ class Job:
             self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
-            for stage in self.flow.every:
-                if stage.writes not in TABLES:
-                    store.ensure_table(stage.writes)
+            for kind in [stage.writes for stage in self.flow.every] + [Partner] * (PARTNER in self.fingerprints):
+                if kind not in TABLES:
+                    store.ensure_table(kind)
         return store
 
     def run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from airgen.pipeline.multi_hop import load_partners
 from airgen.pipeline.stage import Lineage, Plan, Stage
 from airgen.records import Passage, Row, Sample, Skip
 from airgen.store import Store
@@ -13,7 +14,10 @@ __all__ = ["load_lineages"]
 
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
-    """The lineages of these samples, in their order, with every row of the plan that they have."""
+    """The lineages of these samples, in their order, with every row of the plan that they have.
+
+    A multi-hop sample whose second passage has left the corpus is left out.
+    """
     keys = list({sample.parent for sample in samples})
     passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
     rows: dict[str, dict[str, list[Row]]] = {stage.name: defaultdict(list) for stage in stages}
@@ -23,8 +27,9 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
         for row in [*store.made(stage.writes, fingerprint), *skips]:
             rows[stage.name][row.parent].append(row)
     lineages = []
-    for sample in samples:
-        lineage = Lineage(passages[sample.parent], sample)
+    partners = load_partners(store, plan, samples)
+    for sample in (sample for sample in samples if sample.key in partners):
+        lineage = Lineage(passages[sample.parent], sample, partner=partners[sample.key])
         for stage in stages:
             parent = lineage.parent(stage.reads)
             if parent is not None:

@@ -42,12 +42,14 @@ class PublicIds:
     def split(self, lineage: Lineage) -> str:
         """The split of a query. It does not change with prompts or with the target.
 
-        With a secret, all queries of one document are in one split: the labels of dev must not tell sources of test.
+        With a secret, all queries of one passage are in one split, and with multi-hop queries all of one document: the
+        labels of dev must not tell sources of test.
         """
         ratios = self.pipeline.export.splits
         if self.secret is None:
             return split_of(lineage.sample.key, ratios)
-        return split_of(self._made("split", lineage.passage.key), ratios)
+        source = lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
+        return split_of(self._made("split", source), ratios)
 
     def _made(self, what: str, key: str) -> str:
         return key[:_LENGTH] if self.secret is None else self.secret.text(self.pipeline.name, what, key)[:_LENGTH]

@@ -16,7 +16,7 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage
-from airgen.records import Decision, Judgment, Prelabel, Skip
+from airgen.records import Decision, Judgment, Passage, Prelabel, Skip
 from airgen.store import Store
 from airgen.text.display import terminal_lines
 
@@ -63,11 +63,11 @@ def _name(lineage: Lineage, ids: PublicIds) -> str:
 
 def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
     """Everything that is known of one query, as plain values; `lines` are the stages' own, for the terminal."""
-    passage = lineage.passage
     value: dict[str, Any] = {
         "id": _name(lineage, job.ids),
         "outcome": f"rejected: {rejected}" if rejected else "accepted",
-        "document": {"id": passage.id, "title": passage.title, "text": passage.text},
+        "document": _shown(lineage.passage),
+        **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),
         "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
         "lines": [],
     }
@@ -78,6 +78,10 @@ def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, A
     if lineage.query is not None:
         value.update(_labels(store, job, lineage))
     return value
+
+
+def _shown(passage: Passage) -> dict[str, str]:
+    return {"id": passage.id, "title": passage.title, "text": passage.text}
 
 
 def _why(row: Skip) -> str:
@@ -95,7 +99,7 @@ def _labels(store: Store, job: Job, lineage: Lineage) -> dict[str, Any]:
     judgments = {row.id: row for row in store.made(Judgment, plan["judgment"], [key])}
     decisions = {row.id: row for row in store.made(Decision, plan.get("decision", ""), [key])}
     kinds = {**dict.fromkeys(mined, "mined"), **dict.fromkeys(sorted(negatives), "negative")}
-    kinds = {lineage.passage.id: "own document", **kinds}
+    kinds = {**dict.fromkeys([one.id for one in lineage.sources], "own document"), **kinds}
     ids = list(dict.fromkeys([*kinds, *decisions, *judgments]))
     titles = dict(store.query("SELECT id, title FROM passage WHERE id IN (SELECT unnest(?))", [ids]))
     public, found = job.ids, []
@@ -121,9 +125,11 @@ def _labels(store: Store, job: Job, lineage: Lineage) -> dict[str, Any]:
 
 def render_life(value: dict[str, Any]) -> str:
     """The same as text for a terminal; control characters of documents and models are taken out."""
-    lines = [f"{value['id']}  {value['outcome']}", "", f"document   {value['document']['id']}"]
-    lines += [f"           {value['document']['title']}"] if value["document"]["title"] else []
-    lines += ["           | " + line for line in value["document"]["text"].splitlines()]
+    lines = [f"{value['id']}  {value['outcome']}", ""]
+    for source in [value["document"], *([value["second"]] if "second" in value else [])]:
+        lines += [f"document   {source['id']}"]
+        lines += [f"           {source['title']}"] if source["title"] else []
+        lines += ["           | " + line for line in source["text"].splitlines()]
     lines += value["lines"]
     lines += [f"skipped    {stage}: {why}" for stage, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):

@@ -74,12 +74,16 @@ class Tools:
 
 @dataclass(frozen=True)
 class Lineage:
-    """One sample and all rows that were made from it so far, in the order of the stages; skips by stage."""
+    """One sample and all rows that were made from it so far, in the order of the stages; skips by stage.
+
+    `partner` is the second passage of a multi-hop sample.
+    """
 
     passage: Passage
     sample: Sample
     rows: tuple[Row, ...] = ()
     skips: Mapping[str, Skip] = field(default_factory=dict)
+    partner: Passage | None = None
 
     def every(self, kind: type[R]) -> tuple[R, ...]:
         """All rows of a type."""
@@ -103,9 +107,14 @@ class Lineage:
         return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})
 
     @property
+    def sources(self) -> tuple[Passage, ...]:
+        """The passages that the query is made from: one, or two of one document."""
+        return (self.passage,) if self.partner is None else (self.passage, self.partner)
+
+    @property
     def document(self) -> str:
-        """Title and text of the positive, as prompts show it."""
-        return prompt_text(self.passage.title, self.passage.text)
+        """Title and text of the positive, or of both, as prompts show it."""
+        return "\n\n".join(prompt_text(passage.title, passage.text) for passage in self.sources)
 
     @property
     def query(self) -> Query | None:

@@ -61,6 +61,7 @@ class GenerationSettings(Settings):
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
     answers: bool = False  # also a short reference answer to each accepted query, with its words in the document
+    multi_hop: float = Field(default=0.0, ge=0, le=1)  # share of queries that need two passages of one document
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     @field_validator("lengths", "types", "information", "styles")
@@ -86,6 +87,12 @@ class GenerationSettings(Settings):
     def generated_negatives(self) -> tuple[int, int]:
         """How many hard negatives the LLM is asked for: least and most."""
         return (0, 0) if self.negatives == "mined" else self.hard_negatives
+
+    @model_validator(mode="after")
+    def _hops_need_documents(self) -> GenerationSettings:
+        if self.multi_hop and self.query_from == "need":
+            raise ValueError("multi_hop needs query_from: document, because its prompt shows both passages")
+        return self
 
     @model_validator(mode="after")
     def _claims_need_length(self) -> GenerationSettings:

@@ -47,7 +47,7 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
     Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
     """
     asked = {(pair.query, pair.id) for pair in pairs_of(control)}
-    asked |= {(lineage.final.key, lineage.passage.id) for lineage in control.accepted.lineages}
+    asked |= {(lineage.final.key, one.id) for lineage in control.accepted.lineages for one in lineage.sources}
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
     found: dict[str, dict[str, Judgment]] = {}
     for row in control.store.made(Judgment, control.plan["judgment"], control.queries):

@@ -57,7 +57,7 @@ def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iter
         found: list[HardNegative | Skip] = [*mine(
             recalls[key], prelabels[key], decisions.get(key, {}), titles,
             ranks=settings.mined_ranks, count=count, relevant_from=control.settings.judge.relevant_from,
-            thresholds=control.settings.thresholds, fingerprint=fp, never={lineage.passage.id},
+            thresholds=control.settings.thresholds, fingerprint=fp, never={one.id for one in lineage.sources},
         )]  # fmt: skip
         if len(found) < count:
             key_of_skip = row_key(f"skip/{NAME}", key, fp)

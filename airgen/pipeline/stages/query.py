@@ -27,6 +27,8 @@ from airgen.settings import Pipeline, answer_parts
 
 __all__ = ["STAGE"]
 
+_TWO_PASSAGES = "query_two_passages"
+
 
 def _prompt(pipeline: Pipeline) -> str:
     return "query_from_need" if pipeline.generation.query_from == "need" else "query"
@@ -45,6 +47,9 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         **bounds,
+        **(
+            {"multi_hop": prompts.get(prompt_name(pipeline, _TWO_PASSAGES)).fingerprint} if generation.multi_hop else {}
+        ),
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
         **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
     }
@@ -69,7 +74,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
-    constrained = bool(tools.prompts.get(prompt_name(pipeline, _prompt(pipeline))).constrain)
+    name = _prompt(pipeline) if lineage.partner is None else _TWO_PASSAGES
+    constrained = bool(tools.prompts.get(prompt_name(pipeline, name)).constrain)
 
     def check(value: Any) -> Problem | None:
         text, source = value["query"], lineage.document
@@ -92,7 +98,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         "scenario": scenario.text,
         **attributes,
     }
-    found = await ask(tools, STAGE, values, check, form_pattern(length, kind, language))
+    found = await ask(tools, STAGE, values, check, form_pattern(length, kind, language), name)
     if isinstance(found, Refusal):
         return [skip("query", parent, tools, found.problem, found.answer)]
     value, attempts = found

@@ -38,10 +38,14 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     final, fp, language = lineage.final, tools.plan["reference_answer"], tools.pipeline.language
-    text = plain_text(lineage.passage.text)  # as it is exported
+    texts = [plain_text(passage.text) for passage in lineage.sources]  # as they are exported
+
+    def quoted(quote: str) -> str:
+        found = ((text, span_of(quote, text)) for text in texts)
+        return next((text[slice(*span)] for text, span in found if span), "")
 
     def check(value: Any) -> Problem | None:
-        if span_of(value["quote"], text) is None:
+        if not quoted(value["quote"]):
             return Problem("its quote is not in the document", told="quote the document's own words, without a change")
         return checks.wrong_language(value["answer"], language)
 
@@ -49,11 +53,9 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     found = await ask(tools, STAGE, values, check)
     if isinstance(found, Refusal):
         return [skip("reference_answer", final.key, tools, found.problem, found.answer)]
-    span = span_of(found[0]["quote"], text)
-    assert span is not None
     answer = " ".join(found[0]["answer"].split())
     key = row_key("reference_answer", final.key, fp, 1)
-    return [ReferenceAnswer(key, final.key, fp, 1, answer, text[slice(*span)])]
+    return [ReferenceAnswer(key, final.key, fp, 1, answer, quoted(found[0]["quote"]))]
 
 
 def span_of(quote: str, text: str) -> tuple[int, int] | None:
