@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import StoreError
-from airgen.records import Answer, Passage, storable, table_of
+from airgen.records import TABLES, Answer, Passage, storable, table_of
 from airgen.store.migrate import migrate, outdated
 from airgen.store.open_database import connect, explain
 
@@ -200,11 +200,20 @@ class Store:
             raise explain(self.path, error) from error
 
     def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
-        """Rows of one type. `where` and `order` are SQL over the table `t`."""
+        """Rows of one type. `where` and `order` are SQL over the table `t`.
+
+        There are none of a type that is not in the schema and has no table yet: a job gained a stage, and has not run.
+        """
+        if kind not in TABLES and not self._has_table(kind):
+            return []
         sql = f"SELECT {_columns(kind)} FROM {table_of(kind)} t"
         sql += f" WHERE {where}" if where else ""
         sql += f" ORDER BY {order}" if order else ""
         return [kind(*values) for values in self.query(sql, parameters)]
+
+    def _has_table(self, kind: type) -> bool:
+        sql = "SELECT 1 FROM information_schema.tables WHERE table_name = ?"
+        return bool(self.query(sql, [table_of(kind)]))
 
     def made(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
         """The rows that a stage of this fingerprint made, by ordinal; `among` limits them to some parents."""

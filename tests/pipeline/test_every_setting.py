@@ -47,7 +47,7 @@ CHANGES: dict[str, Any] = {
     "generation.max_title_overlap": 0.4, "generation.query_from": "need",
     "generation.meaning": {"model": "all-minilm-l6-v2-int8", "min_cosine": 0.9},
     "generation.prompts": "small", "generation.queries_per_passage": 2, "generation.stages": ["extra_stage:STAGE"],
-    "generation.answers": True,
+    "generation.answers": True, "generation.multi_hop": 0.5,
     "control.recall.model": {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 16},
     "control.recall.top_k": 9, "control.recall.pools_only": True, "control.pools": ["bm25"],
     "control.rerankers": ["bm25"], "control.thresholds.hard_negative": 2, "control.thresholds.other": 3,

@@ -91,4 +91,6 @@ def test_answers_of_multi_hop_queries_quote_one_of_the_two(run: Run, book: Path)
     lineage = {row["query"]: row for row in rows(dataset / "private" / "lineage.jsonl")}
     found = [row for path in (dataset / "answers").glob("*.jsonl") for row in rows(path)]
     assert found
-    assert all(row["corpus-id"] in (lineage[row["query-id"]]["positive"], lineage[row["query-id"]]["second"]) for row in found)
+    assert all(
+        row["corpus-id"] in (lineage[row["query-id"]]["positive"], lineage[row["query-id"]]["second"]) for row in found
+    )

@@ -122,3 +122,14 @@ def test_quotes(quote: str, found: str | None) -> None:
     text = "Most bees cluster in winter (they do)."
     span = span_of(quote, text)
     assert (text[slice(*span)] if span else None) == found
+
+
+def test_a_job_that_is_read_before_it_has_answers(run: Run, folder: Path) -> None:
+    run("runs")
+    path = folder / "job.yaml"
+    path.write_text(path.read_text().replace(*next(iter(ANSWERS.items()))), encoding="utf-8")
+    job = Job(path, folder / "runs")
+    with job.open_store(read_only=True) as store:
+        accepted = job.accepted(store)
+        assert len(accepted.lineages) == 12
+        assert "\nanswer" not in render_life(life(store, job, accepted.lineages[0], ""))
