@@ -609,6 +609,33 @@ def test_manual_pages_lose_their_marks() -> None:
     assert blocks[4].joins
 
 
+def test_the_tables_of_manual_pages(tmp_path: Path) -> None:
+    page = """.TH X 7
+.SH T
+.TS
+allbox tab(:);
+l l
+c lx.
+Name:Meaning
+_
+\\fBa\\fP:T{
+the first
+.B letter
+T}
+.T&
+l s.
+b:second
+.TE
+After.
+.TS
+l l.
+open\tend
+"""
+    assert [block.text for block in man_blocks(page)[1]] == [
+        "T", "Name | Meaning\na | the first letter\nb | second", "After.", "open | end"
+    ]  # fmt: skip
+
+
 def test_a_beir_folder(tmp_path: Path) -> None:
     rows = b'{"_id": "1", "title": "T", "text": "a"}\n{"_id": "2", "text": "b"}\n'
     (tmp_path / "set").mkdir()

@@ -202,6 +202,9 @@ PARSERS: dict[str, tuple[Callable[[str], object], list[str]]] = {
         man_blocks,
         ["\\f[", "\\[", "\\*[", "\\s'", "\\h'", ".B \"", ".SH a\n", "\"", "\\", ".TP\n", ".IP a\n", ".de\n", "\\\n", ".B a\n"],
     ),
+    "man table": (
+        lambda text: man_blocks(".TS\nl l.\n" + text), ["T{", "T{\n", "a\tb", "a\n", ".T&\n", "tab (", "_\n", ".B a\n"]
+    ),
     "man line": (lambda text: man_blocks(".B " + text), ["\\f[", "\"", "\"a ", "a ", "\\h'", "\\\""]),
     "html": (
         pages,

@@ -59,6 +59,8 @@ class ManReader(FileReader):
         for extra in ("", ".gz", "p.gz", "pm.gz", "x.gz", "posix.gz", "ssl.gz", "type.gz")
     )
 
+    version = 3
+
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """The documents of one page; a page that only includes another (`.so`) is dropped."""
         if re.match(r"(?:\.\\\".*\n)*\.so ", text):
@@ -80,6 +82,7 @@ def man_blocks(text: str) -> tuple[str, list[Block]]:
     verbatim = tagged = False
     joins = False
     until = ""
+    rows: list[str] = []  # of a table
 
     def close() -> None:
         nonlocal joins
@@ -92,7 +95,14 @@ def man_blocks(text: str) -> tuple[str, list[Block]]:
 
     for line in text.replace("\\\n", "").split("\n"):
         if until:
-            until = "" if line.strip() == until else until
+            if line.strip() != until:
+                if until == ".TE":
+                    rows.append(line)
+                continue
+            if until == ".TE":
+                found.append(Block(_table(rows)))
+                rows.clear()
+            until = ""
             continue
         if line.startswith(("'\\\"", '.\\"', '\\"')) or line in (".", "'"):
             continue
@@ -153,7 +163,30 @@ def man_blocks(text: str) -> tuple[str, list[Block]]:
         elif macro not in _SKIPPED and arguments and macro[0].isupper() and len(macro) == 2 and macro[1].islower():
             held.append(" ".join(item for item in arguments if item not in _FONTS))  # other mdoc macros hold text
     close()
-    return title, found
+    found.append(Block(_table(rows)))
+    return title, [block for block in found if block.text]
+
+
+def _table(lines: list[str]) -> str:
+    """The rows of a table for tbl, with their cells side by side. First come its options (`;`) and formats (`.`)."""
+    mark, rows, held, open_ = "\t", [], [], 0
+    formats = True
+    for line in lines:
+        if formats:
+            if line.rstrip().endswith(";") and (named := re.search(r"tab ?\((.)\)", line)):
+                mark = named[1]
+            formats = not line.rstrip().endswith(".")
+            continue
+        if line.startswith(".T&"):
+            formats = True
+        elif line.strip() not in ("", "_", "="):
+            held.append(re.sub(r"^[.'][A-Za-z]{1,2} ?", "", line))
+            open_ += line.count("T{") - line.count("T}")
+            if open_ <= 0:
+                cells = _text(" ".join(held)).replace("T{", "").replace("T}", "").split(mark)
+                rows.append(" | ".join(cell.strip() for cell in cells if cell.strip(" _=")))
+                held, open_ = [], 0
+    return "\n".join(row for row in [*rows, " ".join(held)] if row)
 
 
 def _text(line: str) -> str:

@@ -1,0 +1,69 @@
+"""Readers on documentation that this machine has: Debian's HTML and manual pages, files that packages ship."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata as metadata
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from airgen.corpus.readers.html import REMOVE, HtmlReader
+from airgen.corpus.readers.man import ManReader
+from airgen.corpus.readers.pdf import PdfReader
+from airgen.corpus.readers.reader import Place
+from airgen.records import Document, Dropped
+
+WORD = re.compile(r"\w+")
+
+
+def some(folder: str, pattern: str, most: int = 12) -> list[Path]:
+    """Files of this machine, evenly spread; skips where there is none."""
+    found = sorted(path for path in Path(folder).glob(pattern) if path.is_file() and path.stat().st_size < 300_000)
+    if not found:
+        pytest.skip(f"no {pattern} in {folder}")
+    return found[:: max(1, len(found) // most)][:most]
+
+
+def read(reader: type, path: Path, **settings: object) -> list[Document | Dropped]:
+    made = reader.Settings.model_validate({"path": path.name, **settings})  # type: ignore[attr-defined]
+    return list(reader(made, Place(path.parent, language="en")).read())
+
+
+def test_pages_lose_no_word_but_navigation() -> None:
+    lexbor = pytest.importorskip("selectolax.lexbor")
+    wanted, got = Counter[str](), Counter[str]()
+    for path in some("/usr/share/doc", "*/**/*.html"):
+        tree = lexbor.LexborHTMLParser(path.read_text("utf-8", "replace"))
+        for node in tree.css(", ".join(REMOVE)):
+            if node.tag not in ("body", "html"):
+                node.decompose()
+        root = tree.css_first("main") or tree.body
+        wanted.update(WORD.findall(root.text(separator=" ")))
+        for row in read(HtmlReader, path, extract="page"):
+            got.update(WORD.findall(f"{row.text}"))
+    assert (wanted - got).total() <= 0.01 * wanted.total()
+
+
+def test_manual_pages_lose_only_requests() -> None:
+    for path in some("/usr/share/man", "man1/*.1.gz", 30):
+        raw = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
+        # Lines of plain text, which are no request and have no escape.
+        plain = [line for line in raw.split("\n") if line[:1].isalnum() and "\\" not in line and "\t" not in line]
+        if ".de" in raw or ".so " in raw or ".ig" in raw or ".ie" in raw or ".if" in raw or ".TS" in raw:
+            continue
+        text = " ".join(row.text for row in read(ManReader, path) if isinstance(row, Document))
+        missing = Counter(WORD.findall(" ".join(plain))) - Counter(WORD.findall(text))
+        assert not missing, (path, missing)
+
+
+def test_the_pdf_files_that_packages_ship_have_words() -> None:
+    shipped = [file for dist in metadata.distributions() for file in dist.files or [] if file.suffix == ".pdf"]
+    paths = [path for path in sorted(Path(str(file.locate())) for file in shipped) if path.is_file()][:5]
+    if not paths:
+        pytest.skip("no package ships PDF")
+    for path in paths:
+        for row in read(PdfReader, path):
+            assert isinstance(row, Dropped) or not re.search(r"[\r\ufffe]", row.text)
