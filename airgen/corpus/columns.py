@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,9 +18,13 @@ from typing import Any
 
 import duckdb
 
+from airgen.database import Config, in_memory, without_globs
+
 __all__ = ["first_rows", "guess_fields", "json_rows"]
 
 _ROWS, _BYTES = 200, 1 << 20  # what is looked at
+_LONGEST = 4096  # characters of a value in a Parquet file, of which some kilobytes can hold gigabytes
+_DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}
 _IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
 _TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
 _TEXTS = ("text", "body", "content", "contents", "description", "passage", "article", "abstract", "answer")
@@ -68,10 +73,7 @@ def first_rows(path: Path, kind: str) -> list[Row]:
     """The first rows of a CSV, JSON, JSON Lines or Parquet file; none where they cannot be read."""
     try:
         if kind == "parquet":
-            with duckdb.connect() as database:
-                found = database.execute("SELECT * FROM read_parquet(?) LIMIT ?", [str(path), _ROWS])
-                columns = [column[0] for column in found.description or ()]
-                return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+            return _parquet_rows(path)
         text, whole = _beginning(path)
         if kind == "csv":
             return _csv_rows(text)
@@ -79,7 +81,7 @@ def first_rows(path: Path, kind: str) -> list[Row]:
             return json_rows(json.loads(text))[1][:_ROWS] if whole else []
         rows = [json.loads(line) for line in _whole_lines(text, whole) if line.strip()]
         return [row for row in rows[:_ROWS] if isinstance(row, dict)]
-    except (OSError, EOFError, ValueError, RecursionError, csv.Error, duckdb.Error):
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, csv.Error, duckdb.Error):
         return []
 
 
@@ -92,6 +94,23 @@ def json_rows(value: Any) -> tuple[str, list[Row]]:
         return "", []
     name = max(lists, key=lambda name: (len(lists[name]), name))
     return name, [row for row in lists[name] if isinstance(row, dict)]
+
+
+def _parquet_rows(path: Path) -> list[Row]:
+    """The first rows of a Parquet file: its texts, cut, and its whole numbers, which may be ids."""
+    with in_memory(files=[path], config=_DUCKDB) as database:
+        name = without_globs(path)
+        types = {row[0]: row[1] for row in database.execute("DESCRIBE FROM read_parquet(?)", [name]).fetchall()}
+        quoted = {column: '"' + column.replace('"', '""') + '"' for column in types}
+        wanted = {
+            column: f"left({quoted[column]}, {_LONGEST})" if kind == "VARCHAR" else quoted[column]
+            for column, kind in types.items()
+            if kind == "VARCHAR" or kind.endswith(("INT", "INTEGER"))
+        }
+        if not wanted:
+            return []
+        rows = database.execute(f"SELECT {', '.join(wanted.values())} FROM read_parquet(?) LIMIT {_ROWS}", [name])
+        return [dict(zip(wanted, row, strict=True)) for row in rows.fetchall()]
 
 
 def _beginning(path: Path) -> tuple[str, bool]:
