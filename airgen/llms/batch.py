@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airgen.errors import AirgenError, LlmError
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
+from airgen.llms.batch_client import batch_client, result_lines
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.chat import chat_body, load_json, with_usage
-from airgen.llms.http import OPENAI_URL, Endpoint, error_in, failure
+from airgen.llms.http import LARGEST_ANSWER, OPENAI_URL, Endpoint, error_in, failure
 from airgen.registry import load_extra
 
 if TYPE_CHECKING:
@@ -61,14 +63,7 @@ class BatchBackend(Backend):
     ) -> None:
         openai = self._openai = load_extra("openai", "llm.mode: batch")
         self._endpoint = Endpoint(base_url, api_key_env, headers)
-        no_account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), openai.Omit())  # of the environment
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key="none",  # the package wants one; the headers below have the real one
-            default_headers={**no_account, **self._endpoint.headers},
-            max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
-        )
+        self._client = batch_client(openai, self._endpoint)
         self._folder, self._gather, self._poll = folder, gather, poll
         self._max_requests, self._max_bytes = max_requests, max_bytes
         self._asked: dict[str, tuple[Request, asyncio.Future[Reply]]] = {}
@@ -253,12 +248,22 @@ class BatchBackend(Backend):
         for file in (ended.output_file_id, ended.error_file_id):
             if not file:
                 continue
-            content = await self._call(lambda file=file: self._client.files.content(file))  # type: ignore[misc]
-            for line in content.content.splitlines():
-                key, outcome = self._outcome(line)
-                if key in outcomes:
-                    outcomes[key] = outcome
+            outcomes |= await self._call(lambda file=file: self._results_in(file, batch))  # type: ignore[misc]
         return outcomes
+
+    async def _results_in(self, file: str, batch: BatchFile) -> dict[str, Reply | AirgenError]:
+        """The outcomes in a file of the server."""
+        found: dict[str, Reply | AirgenError] = {}
+        async for line, whole in result_lines(self._openai, self._client, file):
+            key, outcome = self._outcome(line) if whole else self._too_large(line)
+            if key in batch.keys:
+                found[key] = outcome
+        return found
+
+    def _too_large(self, beginning: bytes) -> tuple[str, Reply | AirgenError]:
+        key = re.search(rb'"custom_id"\s*:\s*"([0-9a-zA-Z_-]{1,200})"', beginning)
+        detail = f"{self._endpoint.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
+        return key[1].decode() if key else "", Refused("too_large", detail, Usage())
 
     def _outcome(self, line: bytes) -> tuple[str, Reply | AirgenError]:
         """The key of a request and what came of it; never raises. Without a key the line is nobody's."""
@@ -307,5 +312,7 @@ class BatchBackend(Backend):
             response = error.response
             return self._endpoint.failure(response.status_code, response.headers, response.content, response.url.path)
         cause = error.__cause__ or error
+        if isinstance(cause, AirgenError):  # of our bounds
+            return cause
         message = self._endpoint.scrub(str(cause) or type(cause).__name__)
         return Retry("connection", detail=message)

@@ -28,11 +28,20 @@ from airgen.settings.llm import secret_in
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["OPENAI_URL", "Endpoint", "error_in", "error_of", "failure", "retry_after", "server_limits"]
+__all__ = [
+    "LARGEST_ANSWER",
+    "OPENAI_URL",
+    "Endpoint",
+    "error_in",
+    "error_of",
+    "failure",
+    "retry_after",
+    "server_limits",
+]
 
 OPENAI_URL = "https://api.openai.com/v1"
 
-_LARGEST = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
+LARGEST_ANSWER = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
 _LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
 _SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
@@ -114,12 +123,12 @@ class Endpoint:
                     inflate = zlib.decompressobj(-zlib.MAX_WBITS)  # no zlib header, as some servers send it
                 first = False
                 try:
-                    chunk = inflate.decompress(chunk, _LARGEST + 1 - len(content))
+                    chunk = inflate.decompress(chunk, LARGEST_ANSWER + 1 - len(content))
                 except zlib.error as error:
                     raise Retry("bad_body", detail=f"damaged {coding}: {error}", usage=Usage()) from None
             content += chunk
-            if len(content) > _LARGEST:
-                detail = f"{self.where} sends an answer of more than {_LARGEST >> 20} MB"
+            if len(content) > LARGEST_ANSWER:
+                detail = f"{self.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
                 raise Refused("too_large", detail, Usage() if response.status == 200 else None)
         if inflate is not None and content and not inflate.eof:
             raise Retry("bad_body", detail=f"the {coding} body ends early", usage=Usage())

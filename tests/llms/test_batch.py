@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import traceback
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,40 @@ def test_a_state_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "airgen-0.json").write_text("{")
     with pytest.raises(StoreError, match=r"airgen-0\.json"):
         BatchFile.unfinished(tmp_path)
+
+
+def test_a_bomb_of_results_is_not_inflated(
+    loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airgen.llms.batch.TRIES", 2)
+    server = loopback(batch_bomb=64)
+    tracemalloc.start()
+    with pytest.raises(LlmError, match=r"does not answer \(bad_body.*Content-Encoding 'gzip'"):
+        run(server.base_url, tmp_path, MemoryStore(), 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_an_answer_that_is_too_large_is_one_request_and_a_file_that_is_stops(
+    loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(batch_long=33)
+    tracemalloc.start()
+    answers = run(server.base_url, tmp_path / "a", MemoryStore(), 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sorted(answer.error or "" for answer in answers) == ["", "", "too_large"] and peak < 40 << 20
+    monkeypatch.setattr("airgen.llms.batch_client._LARGEST_FILE", 1 << 20)
+    with pytest.raises(LlmError, match="sends more than 1 MB at once; refused"):
+        run(server.base_url, tmp_path / "b", MemoryStore(), 3)
+    monkeypatch.setattr("airgen.llms.batch_client.LARGEST_ANSWER", 16)
+    with pytest.raises(LlmError, match="sends more than 0 MB at once; refused"):
+        run(server.base_url, tmp_path / "c", MemoryStore(), 3)
+
+
+def test_a_connection_that_breaks_within_the_results_is_tried_again(
+    loopback: Callable[..., Any], tmp_path: Path
+) -> None:
+    answers = run(loopback(batch_breaks=2).base_url, tmp_path, MemoryStore(), 3)
+    assert not any(answer.error for answer in answers) and all(answer.text for answer in answers)

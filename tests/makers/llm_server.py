@@ -6,7 +6,9 @@ prints its port, then serves until its standard input is closed. Settings: laten
 (requests a second, size of the bucket); retry_after (seconds, sent with 429); slots (calls served at a time; others
 wait); faults (name -> share, chosen by the request and its attempt); fault_attempts (attempts that can have faults);
 always (one fault for every call); scripted (answers of airgen's scripted model); die_after (exit after so many
-answers); batch_seconds; batch_expire (n: every n-th line expires the first time).
+answers); batch_seconds; batch_expire (n: every n-th line expires the first time); batch_bomb
+(results: n MB of zeros, compressed); batch_long (the first result has n MB more); batch_breaks (n: so often the
+connection breaks within the results).
 What today's models do: thinks (tokens of thinking before each answer, billed and under the maximum) and thinks_in
 (where they show: hidden in the usage, silent, beside the completion tokens, text in <think>, field reasoning_content);
 refuse (parameters that are refused); refuse_system; most_tokens (largest maximum); needs_query and needs_headers (name
@@ -17,6 +19,7 @@ GET /stats returns what was asked; POST /settings changes settings while it runs
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import os
@@ -185,8 +188,22 @@ class Server:
         self.files[name] = file.file.read()  # type: ignore[union-attr]
         return web.json_response({"id": name, "object": "file", "filename": file.filename})  # type: ignore[union-attr]
 
-    async def content(self, request: web.Request) -> web.Response:
-        return web.Response(body=self.files[request.match_info["id"]])
+    async def content(self, request: web.Request) -> web.StreamResponse:
+        content = self.files[request.match_info["id"]]
+        if self.batch_bomb:
+            content, coding = gzip.compress(bytes(self.batch_bomb << 20)), {"Content-Encoding": "gzip"}
+            return web.Response(body=content, headers=coding)
+        if self.batch_breaks:
+            self.settings["batch_breaks"] -= 1
+            response = web.StreamResponse(headers={"Content-Length": str(len(content))})
+            await response.prepare(request)
+            await response.write(content[:-9])
+            request.transport.abort()  # type: ignore[union-attr]
+            return response
+        if self.batch_long:
+            first, *others = content.splitlines()
+            content = b"\n".join([first[:-1] + b"," + b" " * (self.batch_long << 20) + b'"x":1}', *others])
+        return web.Response(body=content)
 
     async def create(self, request: web.Request) -> web.Response:
         body = await request.json()
