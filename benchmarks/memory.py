@@ -2,6 +2,7 @@
 
 python benchmarks/memory.py --passages 100000
 python benchmarks/memory.py --passages 300000 1000000 --folder memory --json memory.json
+python benchmarks/memory.py --passages 1000000 --folder memory --phases control          after corpus and candidates
 
 Quality control recalls with an encoder that costs nothing (vectors of 384 dimensions, made from a hash of the text) and
 with BM25, which is also the re-ranker; the LLM is scripted. Passages are made of about 120 words that are distributed
@@ -42,7 +43,7 @@ domain: test
 licence: CC0-1.0
 source: made by benchmarks/memory.py
 reader: {kind: jsonl, path: large.jsonl}
-clean: {min_tokens: 5, language: "off", boilerplate: "off", personal_data: "off", near_duplicates: null}
+clean: {min_tokens: 5, language: "off", boilerplate: "off", personal_data: "off", near_duplicates: null, offensive_share: null}
 """
 
 PIPELINE = """
@@ -145,7 +146,7 @@ def run(folder: Path, until: str | None) -> tuple[dict[str, float], float, str]:
     return peaks, highest, digest
 
 
-def measure(folder: Path, passages: int) -> list[dict[str, Any]]:
+def measure(folder: Path, passages: int, phases: list[str]) -> list[dict[str, Any]]:
     """One row for each phase."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "large.jsonl").exists():
@@ -156,7 +157,8 @@ def measure(folder: Path, passages: int) -> list[dict[str, Any]]:
     size = (folder / "large.jsonl").stat().st_size / (1 << 20)
     print(f"{passages:,} passages, {size:,.0f} MB of JSONL", flush=True)
     rows = []
-    for phase, until in PHASES.items():
+    for phase in phases:
+        until = PHASES[phase]
         began = time.monotonic()
         peaks, highest, digest = run(folder, until)
         seconds = time.monotonic() - began
@@ -176,12 +178,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000])
     parser.add_argument("--folder", type=Path, help="where to work, a folder for each size; temporary by default")
-    parser.add_argument("--json", type=Path, help="write the figures")
+    parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES), help="with --folder: some phases")
+    parser.add_argument("--json", type=Path, help="write the figures, beside those that the file has already")
     arguments = parser.parse_args()
-    rows = []
+    rows = json.loads(arguments.json.read_bytes()) if arguments.json and arguments.json.exists() else []
     for passages in arguments.passages:
         with tempfile.TemporaryDirectory() as temporary:
-            rows += measure((arguments.folder or Path(temporary)) / str(passages), passages)
+            rows += measure((arguments.folder or Path(temporary)) / str(passages), passages, arguments.phases)
         if arguments.json:
             arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
