@@ -44,7 +44,8 @@ licence: CC0-1.0
 source: made by benchmarks/memory.py
 reader: {kind: jsonl, path: large.jsonl}
 clean:
-  {min_tokens: 5, language: "off", boilerplate: "off", personal_data: "off", near_duplicates: null, offensive_share: null}
+  {min_tokens: 5, language: "off", boilerplate: "off", personal_data: "off", near_duplicates: null,
+   offensive_share: null}
 """
 
 PIPELINE = """

@@ -87,17 +87,20 @@ class Hub:
 
     def tags(self, repo: str) -> dict[str, str]:
         """Tag names with the commits that they point to."""
-        refs = self._call(repo, lambda: self._api.list_repo_refs(repo, repo_type="dataset"))
-        return {tag.name: tag.target_commit for tag in refs.tags}
+
+        def read() -> dict[str, str]:
+            refs = self._api.list_repo_refs(repo, repo_type="dataset")
+            return _texts({tag.name: tag.target_commit for tag in refs.tags})
+
+        return self._call(repo, read)
 
     def files(self, repo: str, revision: str) -> dict[str, str]:
         """Paths with their hashes: SHA-256 for large files, git's blob id for the others."""
 
         def read() -> dict[str, str]:
             tree = self._api.list_repo_tree(repo, repo_type="dataset", revision=revision, recursive=True)
-            return {
-                item.path: item.lfs.sha256 if item.lfs else item.blob_id for item in tree if hasattr(item, "blob_id")
-            }
+            files = [item for item in tree if hasattr(item, "blob_id")]
+            return _texts({item.path: item.lfs.sha256 if item.lfs else item.blob_id for item in files})
 
         return self._call(repo, read)
 
@@ -188,6 +191,13 @@ class Hub:
         advice = _ADVICE.get(status, f"the Hub answered: {_first_line(error)}")
         kind = HubChanged if status in (409, 412) else DatasetError
         return kind(f"{repo}: HTTP {status} from {self.endpoint}: {advice}")
+
+
+def _texts(found: dict[Any, Any]) -> dict[str, str]:
+    """The same mapping. Raises TypeError where it has anything but strings: the library does not look."""
+    if not all(isinstance(value, str) for pair in found.items() for value in pair):
+        raise TypeError("not a string")
+    return found
 
 
 def _status(error: BaseException) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import quick
 
 from airgen.errors import AirgenError
 
@@ -28,7 +29,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         try:
-            return action(folder)
+            with quick():
+                return action(folder)
         except AirgenError as error:
             assert str(error).strip(), type(error)
             assert len(str(error)) < 20_000

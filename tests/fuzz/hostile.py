@@ -8,16 +8,34 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import time
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hypothesis import settings
 from hypothesis import strategies as st
 
 # `make test` tries some examples of each; `make fuzz` those of its profile (tests/conftest.py), again and again.
-few = settings() if os.environ.get("AIRGEN_FUZZ") else settings(max_examples=30, deadline=None)
+FUZZING = bool(os.environ.get("AIRGEN_FUZZ"))
+few = settings() if FUZZING else settings(max_examples=30, deadline=None)
 
 DEEP = 100_000
+CPU_SECONDS = 10.0
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Fails where one example of `make fuzz` takes more CPU time than any of these inputs may.
+
+    It is no measurement: what grows faster than its input takes minutes for some of them.
+    """
+    began = time.process_time()
+    yield
+    seconds = time.process_time() - began
+    assert not FUZZING or seconds < CPU_SECONDS, f"{seconds:.1f} s of CPU time for one input"
+
 
 HOSTILE: list[bytes] = [
     b"",

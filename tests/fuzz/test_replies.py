@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from hostile import JSON, broken, few, replaced
+from hostile import JSON, broken, few, quick, replaced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +35,8 @@ GOOD = b'Sure!\n```json\n{"query": "why?", "level": 2, "documents": ["a", "b"],}
 def test_structured_answers(content: bytes) -> None:
     text = content.decode("utf-8", "surrogateescape")[:20_000]
     try:
-        value = parse_json(text, SCHEMA)
+        with quick():
+            value = parse_json(text, SCHEMA)
     except ValueError as error:
         assert "\n" not in str(error)
     else:
@@ -60,7 +61,8 @@ PAYLOAD = {
 @given(replaced(PAYLOAD))
 def test_chat_completions(payload: object) -> None:
     try:
-        reply = chat_reply(payload)
+        with quick():
+            reply = chat_reply(payload)
     except AirgenError:
         return
     assert isinstance(reply, Reply) and isinstance(reply.text, str)
@@ -123,6 +125,23 @@ def test_hub_replies(call: str, data: st.DataObject, liar: Any) -> None:
     raw = data.draw(st.sampled_from([json.dumps(payload).encode()]) | broken(json.dumps(good).encode()))
     liar.body, liar.status = raw, data.draw(st.sampled_from([200, 200, 200, 400, 404, 503]))
     try:
-        ask(Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None))
+        found = ask(Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None))
     except AirgenError as error:
         assert "\n" not in str(error)
+    else:
+        if call in ("tags", "files"):
+            assert all(isinstance(value, str) for pair in found.items() for value in pair)
+
+
+@pytest.mark.parametrize(("call", "answer"), [
+    ("tags", {**REFS, "tags": [{"name": [], "ref": "refs/tags/1", "targetCommit": "abc"}]}),
+    ("tags", {**REFS, "tags": [{"name": "1", "ref": "refs/tags/1", "targetCommit": 5}]}),
+    ("files", [{**TREE[0], "oid": ["1"], "lfs": None}]),
+])  # fmt: skip
+def test_a_hub_whose_names_are_no_strings(call: str, answer: Any, liar: Any) -> None:
+    pytest.importorskip("huggingface_hub")
+    from airgen.publishing.hub import Hub
+
+    liar.body, liar.status = json.dumps(answer).encode(), 200
+    with pytest.raises(AirgenError, match="an answer of another form than the Hub's"):
+        CALLS[call][1](Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34))
