@@ -21,6 +21,8 @@ from airgen.text.words import sentences
 
 __all__ = ["Chunk", "align", "chunks", "sentence_pieces"]
 
+STEPS = 100  # places tried for a piece, on average over the pieces and 10,000 more; prose takes 2
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -68,13 +70,20 @@ def align(text: str, pieces: Sequence[str], overlaps: Callable[[str], bool] = la
 
     A piece can occur at several places. The first place is chosen at which its overlap with the previous piece is
     allowed, and after which the other pieces can be placed without leaving out a visible character. Raises CorpusError
-    if there is no such choice, because the splitter then changed the text.
+    if there is no such choice, because the splitter then changed the text; and if the text repeats itself so much that
+    the search takes more than STEPS places for each piece.
     """
     # A depth-first search: `options[i]` are the untried places of piece i, the best last. It seldom has to go back.
     places: list[tuple[int, int]] = []
     options = [_places(text, pieces[0], 0, _skip(text, 0), 0, overlaps)] if pieces else []
     dead: set[tuple[int, int]] = set()
+    left = STEPS * (len(pieces) + 10_000) - sum(map(len, options))
     while options:
+        if left < 0:
+            raise CorpusError(
+                "the text repeats itself so much that its chunks cannot be found in it: clean it, or raise "
+                "long_doc.chunk_size"
+            )
         index = len(places)
         if not options[-1]:
             options.pop()
@@ -88,6 +97,7 @@ def align(text: str, pieces: Sequence[str], overlaps: Callable[[str], bool] = la
         places.append((start, end))
         if len(places) < len(pieces):
             options.append(_places(text, pieces[index + 1], start + 1, _skip(text, end), end, overlaps))
+            left -= len(options[-1]) + 1
         elif _skip(text, end) == len(text):
             return places
         else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpus_maker import corpus, prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.corpus import prepare
+from airgen.corpus import chunking, prepare
 from airgen.corpus.book_parts import find_apparatus, remove_apparatus
 from airgen.corpus.chunking import align, chunks, sentence_pieces
 from airgen.corpus.cleaning.normalise import normalise
@@ -211,3 +212,20 @@ def test_merged_documents_keep_titles_and_say_where_a_chunk_begins(tmp_path: Pat
         assert passage.end - passage.start == len(passage.text)
     assert {passage.position for passage in passages} <= {f"Article {n}" for n in range(5)}
     assert [row.reason for row in found if isinstance(row, Dropped)] in ([], ["references"])
+
+
+def test_a_text_that_repeats_itself_is_given_up_after_a_bounded_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = 0
+
+    def counted(*given: Any, places: Any = chunking._places) -> Any:
+        nonlocal tried
+        found = places(*given)
+        tried += len(found) + 1
+        return found
+
+    monkeypatch.setattr(chunking, "_places", counted)
+    text, pieces = "a" * 3_000 + "b", ["a" * 60] * 60  # no choice covers the last letter
+    with pytest.raises(CorpusError, match="repeats itself so much"):
+        chunking.align(text, pieces)
+    assert tried < chunking.STEPS * (len(pieces) + 10_000) + 100
+    assert chunking.align("a" * 3_600, pieces, lambda _: False) == [(at, at + 60) for at in range(0, 3_600, 60)]
