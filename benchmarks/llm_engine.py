@@ -31,7 +31,7 @@ from typing import Any
 
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "makers" / "llm_server.py"
 PROMPT = "<document>\n" + "word " * 100 + "\n</document>\n\nWrite a query, number {}."
-KEEPS = ("airgen", "curator", "data-designer")  # they keep answers, so a killed job can go on
+KEEPS = ("airgen", "airgen-budget", "curator", "data-designer")  # they keep answers, so a killed job can go on
 PYTHONS: dict[str, str] = {}  # contender -> the interpreter of its own environment
 PACKAGES = {
     "openai": "openai",
@@ -63,15 +63,19 @@ class Server:
 # -- the contenders, each in a process of its own ---------------------------------------------------------
 
 
-async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path) -> None:
+async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path, paid: bool = False) -> None:
     from airgen.llms.base import CallLimits, Message, Request
+    from airgen.llms.budget import Budget
     from airgen.llms.call_queue import Connection
     from airgen.llms.engine import Engine
     from airgen.llms.openai import OpenAIBackend
+    from airgen.llms.prices import FREE, Price
     from airgen.store import Store
 
+    price, budget = (Price(0.15, 0.075, 0.6), Budget(1_000.0)) if paid else (FREE, None)
     with Store.open(folder / "work.duckdb") as store:
-        async with Engine(store, Connection(OpenAIBackend(base_url), CallLimits(concurrency))) as engine:
+        connection = Connection(OpenAIBackend(base_url), CallLimits(concurrency), price)
+        async with Engine(store, connection, budget=budget) as engine:
             requests = [
                 Request("m", (Message("user", PROMPT.format(i)),), {"max_tokens": 64}, stage="query")
                 for i in range(calls)
@@ -79,6 +83,11 @@ async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path) 
             begin()
             answers = await asyncio.gather(*(engine.ask(request) for request in requests))
             end(sum(not answer.error for answer in answers))
+
+
+async def run_airgen_budget(base_url: str, calls: int, concurrency: int, folder: Path) -> None:
+    """Each attempt is reserved on the disk before it is sent, and paid after it."""
+    await run_airgen(base_url, calls, concurrency, folder, paid=True)
 
 
 async def run_aiohttp(base_url: str, calls: int, concurrency: int, folder: Path) -> None:
@@ -158,6 +167,7 @@ def run_data_designer(base_url: str, calls: int, concurrency: int, folder: Path)
 CONTENDERS = {
     "aiohttp": run_aiohttp,
     "airgen": run_airgen,
+    "airgen-budget": run_airgen_budget,
     "openai-aiohttp": run_openai_aiohttp,
     "openai": run_openai,
     "curator": run_curator,

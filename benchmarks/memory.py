@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,18 +130,24 @@ def memory(process: int) -> tuple[float, float]:
 def run(folder: Path, until: str | None) -> tuple[dict[str, float], float, str]:
     """Run a job up to a stage: MB of its own by stage, MB of all, the dataset's digest."""
     words = [sys.executable, "-c", RUN, str(folder), until or ""]
+    peaks: dict[str, float] = {}
+    highest, stage, digest, rest = 0.0, "start", "", b""
     with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
-        peaks, highest, stage, digest, rest = {}, 0.0, "start", "", b""
-        while child.poll() is None:
-            *lines, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
-            for line in lines:
-                name, _, value = line.decode().partition(" ")
-                stage, digest = ("end", value) if name == "digest" else (line.decode(), digest)
-            own, every = memory(child.pid)
-            peaks[stage], highest = max(peaks.get(stage, 0), own), max(highest, every)
-            time.sleep(LOOK)
+        try:
+            while child.poll() is None:
+                *lines, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
+                for line in lines:
+                    name, _, value = line.decode().partition(" ")
+                    stage, digest = ("end", value) if name == "digest" else (line.decode(), digest)
+                own, every = memory(child.pid)
+                peaks[stage], highest = max(peaks.get(stage, 0), own), max(highest, every)
+                time.sleep(LOOK)
+        except SystemExit:
+            child.kill()
+            print(f"  stopped in {stage}: own {peaks}, all {highest:,.0f} MB", flush=True)
+            raise
         *lines, _ = (rest + (child.stdout.read() or b"")).split(b"\n")
         digest = next((line.decode().partition(" ")[2] for line in lines if line.startswith(b"digest")), digest)
     if child.returncode:
@@ -183,6 +190,7 @@ def main() -> None:
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES), help="with --folder: some phases")
     parser.add_argument("--json", type=Path, help="write the figures, beside those that the file has already")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     rows = json.loads(arguments.json.read_bytes()) if arguments.json and arguments.json.exists() else []
     for passages in arguments.passages:
         with tempfile.TemporaryDirectory() as temporary:
