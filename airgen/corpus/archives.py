@@ -55,6 +55,8 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
             count += 1
     except _DAMAGE as error:
         raise CorpusError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
+    except OSError as error:  # a name too long, a file where another member needs a folder, a full disk
+        raise CorpusError(f"{archive.name}: cannot be unpacked: {error.strerror or error}") from error
     return count
 
 

@@ -130,7 +130,7 @@ def tar(entries: list[tuple[str, bytes]]) -> bytes:
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
 def test_archives(entries: list[tuple[str, bytes]], kind: str, data: st.DataObject, outcome: Any) -> None:
     if kind == "f.zip":
-        good = archive(*((name.encode("utf-8", "replace").decode(), content) for name, content in entries))
+        good = archive(*((name.encode("utf-8", "replace").decode() or "n", content) for name, content in entries))
     else:
         good = tar(entries)
     if kind == "f.deb":

@@ -31,9 +31,9 @@ Counted = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 Count = Callable[[NDArray[np.int32], NDArray[np.int64], int], Counted]
 
 
-def room(size: int, kind: Any) -> NDArray[Any]:
-    """An array of any values: in a file without a name if it is large and the disk has room, else in memory."""
-    if size * np.dtype(kind).itemsize < _MAPPED_FROM:
+def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
+    """An array of any values: in a file without a name if it has `least` bytes (64 MB) and the disk has room."""
+    if size * np.dtype(kind).itemsize < (_MAPPED_FROM if least is None else least):
         return np.empty(size, kind)
     try:
         with tempfile.TemporaryFile(prefix="airgen-") as file:
@@ -68,7 +68,8 @@ class PostingsBuilder:
         before = sum(len(part) for part in self._lengths[: self._counted])
         starts, positions, frequencies = self._count(terms, lengths, int(terms.max(initial=-1)) + 1)
         positions += np.int32(before)
-        self._parts.append((starts, _kept(positions), _kept(frequencies)))
+        least = 1 if self._parts else None  # together the parts are large, so only the first may stay in memory
+        self._parts.append((starts, _kept(positions, least), _kept(frequencies, least)))
         self._terms, self._waiting, self._counted = [], 0, len(self._lengths)
 
     def field(self, size: int) -> Field:
@@ -99,8 +100,8 @@ class PostingsBuilder:
         return Field(starts, positions, frequencies, lengths)
 
 
-def _kept(values: NDArray[np.int32]) -> NDArray[np.int32]:
-    found = room(len(values), values.dtype)
+def _kept(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
+    found = room(len(values), values.dtype, least=least)
     if isinstance(found, np.memmap):
         found[:] = values
         return found
