@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
 from airgen.errors import MissingExtra, UsageError
 
-__all__ = ["REGISTRY", "closest", "load_extra", "names", "resolve"]
+__all__ = ["REGISTRY", "closest", "installed", "load_extra", "names", "resolve"]
 
 REGISTRY: dict[str, dict[str, str]] = {
     "backend": {
+        "anthropic": "airgen.llms.anthropic:AnthropicBackend",
+        "gemini": "airgen.llms.gemini:GeminiBackend",
         "openai": "airgen.llms.openai:OpenAIBackend",
         "embedded": "airgen.llms.embedded:EmbeddedBackend",
         "scripted": "airgen.llms.scripted:ScriptedBackend",
@@ -92,6 +95,9 @@ REGISTRY: dict[str, dict[str, str]] = {
 # Top-level package of an import -> (distribution, extra).
 EXTRAS: dict[str, tuple[str, str]] = {
     "openai": ("openai", "openai"),
+    "anthropic": ("anthropic", "anthropic"),
+    "google": ("google-genai", "gemini"),
+    "httpx2": ("httpx2", "anthropic"),
     "xllamacpp": ("xllamacpp", "embedded"),
     "onnxruntime": ("onnxruntime", "embedded"),
     "tokenizers": ("tokenizers", "embedded"),
@@ -149,6 +155,17 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     finally:
         for place in outside:
             sys.path.remove(place)
+
+
+def installed(module: str, what: str) -> list[str]:
+    """Nothing, or the line that says how to install the package of an extra. The package itself is not imported."""
+    try:
+        if importlib.util.find_spec(module) is not None:
+            return []
+    except ModuleNotFoundError:  # its parent is missing
+        pass
+    distribution, extra = EXTRAS[module.partition(".")[0]]
+    return [str(MissingExtra(what, distribution, extra))]
 
 
 def load_extra(module: str, what: str) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, Target, echo, new_app
+from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, echo, new_app
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
@@ -21,20 +21,28 @@ app = new_app()
 def check(
     pipeline: PipelineFile,
     target: Target = None,
+    budget: Budget = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Ask each model a few short questions: what it takes, how fast it is.")
+    ] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
-    The systems file of the pipeline is checked as well. Example: airgen check pipelines/full.yaml
+    The systems file of the pipeline is checked as well. Nothing is asked of a model without --probe, which costs cents
+    at most and makes the estimate one of minutes, too. Example: airgen check pipelines/full.yaml --probe
     """
     from airgen.pipeline.job import Job
 
-    print_check(Job(pipeline, runs, target=target), as_json=as_json)
+    print_check(Job(pipeline, runs, target=target), budget_usd=budget, probe=probe, as_json=as_json)
 
 
-def print_check(job: Job, *, as_json: bool) -> None:
-    """Print what a job will cost and what it lacks; exit code 1 where it lacks something."""
+def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, probe: bool = False) -> None:
+    """Print what a job will cost and take, and what it lacks; exit code 1 where it lacks something.
+
+    With `probe`, each LLM that is not known yet is asked a few questions.
+    """
     import json
     from dataclasses import asdict
 
@@ -42,25 +50,37 @@ def print_check(job: Job, *, as_json: bool) -> None:
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import preflight
+    from airgen.pipeline.probing import probe_models, unprobed
 
-    problems = preflight(job)
+    problems = preflight(job, budget_usd=budget_usd)
+    said: list[str] = []
+    if probe and not problems:
+        try:
+            probe_models(job, said.append, budget_usd=budget_usd, every=True)
+        except AirgenError as error:
+            problems += str(error).splitlines()
+    untested = [llm.model for llm in unprobed(job).values()]
     found = None
     try:
         found = estimate(job)
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += str(error).splitlines()
     if as_json:
-        figures = {"usd": found.usd, **asdict(found)} if found else {"usd": None}
-        echo(json.dumps({"problems": problems, **figures}, indent=1))
+        figures = {"usd": found.usd, "seconds": found.seconds, **asdict(found)} if found else {"usd": None}
+        echo(json.dumps({"problems": problems, "probed": said, "untested": untested, **figures}, indent=1))
     else:
         if found:
             _print_estimate(job, found)
         if line := in_words(job.pipeline.language):
             echo(f"  {line}")
+        for line in said:
+            echo(f"  probe: {line}")
         for line in [*(found.warnings if found else []), *problems]:
             echo(f"  ! {line}")
         if not problems:
             echo("  everything that it needs is there")
+            if untested:
+                echo(f"  not tested: whether {', '.join(untested)} answers, and how fast: airgen check --probe asks")
     if problems:
         raise typer.Exit(1)
 
@@ -77,3 +97,6 @@ def _print_estimate(job: Job, found: Estimate) -> None:
     read = sum(stage.prompt_tokens for stage in found.stages)
     wrote = sum(stage.completion_tokens for stage in found.stages)
     echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")
+    if found.seconds is not None:
+        minutes = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
+        echo(f"  about {minutes} of calls to models, besides retrieval and re-ranking")

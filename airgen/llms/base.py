@@ -197,6 +197,7 @@ class Backend:
 
     Settings: ClassVar[type[LlmSettings]] = LlmSettings
     RECOVERS: ClassVar[bool] = False  # a later process gets the answers to what this one had in flight, at no new cost
+    PROBED: ClassVar[bool] = False  # `airgen run` asks the model a few short questions first (`airgen.llms.probe`)
     say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
 
     @classmethod
@@ -233,6 +234,13 @@ class Backend:
     def room(self, request: Request) -> int:
         """How many tokens the model may need for thinking, beyond the request's maximum: the budget reserves them."""
         return 0
+
+    def known(self) -> dict[str, Any]:
+        """What the backend has learnt of its model, as JSON values: a later process remembers it."""
+        return {}
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """Take over what an earlier process has learnt."""
 
     async def send(self, request: Request) -> Reply:
         """Send one request once. Raises Retry, Refused, or LlmError for what will never work."""

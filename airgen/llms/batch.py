@@ -25,7 +25,8 @@ from airgen.errors import AirgenError, LlmError
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
 from airgen.llms.batch_client import batch_client, result_lines
 from airgen.llms.batch_file import BatchFile
-from airgen.llms.chat import chat_body, load_json, with_usage
+from airgen.llms.chat import load_json, with_usage
+from airgen.llms.dialect import Dialect
 from airgen.llms.http import LARGEST_ANSWER, OPENAI_URL, Endpoint, error_in, failure
 from airgen.registry import load_extra
 
@@ -56,13 +57,16 @@ class BatchBackend(Backend):
         base_url: str = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        dialect: Dialect | None = None,
         gather: float = 2.0,
         poll: float = 30.0,
         max_requests: int = 50_000,
         max_bytes: int = 190_000_000,
     ) -> None:
         openai = self._openai = load_extra("openai", "llm.mode: batch")
-        self._endpoint = Endpoint(base_url, api_key_env, headers)
+        self._endpoint = Endpoint(base_url, api_key_env, headers, query=query)
+        self._dialect = dialect or Dialect()
         self._client = batch_client(openai, self._endpoint)
         self._folder, self._gather, self._poll = folder, gather, poll
         self._max_requests, self._max_bytes = max_requests, max_bytes
@@ -75,6 +79,20 @@ class BatchBackend(Backend):
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._recovered = False
+
+    def known(self) -> dict[str, Any]:
+        """What was learnt of the model."""
+        return {"": self._dialect.known()}
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """Take over what live calls have learnt: refusals in a batch come too late to learn from them."""
+        for learnt in known.values():
+            if isinstance(learnt, dict):
+                self._dialect.remember(learnt)
+
+    def room(self, request: Request) -> int:
+        """Tokens for thinking, for a model that was seen to think."""
+        return self._dialect.room
 
     async def send(self, request: Request) -> Reply:
         """The answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
@@ -108,7 +126,7 @@ class BatchBackend(Backend):
 
     def _collect(self, key: str, request: Request) -> None:
         """Submit when no request has come for `gather` seconds, or when a file is full."""
-        line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": chat_body(request)}
+        line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self._dialect.body(request)}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if self._timer is not None:
             self._timer.cancel()
@@ -185,7 +203,11 @@ class BatchBackend(Backend):
         if isinstance(outcome, Reply):
             for _, left in self._undelivered.values():
                 left.discard(key)
-            future.set_result(with_usage(request, outcome))
+            reply = with_usage(request, outcome)
+            if self._dialect.cut_off(request, reply):
+                future.set_exception(Retry("thinking", detail="its tokens were used up by thinking", usage=reply.usage))
+            else:
+                future.set_result(reply)
         else:
             future.set_exception(outcome)
 

@@ -56,6 +56,7 @@ def batch_client(openai: Any, endpoint: Endpoint) -> AsyncOpenAI:
         base_url=endpoint.base_url,
         api_key="none",  # the package wants one; the headers below have the real one
         default_headers={**no_account, **endpoint.headers, "Accept-Encoding": "identity"},
+        default_query=endpoint.query or None,
         max_retries=0,
         http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [bound]}),
     )

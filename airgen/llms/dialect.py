@@ -43,7 +43,11 @@ _UNSUPPORTED = re.compile(
     r"must be (?:omitted|unset|1\b)|not a valid (?:param|field|argument)|disabled|remove",
     re.IGNORECASE,
 )
-_FORMAT = re.compile(r"response_format|json_schema|json_object|json schema|guided|grammar|structured output", re.I)
+_FORMAT = re.compile(
+    r"response_format|json_schema|json_object|json schema|guided|grammar|structured output|"
+    r"output_(?:config|format)|response_(?:json_)?schema|response_?mime_?type|responseJsonSchema",
+    re.IGNORECASE,
+)
 _SYSTEM = re.compile(r"\bsystem\b|\bdeveloper\b", re.IGNORECASE)
 _TOO_LONG = re.compile(r"max_(?:completion_|output_)?tokens|context|maximum", re.IGNORECASE)
 _TOO_MANY = re.compile(r"too (?:large|many|long)|exceed|at most|greater|maximum|reduce", re.IGNORECASE)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from airgen.errors import AirgenError, SettingsError, Stopped
-from airgen.llms.base import AnswerStore, Request
+from airgen.llms.base import AnswerStore, Backend, Request
 from airgen.llms.budget import Budget
 from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
 from airgen.llms.prices import unknown_price
@@ -99,6 +99,10 @@ class Engine:
     @property
     def _connections(self) -> list[Connection]:
         return [self._llms] if isinstance(self._llms, Connection) else list(self._llms.values())
+
+    def backend(self, where: tuple[str, str]) -> Backend:
+        """The backend of an endpoint and model."""
+        return self._llms.backend if isinstance(self._llms, Connection) else self._llms[where].backend
 
     @property
     def spent_usd(self) -> float:

@@ -19,11 +19,14 @@ from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pydantic_core import PydanticCustomError
+
 from airgen.errors import AirgenError, LlmError, SettingsError
 from airgen.llms.base import Refused, Reply, Retry, ServerLimits, Usage
 from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.settings import secret
-from airgen.settings.llm import secret_in
+from airgen.settings.http import filled_headers
+from airgen.settings.llm import address
 
 if TYPE_CHECKING:
     import aiohttp
@@ -52,8 +55,9 @@ _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
 class Endpoint:
     """A base URL, its key and its connections.
 
-    api_key_env names the environment variable with the key; None for a server without a key. Raises SettingsError
-    for a base URL that is not http(s), or a variable that is not set.
+    api_key_env names the environment variable with the key, which is sent in `key_header`; None for a server without a
+    key. headers, query: more headers, and parameters behind the address, with ${NAME} for what the environment holds.
+    Raises SettingsError for a base URL that is not http(s), or a variable that is not set.
     """
 
     def __init__(
@@ -62,20 +66,24 @@ class Endpoint:
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
         connect_timeout: float = 15.0,
+        *,
+        query: Mapping[str, str] | None = None,
+        key_header: str = "Authorization",
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingsError([f"llm.base_url: {base_url!r} is not an http(s) address"])
-        if problem := secret_in(base_url):
-            raise SettingsError([f"llm.base_url: {problem}"])
+        try:
+            parts = urlsplit(address(base_url))
+        except PydanticCustomError as error:
+            raise SettingsError([f"llm.base_url: {error.message()}"]) from None
         self.base_url = base_url.rstrip("/")
-        self.where = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
-        self._key = secret(api_key_env) or ""
-        if api_key_env and not self._key:
+        self.where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+        key = secret(api_key_env) or ""
+        if api_key_env and not key:
             raise SettingsError([f"llm.api_key_env: the environment variable {api_key_env} is not set: export it"])
-        self.headers = dict(headers or {})
-        if self._key:
-            self.headers["Authorization"] = f"Bearer {self._key}"
+        self.headers, in_headers = filled_headers(headers or {})
+        self.query, in_query = filled_headers(query or {})
+        self._secrets = [one for one in (key, *in_headers, *in_query) if one]
+        if key:
+            self.headers[key_header] = f"Bearer {key}" if key_header == "Authorization" else key
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
@@ -85,6 +93,12 @@ class Endpoint:
 
         Raises Retry for a failure of the connection, LlmError where the URL is not an address.
         """
+        return await self.post_bytes(path, json.dumps(body, separators=(",", ":")).encode("ascii"))
+
+    async def post_bytes(
+        self, path: str, data: bytes, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send JSON that is written already, with more headers. Returns and raises what `post` does."""
         import aiohttp
 
         if self._session is None:
@@ -95,9 +109,10 @@ class Endpoint:
                 auto_decompress=False,  # `_read` bounds what comes out
                 proxy=_proxy(self.base_url),  # trust_env would look it up anew for each call, in a thread
             )
-        data = json.dumps(body, separators=(",", ":")).encode("ascii")
         try:
-            async with self._session.post(self.base_url + path, data=data, allow_redirects=False) as response:
+            async with self._session.post(
+                self.base_url + path, data=data, headers=headers, params=self.query or None, allow_redirects=False
+            ) as response:
                 return response.status, response.headers, await self._read(response)
         # `from None`: aiohttp's errors carry the request, and with it the key
         except aiohttp.InvalidURL as error:
@@ -143,11 +158,15 @@ class Endpoint:
     def scrub(self, message: str) -> str:
         """A server's message on one line, without the key."""
         message = " ".join(message.split())
-        return (message.replace(self._key, "[key]") if self._key else message)[:500]
+        for one in self._secrets:
+            message = message.replace(one, "[key]")
+        return message[:500]
 
     def mask(self, text: str) -> str:
         """A text of the server without the key."""
-        return text.replace(self._key, "[key]") if len(self._key) >= _SECRET else text
+        for one in self._secrets:
+            text = text.replace(one, "[key]") if len(one) >= _SECRET else text
+        return text
 
     def reply(self, payload: Any) -> Reply:
         """The answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""

@@ -14,6 +14,7 @@ from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.prices import unknown_price
+from airgen.pipeline.profiles import read_profiles
 from airgen.records import Reservation
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings
@@ -42,17 +43,22 @@ def make_engine(
     retry_failed: bool = False,
     rules: Mapping[str, Rule] | None = None,
     say: Callable[[str], None] | None = None,
+    live: bool = False,
 ) -> Engine:
     """One engine, one budget, for the generator and the judges.
 
-    rules: stage -> answer of the scripted backend. say: see `Engine`. Raises SettingsError for a budget on an LLM
+    rules: stage -> answer of the scripted backend. say: see `Engine`. live: no batches. What was learnt of the models
+    in the folder of `store` is remembered. Raises SettingsError for a budget on an LLM
     without a known price, UsageError for a budget below 0.
     """
     limit = budget_usd if budget_usd is not None else pipeline.llm.budget_usd
     if limit is not None and (problems := unpriced(pipeline)):
         raise SettingsError(problems)
     folder = store.path.parent / "batches"
-    llms = {where: connect(llm, folder, rules or {}) for where, llm in pipeline.llms.items()}
+    settings = {where: _live(llm) if live else llm for where, llm in pipeline.llms.items()}
+    llms = {where: connect(llm, folder, rules or {}) for where, llm in settings.items()}
+    for where, profile in read_profiles(store.path.parent, settings.values()).items():
+        llms[where].backend.remember(profile.known)
     found, still_there = money(store), defaultdict[str, list[Reservation]](list)
     for one in found.open:
         where = (one.endpoint, one.model)
@@ -60,6 +66,10 @@ def make_engine(
             still_there[one.answer].append(one)
     options = {} if say is None else {"say": say}
     return Engine(store, llms, budget=Budget(limit, found.spent, still_there), retry_failed=retry_failed, **options)
+
+
+def _live(llm: LlmSettings) -> LlmSettings:
+    return llm.model_copy(update={"mode": "live"}) if "mode" in type(llm).model_fields else llm
 
 
 def unpriced(pipeline: Pipeline) -> list[str]:

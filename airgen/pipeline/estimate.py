@@ -17,8 +17,10 @@ from airgen.errors import CorpusError
 from airgen.llms.base import backend_class
 from airgen.llms.chat import count_messages
 from airgen.llms.prices import unknown_price
+from airgen.llms.probe import ModelProfile
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.job import Job
+from airgen.pipeline.profiles import read_profiles
 from airgen.pipeline.stage import Expected, prompt_name
 from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet
@@ -39,13 +41,17 @@ ACCEPTED = {"default": 0.75, "small": 0.6}
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """One stage's calls and tokens; `usd` is None where the model's price is unknown."""
+    """One stage's calls and tokens; `usd` is None where the model's price is unknown.
+
+    seconds: of its calls, where the model was probed; else None.
+    """
 
     stage: str
     calls: int
     prompt_tokens: int
     completion_tokens: int
     usd: float | None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,12 @@ class Estimate:
         """The sum, or None where a price is unknown."""
         costs = [stage.usd for stage in self.stages]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all calls take; None where a model was not probed. Retrieval and re-ranking are not in it."""
+        times = [stage.seconds for stage in self.stages]
+        return None if any(time is None for time in times) else sum(time or 0.0 for time in times)
 
 
 @dataclass(frozen=True)
@@ -88,17 +100,22 @@ def estimate(job: Job) -> Estimate:
     samples = round(pipeline.target / accepted)
     # A rewrite and a judgment follow each query that passed its checks.
     expected = Expected(pipeline, samples, samples * max(passed, accepted))
+    profiles = read_profiles(job.directory, pipeline.llms.values())
     stages, warnings = [], []
     for work in _work(job, expected, seen):
         calls = round(work.pieces * work.tries)
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
         # A second try carries the first answer and what was wrong with it.
         again = max(0.0, work.tries - 1) * (work.tokens + 30)
-        prompt_tokens, completion = round(work.pieces * (mean * work.tries + again)), round(calls * work.tokens)
+        profile = profiles.get((work.llm.endpoint, work.llm.model), ModelProfile())
+        thinking = 0.0 if f"{work.name} tokens" in seen else profile.thinking  # what was seen holds its thinking
+        prompt_tokens = round(work.pieces * (mean * work.tries + again) * profile.tokens)
+        completion = round(calls * (work.tokens + thinking))
         cost = _cost(work.llm, prompt_tokens, completion)
         if cost is None and (warning := unknown_price(work.llm.model)) not in warnings:
             warnings.append(warning)
-        stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost))
+        seconds = _seconds(work.llm, profile, calls, prompt_tokens, completion)
+        stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost, seconds))
     return Estimate(stages, samples, warnings)
 
 
@@ -139,6 +156,18 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
 def _cost(llm: LlmSettings, prompt_tokens: int, completion_tokens: int) -> float | None:
     price = backend_class(llm).price(llm)
     return None if price is None else price.usd(prompt_tokens, completion_tokens)
+
+
+def _seconds(
+    llm: LlmSettings, profile: ModelProfile, calls: int, prompt_tokens: int, completion_tokens: int
+) -> float | None:
+    """How long a stage's calls take, by the probe and within the limits of the settings; None without a probe."""
+    if not (profile.latency or profile.write):
+        return None
+    found = [profile.seconds(calls, prompt_tokens, completion_tokens, llm.concurrency)]
+    found += [60 * calls / llm.requests_per_minute] if llm.requests_per_minute else []
+    found += [60 * (prompt_tokens + completion_tokens) / llm.tokens_per_minute] if llm.tokens_per_minute else []
+    return max(found)
 
 
 def _observed(job: Job) -> dict[str, float]:

@@ -16,6 +16,7 @@ from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.costs import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.preflight import ensure_ready
+from airgen.pipeline.probing import probe_models
 from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.rehearsal import rehearse
 from airgen.text.display import json_text, terminal_table, terminal_text
@@ -50,6 +51,8 @@ def run_pipeline(
     if until is not None or not job.finished():
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
         rehearse(job, display, until=until, evaluate=evaluate)
+        if until != "corpus":
+            probe_models(job, display.say, budget_usd=budget_usd)
     try:
         result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
     except AirgenError:

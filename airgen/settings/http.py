@@ -13,15 +13,16 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from airgen.errors import SettingsError
 from airgen.settings.base import KEY, SPEED, Settings
-from airgen.settings.llm import hidden, secret
+from airgen.settings.llm import hidden, looks_like_a_key, secret
 
-__all__ = ["Headers", "ServiceAccess", "filled_headers", "variables_of"]
+__all__ = ["Headers", "Parameters", "ServiceAccess", "filled_headers", "variables_of"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -44,10 +45,34 @@ def _checked(headers: dict[str, str]) -> dict[str, str]:
             raise hidden(f"the value of the header {name} must be one line of ASCII")
         if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
             raise hidden(f"the header {name} holds a secret: write ${{NAME}}, where NAME is an environment variable")
+        if looks_like_a_key(value):
+            raise hidden(f"the value of the header {name} looks like a key: write ${{NAME}}, an environment variable")
     return headers
 
 
-Headers = Annotated[dict[str, str], AfterValidator(_checked)]
+def _as_text(values: object) -> object:
+    """YAML reads 2024-10-21 as a date and 5 as a number: what was written is meant."""
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        name: str(value) if isinstance(value, int | float | date) and not isinstance(value, bool) else value
+        for name, value in values.items()
+    }
+
+
+def _checked_parameters(parameters: dict[str, str]) -> dict[str, str]:
+    for name, value in parameters.items():
+        if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
+            raise hidden(f"{name[:40]!r} holds a secret: write ${{NAME}}, where NAME is an environment variable")
+        if looks_like_a_key(value):
+            raise hidden(f"the value of {name[:40]!r} looks like a key: write ${{NAME}}, an environment variable")
+    return parameters
+
+
+Parameters = Annotated[dict[str, str], BeforeValidator(_as_text), AfterValidator(_checked_parameters)]
+"""Parameters of an address, behind its question mark."""
+
+Headers = Annotated[dict[str, str], BeforeValidator(_as_text), AfterValidator(_checked)]
 
 
 def filled_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -9,6 +9,7 @@ The settings below hold for every backend. The class that `backend` names adds i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,13 +25,21 @@ __all__ = [
     "Concurrency",
     "LlmSettings",
     "Seconds",
+    "address",
     "answer_parts",
     "by_model",
     "hidden",
+    "looks_like_a_key",
     "own_answer_settings",
     "secret",
     "secret_in",
+    "variable_name",
 ]
+
+_KEY = re.compile(
+    r"(?:sk|pk|rk|gsk|hf|r8|ghp|xai|nvapi|pplx|csk)[-_](?=.*\d).{6,}|(?:AIza|eyJ|Bearer ).{6,}", re.DOTALL
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 L = TypeVar("L", bound="LlmSettings")
 
@@ -142,6 +151,32 @@ def hidden(problem: str) -> PydanticCustomError:
     return PydanticCustomError("secret", "{message}", {"message": problem})
 
 
+def looks_like_a_key(value: str) -> bool:
+    """Whether a text is probably a key itself, and not the name of a variable: it must not be shown."""
+    if _KEY.match(value.strip()):
+        return True
+    digits = sum(letter.isdigit() for letter in value)
+    mixed = any(letter.islower() for letter in value) or not re.search(r"[_\W]", value)
+    return len(value) >= 20 and digits >= 4 and mixed and not re.search(r"[\s/.]|\$\{", value)
+
+
+def variable_name(value: str) -> str:
+    """The name of an environment variable. Raises an error that does not show what is none: it may be the key."""
+    if not _VARIABLE.fullmatch(value) or looks_like_a_key(value):
+        raise hidden("must be the name of an environment variable, not the key itself")
+    return value
+
+
+def address(url: str) -> str:
+    """An http(s) address without secrets. Raises an error that does not show what may hold a key."""
+    if problem := secret_in(url):
+        raise hidden(problem)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise hidden(f"{url[:100]!r} is not an http(s) address: it begins with http:// or https://")
+    return url
+
+
 def secret_in(url: str) -> str:
     """What is wrong with an address that can hold a key, or nothing. The words do not show the address."""
     try:
@@ -150,7 +185,10 @@ def secret_in(url: str) -> str:
             return ""
     except ValueError:
         return "is not an address"
-    return "must not hold a user, a password, a key or other parameters: name the key's variable in llm.api_key_env"
+    return (
+        "must not hold a user, a password, a key or other parameters: name the key's variable in llm.api_key_env, and "
+        "put parameters into llm.query"
+    )
 
 
 def secret(name: str | None) -> str | None:

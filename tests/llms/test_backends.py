@@ -86,7 +86,8 @@ OTHER: dict[str, Any] = {  # another valid value of each field
     "budget_usd": 7.0, "requests_per_minute": 7, "tokens_per_minute": 7, "timeout_seconds": 7.0, "retries": 7,
     "max_failures": 7.0, "min_accepted": 0.1, "thinking_tokens": 7,
     "prices": {"m": {"input": 1.0, "output": 1.0}}, "base_url": "http://h/v1",
-    "api_key_env": "K",
+    "api_key_env": "K", "headers": {"X-Team": "a"}, "query": {"api-version": "1"}, "extra_body": {"x": 1},
+    "reasoning_effort": "low",
     "mode": "batch", "batch_poll_seconds": 7.0, "threads": 7, "faults": {"prose": 0.5}, "latency": 7.0,
 }  # fmt: skip
 

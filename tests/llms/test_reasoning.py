@@ -75,7 +75,6 @@ def test_the_budget_reserves_the_thinking(loopback: Callable[..., Any], tmp_path
     budget = 2.5 * (FIRST_ROOM + 200) / 100
     with pytest.raises(AirgenError, match="budget"):
         run(server.base_url, tmp_path, judgments(40), concurrency=4, budget_usd=budget)
-    assert server.stats()["most_in_flight"] == 4  # before it was seen to think
     billed = sum(min(1000, body["max_tokens"]) + 10 * (body["max_tokens"] > 1010) for body in server.stats()["bodies"])
     assert 0.5 * budget < billed / 100 <= budget
 

@@ -12,8 +12,10 @@ from job_maker import PIPELINE
 from rich.console import Console
 
 from airgen.errors import LlmError
+from airgen.llms.probe import ModelProfile
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.generate import accepted_so_far
+from airgen.pipeline.profiles import save_profile
 from airgen.pipeline.show import life, render_life
 from airgen.pipeline.status import read_report, render_report
 from airgen.pipeline.summary import run_pipeline
@@ -29,11 +31,15 @@ def write(folder: Path, llm: str, judge: str = "") -> Path:
 
 
 def stopped(path: Path, words: str) -> tuple[Job, str]:
-    """The job after a run that ended in an error of these words, and what it printed."""
+    """The job after a run that ended in an error of these words, and what it printed. The models answered the probe."""
+    job = Job(path, path.parent / "runs")
+    job.directory.mkdir(parents=True)
+    for llm in job.pipeline.llms.values():
+        save_profile(job.directory, llm, ModelProfile())
     printed = Console(file=StringIO(), width=200)
     with pytest.raises(LlmError, match=words):
         run_pipeline(path, runs=path.parent / "runs", console=printed, evaluate=False)
-    return Job(path, path.parent / "runs"), printed.file.getvalue()  # type: ignore[attr-defined]
+    return job, printed.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_model_that_takes_no_call(folder: Path, loopback: Callable[..., Any]) -> None:

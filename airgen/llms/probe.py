@@ -1,0 +1,188 @@
+"""The probe: a few short questions to a model before the first real call. It costs cents at most.
+
+    profile = await probe(engine, settings)
+    profile.seconds(calls=1000, prompt_tokens=900_000, completion_tokens=60_000, workers=64)
+
+It asks as a judge does and as a generating stage does, so that the backend learns what the model takes
+(`airgen.llms.dialect`). It measures how the server counts tokens, how much the model thinks, and how fast it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from airgen.errors import LlmError
+from airgen.llms.answers import parse_answer
+from airgen.llms.base import Llm, Message, Request
+from airgen.llms.chat import count_messages
+from airgen.records import Answer
+from airgen.settings import LlmSettings
+from airgen.text.tokens import count_tokens
+
+__all__ = ["STAGE", "ModelProfile", "probe"]
+
+STAGE = "probe"
+MANY, TOGETHER = 1.5, 2.0  # gain of two calls at a time that shows that the server works on many; the ideal
+
+_WRITER = "You write test data."
+_JUDGE = "You judge whether a document answers a query. Answer with one number: 0, 1, 2 or 3."
+_YES_NO = "You judge whether a document answers a query. Answer Yes or No."
+_FACT = "In the year {year} the bees of valley {valley} found their flowers by colour and by scent."
+_WRITE = "Write three sentences about {topic}, and a search query that they answer. Answer with JSON."
+_TOPICS = ("bees", "lighthouses", "bridges", "violins")
+_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"sentences": {"type": "string"}, "query": {"type": "string"}},
+    "required": ["sentences", "query"],
+}
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """What the probe found.
+
+    known: what the backend has learnt. tokens: the server's prompt tokens for one that is counted here. thinking:
+    tokens of thinking a call. latency: seconds a call; read, write: seconds a prompt token, a generated token.
+    together: how many times as fast two calls are at once, 1 to 2; None where that was not seen. problems: what it
+    does not do.
+    """
+
+    known: dict[str, Any] = field(default_factory=dict)
+    tokens: float = 1.0
+    thinking: float = 0.0
+    latency: float = 0.0
+    read: float = 0.0
+    write: float = 0.0
+    together: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def seconds(self, calls: float, prompt_tokens: float, completion_tokens: float, workers: int) -> float:
+        """About how long so many calls take, of which at most `workers` are in flight at a time.
+
+        A server that was twice as fast with two calls is taken to serve as many as are sent.
+        """
+        alone = calls * self.latency + prompt_tokens * self.read + completion_tokens * self.write
+        gain = MANY if self.together is None else self.together
+        return alone / max(1.0, min(float(workers), calls) if gain >= MANY else min(gain, float(workers)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> ModelProfile:
+        """The profile that `as_dict` gave. Raises ValueError for anything else."""
+        found: dict[str, Any] = {one.name: value.get(one.name) for one in fields(cls)}
+        numbers = [found[name] for name in ("tokens", "thinking", "latency", "read", "write", "together")]
+        good = all(one is None or (type(one) in (int, float) and 0 <= one < 1e9) for one in numbers)
+        if not good or None in numbers[:5] or not isinstance(found["known"], dict):
+            raise ValueError("not a profile")
+        found["problems"] = [str(line) for line in found["problems"] or ()]
+        return cls(**found)
+
+    def about(self) -> str:
+        """What it found, in one line."""
+        parts = [f"{self.latency + 300 * self.read + 60 * self.write:.1f} s for 300 tokens in and 60 out"]
+        if self.write:
+            parts.append(f"{1 / self.write:,.0f} tokens/s written")
+        if self.together is not None and self.together < MANY:
+            parts.append("one call at a time")
+        if self.thinking:
+            parts.append(f"thinks about {self.thinking:,.0f} tokens a call")
+        parts.append(f"counts {self.tokens:.2f} tokens for one counted here")
+        return ", ".join([*parts, *self.problems])
+
+
+async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False) -> ModelProfile:
+    """Ask a model six or seven short questions. `known` of the result is empty: the caller has the backend.
+
+    logprobs: a judge of this job needs log-probabilities. Raises LlmError where the model takes no call, with the
+    server's words, and what the engine raises.
+    """
+    clock = asyncio.get_running_loop().time
+    asked = _questions(settings, logprobs)
+    answers = [await llm.ask(request) for request in asked[:-2]]
+    began = clock()
+    answers += await asyncio.gather(*(llm.ask(request) for request in asked[-2:]))
+    _raise_if_dead(answers, settings)
+    pairs = list(zip(asked, answers, strict=True))
+    speed = _speed(answers[-5:-2], answers[-2:], clock() - began)
+    good = [(request, answer) for request, answer in pairs if not answer.error and answer.prompt_tokens]
+    ours = sum(count_messages(request.messages) for request, _ in good)
+    thought = [max(0, answer.completion_tokens - 2 * count_tokens(answer.text) - 20) for _, answer in good]
+    return ModelProfile(
+        tokens=sum(answer.prompt_tokens for _, answer in good) / ours if ours else 1.0,
+        thinking=sum(thought) / len(thought) if thought else 0.0,
+        problems=_problems(pairs),
+        **speed,
+    )
+
+
+def _questions(settings: LlmSettings, logprobs: bool) -> list[Request]:
+    """A generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then what is
+    measured: a short judgment, a long one, a generation, and two generations that are asked at once."""
+    fact = _FACT.format(year=1900, valley=1)
+    document = " ".join(_FACT.format(year=1901 + place, valley=2 + place) for place in range(30))
+    judge = {"temperature": 0, "max_tokens": 8}
+    by_token = {"temperature": 0, "max_tokens": 1, "logprobs": True, "top_logprobs": 20}
+    generate: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": min(settings.max_tokens, 256)}
+    if settings.top_p is not None:
+        generate["top_p"] = settings.top_p
+
+    def one(system: str, user: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Request:
+        messages = (Message("system", system), Message("user", user))
+        return Request(settings.model, messages, params, schema, 0, settings.endpoint, STAGE)
+
+    query = "Query: how do bees find flowers\nDocument: "
+    lesson, *others = [one(_WRITER, _WRITE.format(topic=topic), generate, _SCHEMA) for topic in _TOPICS]
+    extra = [one(_YES_NO, query + fact, by_token)] if logprobs else []
+    return [lesson, *extra, one(_JUDGE, query + fact, judge), one(_JUDGE, query + document, judge), *others]
+
+
+def _raise_if_dead(answers: Sequence[Answer], settings: LlmSettings) -> None:
+    if all(answer.error for answer in answers):
+        last = answers[-1]
+        words = " ".join(last.text.split())[:300] or "no reason given"
+        raise LlmError(
+            f"{settings.model} at endpoint {settings.endpoint!r} takes no call: the {len(answers)} short questions of "
+            f"the probe were refused ({last.error}: {words})"
+        )
+
+
+def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[str, Any]:
+    """Latency, reading and writing from three calls that differ in one of them each; and the gain of two at a time."""
+    if any(answer.error for answer in alone):
+        return {}
+    calls = np.array([[1.0, one.prompt_tokens, one.completion_tokens] for one in alone])
+    found, *_ = np.linalg.lstsq(calls, np.array([one.seconds for one in alone]), rcond=None)
+    latency, read, write = (max(0.0, float(value)) for value in found)
+    good = [answer for answer in two if not answer.error]
+    apart = sum(latency + write * one.completion_tokens + read * one.prompt_tokens for one in good)
+    fresh = len(good) == 2 and wall > 0.5 * max(one.seconds for one in good)  # else they came from the disk
+    together = min(TOGETHER, max(1.0, apart / wall)) if fresh and wall > 0 else None
+    return {"latency": latency, "read": read, "write": write, "together": together}
+
+
+def _problems(pairs: Sequence[tuple[Request, Answer]]) -> list[str]:
+    """What the model does not do of what was asked; each once."""
+    found = []
+    for request, answer in pairs:
+        if answer.error:
+            found.append(f"a question failed ({answer.error}: {' '.join(answer.text.split())[:160]})")
+        elif request.params.get("logprobs") and not answer.logprobs:
+            found.append("gives no log-probabilities: a yes/no judge is read by its text")
+        elif request.schema is not None:
+            try:
+                parse_answer(answer, request.schema)
+            except ValueError as error:
+                found.append(f"its JSON cannot be used ({str(error)[:160]})")
+        elif not request.params.get("logprobs") and not re.search("[0-3]", answer.text):
+            shown = " ".join(answer.text.split())[:40]
+            found.append(f"answered {shown!r} where one number was asked for")
+    return list(dict.fromkeys(found))

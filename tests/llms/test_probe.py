@@ -1,0 +1,193 @@
+"""The probe: what it learns of a model, what it measures, and that it is paid for and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import call
+from job_maker import CORPUS, PIPELINE, make_corpus
+from rich.console import Console
+from simulation import simulate
+
+from airgen import models
+from airgen.cli import main as command_line
+from airgen.errors import BudgetSpent, LlmError
+from airgen.llms.base import Request
+from airgen.llms.chat import count_messages
+from airgen.llms.dialect import FIRST_ROOM
+from airgen.llms.probe import STAGE, ModelProfile, probe
+from airgen.pipeline import Job
+from airgen.pipeline.estimate import estimate
+from airgen.pipeline.probing import probe_models
+from airgen.pipeline.profiles import read_profiles
+from airgen.pipeline.summary import run_pipeline
+from airgen.records import Answer
+from airgen.settings import LlmSettings
+from airgen.text.tokens import count_tokens
+
+
+class Timed:
+    """A model of known latency and speeds, which serves one call at a time or many."""
+
+    def __init__(self, latency: float, read: float, write: float, many: bool) -> None:
+        self.latency, self.read, self.write = latency, read, write
+        self.turn = None if many else asyncio.Lock()
+        self.asked: list[Request] = []
+
+    async def ask(self, request: Request) -> Answer:
+        self.asked.append(request)
+        began = asyncio.get_running_loop().time()
+        text = "2" if request.schema is None else json.dumps({"sentences": "bees " * 50, "query": "why?"})
+        prompt, written = 2 * count_messages(request.messages), count_tokens(text)
+        if self.turn:
+            async with self.turn:
+                await asyncio.sleep(self.latency + prompt * self.read + written * self.write)
+        else:
+            await asyncio.sleep(self.latency + prompt * self.read + written * self.write)
+        seconds = asyncio.get_running_loop().time() - began
+        return Answer("k", STAGE, "m", "default", text, "", "stop", prompt, 0, written, seconds=seconds)
+
+
+@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize("speed", [(0.5, 0.0001, 0.01), (0.0, 0.04, 0.14), (2.0, 0.0, 0.0)])
+def test_it_tells_latency_reading_and_writing_apart(speed: tuple[float, float, float], many: bool) -> None:
+    async def main() -> ModelProfile:
+        return await probe(Timed(*speed, many), LlmSettings.model_validate({"backend": "scripted", "model": "m"}))
+
+    found = simulate(main)
+    assert (found.latency, found.read, found.write) == pytest.approx(speed, abs=1e-4)
+    assert found.tokens == pytest.approx(2.0) and found.thinking == 0 and found.problems == []
+    alone = 100 * speed[0] + 1000 * speed[1] + 500 * speed[2]
+    assert found.seconds(100, 1000, 500, 10) == pytest.approx(alone / (10 if many else 1), rel=0.01)
+    assert found.seconds(3, 0, 0, 10) == pytest.approx(speed[0] if many else 3 * speed[0], rel=0.01, abs=1e-3)
+    assert ModelProfile.of(json.loads(json.dumps(found.as_dict()))) == found
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"tokens": "x"}, {"latency": -1.0}, {"read": 1e99}, {"known": []}, {"write": True}]
+)
+def test_a_damaged_profile_is_none(value: dict[str, Any]) -> None:
+    good = ModelProfile().as_dict()
+    with pytest.raises(ValueError, match="not a profile"):
+        ModelProfile.of({**good, **value} if value else {})
+
+
+# -- of a job ---------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, url: str, more: str = "", judge: str = "") -> Path:
+    make_corpus(folder / "small.jsonl", 20)
+    (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
+    llm = f"{{model: m, base_url: '{url}', concurrency: 4, prices: {{m: {{input: 1, output: 10}}}}{more}}}"
+    text = PIPELINE.replace("{backend: scripted, concurrency: 8}", llm)
+    text = text.replace("[bm25, dense, all-minilm-l6-v2-int8]", "[bm25]").replace("all-minilm-l6-v2-int8", "bm25")
+    (folder / "job.yaml").write_text(text + (f"  judge: {judge}\n" if judge else ""), encoding="utf-8")
+    return folder / "job.yaml"
+
+
+def probed(path: Path, **options: Any) -> tuple[Job, list[str]]:
+    said: list[str] = []
+    job = Job(path, path.parent / "runs")
+    probe_models(job, said.append, **options)
+    return job, said
+
+
+def test_what_was_learnt_is_remembered_and_the_probe_is_paid_once(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(scripted=True, thinks=200, refuse=["temperature"], refuse_max_tokens=True)
+    path = write(tmp_path, server.base_url, judge="{prompt: small/judge_yes_no, kind: yes-no}")
+    job, said = probed(path)
+    asked = server.stats()["requests"]
+    assert asked <= 7 + 3 and any("thinks about" in line for line in said)
+    assert any("logprobs" in body for body in server.stats()["bodies"])  # the judge of this job wants them
+    with job.open_store(read_only=True) as store:
+        (paid,) = store.query("SELECT sum(usd) FROM payment")[0]
+    assert 0 < paid < 0.05
+    profile = next(iter(read_profiles(job.directory, job.pipeline.llms.values()).values()))
+    assert profile.known["m"]["dropped"] == ["temperature"] and profile.known["m"]["room"] >= FIRST_ROOM
+    probed(path)
+    assert server.stats()["requests"] == asked
+    found = estimate(job)
+    plain = estimate(Job(path, tmp_path / "elsewhere"))
+    assert found.seconds is not None and found.seconds > 0 and plain.seconds is None
+    calls = sum(stage.calls for stage in found.stages)
+    more = sum(stage.completion_tokens for stage in found.stages) - sum(one.completion_tokens for one in plain.stages)
+    assert more == pytest.approx(calls * profile.thinking, rel=0.1) and profile.thinking > 100
+    # another address or another effort is another model
+    probed(write(tmp_path, server.base_url, more=", reasoning_effort: low"))
+    assert server.stats()["requests"] > asked
+
+
+def test_a_job_of_batches_is_probed_live(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    server = loopback(scripted=True, thinks=200)
+    probed(write(tmp_path, server.base_url, more=", mode: batch"))
+    assert server.stats()["batch_lines"] == 0 and server.stats()["requests"] >= 6
+
+
+def test_the_probe_stays_within_the_budget(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(scripted=True)
+    with pytest.raises(BudgetSpent):
+        probed(write(tmp_path, server.base_url), budget_usd=0.0)
+    assert server.stats()["requests"] == 0
+
+
+def test_a_run_on_a_model_that_takes_no_call_ends_at_the_probe(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(always="bad_parameter")
+    path = write(tmp_path, server.base_url)
+    with pytest.raises(LlmError, match=r"m at endpoint 'default' .*Unsupported value: 'thinking' is not supported"):
+        run_pipeline(path, runs=tmp_path / "runs", console=Console(quiet=True), until="hard_negative")
+    assert server.stats()["requests"] <= 6
+    server.set(always=None, scripted=True)  # mended: nothing that failed is in the way
+    assert probed(path)[1]
+
+
+def test_check_says_what_it_did_not_test_and_with_a_probe_how_long_it_takes(
+    loopback: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = loopback(scripted=True, latency=0.05)
+    path = write(tmp_path, server.base_url)
+    path.write_text(path.read_text().replace("model: bm25, top_k", "model: all-minilm-l6-v2-int8, top_k"))
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    check = ["check", str(path), "--runs", str(tmp_path / "runs")]
+    printed = call(*check)
+    assert "not tested: whether m answers" in printed and "of calls to models" not in printed
+    assert server.stats()["requests"] == 0
+    printed = call(*check, "--probe")
+    assert "probe: m: " in printed and "of calls to models" in printed and "not tested" not in printed
+    value = json.loads(call(*check, "--json"))
+    assert value["seconds"] > 0 and value["untested"] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "words"),
+    [
+        ("http://", "", [], "is not an http(s) address"),
+        (", prices: {m: {input: 1, output: 10}}", "", ["--budget", "5"], "a budget needs prices"),
+    ],
+)
+def test_check_finds_what_a_run_would_stop_at(
+    old: str, new: str, options: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "http://127.0.0.1:9/v1")
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(SystemExit):
+        command_line(["check", str(path), "--runs", str(tmp_path / "runs"), *options])
+    printed = capsys.readouterr()
+    assert words in printed.out + printed.err
+
+
+def test_what_the_probe_found_is_not_part_of_any_identity(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(scripted=True)
+    path = write(tmp_path, server.base_url)
+    before = Job(path, tmp_path / "runs")
+    identity, fingerprints = before.identity, before.fingerprints
+    after, _ = probed(path)
+    assert (after.identity, after.fingerprints) == (identity, fingerprints)
+    assert replace(ModelProfile(), tokens=1.5) != ModelProfile()
