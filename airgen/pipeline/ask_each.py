@@ -16,6 +16,7 @@ from typing import TypeVar
 from airgen.llms.base import Llm, Rule
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.event_loop import run_to_end
 from airgen.settings import Pipeline
 from airgen.store import Store
 
@@ -83,5 +84,5 @@ def ask_about(
 
             await ask_each(range(len(items)), one, workers_of(*pipeline.llms.values()))
 
-    asyncio.run(main())
+    run_to_end(main())
     return [found[place] for place in range(len(items))]

@@ -38,6 +38,7 @@ from airgen.pipeline.control.judge import judge_identity
 from airgen.pipeline.control.quality_control import control_quality
 from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.event_loop import run_to_end
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
@@ -215,7 +216,7 @@ class Job:
             if (self.dataset / "manifest.json").exists() and (name := damaged_file(self.dataset)):
                 display.say(f"{self.dataset}: {name} is missing or damaged, so the dataset is exported again")
             display.write(finished="", name=self.pipeline.name, pipeline=str(self.path.resolve()))
-            accepted, usage = asyncio.run(self._ask(store, display, until, budget_usd, retry_failed))
+            accepted, usage = run_to_end(self._ask(store, display, until, budget_usd, retry_failed))
             if until is not None:
                 return RunResult(self.directory, usage=usage, note=f"stopped after {until}, as asked")
             manifest = self.export(store, accepted, self.dataset)
