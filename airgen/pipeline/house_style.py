@@ -32,7 +32,7 @@ _TEXT: dict[str, re.Pattern[str]] = {
     "line breaks": re.compile(r"\n"),
     "bold": re.compile(r"\*\*\S|__\S"),
     "headings": re.compile(r"(?m)^#{1,6} "),
-    "bullets": re.compile(r"(?m)^\s*(?:[-*•‣◦]|\d{1,2}[.)]) "),
+    "bullets": re.compile(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) "),
     "backticks": re.compile("`"),
 }
 _DASHES = (" — ", "—", " – ", " - ")
@@ -132,7 +132,7 @@ class HouseStyle:
 _MARKUP: dict[str, Callable[[str], str]] = {
     "bold": lambda text: re.sub(r"\*\*(\S[^*\n]*)\*\*|__(\S[^_\n]*)__", r"\1\2", text),
     "headings": lambda text: re.sub(r"(?m)^#{1,6} +", "", text),
-    "bullets": lambda text: re.sub(r"(?m)^\s*(?:[-*•‣◦]|\d{1,2}[.)]) +", "", text),
+    "bullets": lambda text: re.sub(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) +", "", text),
     "backticks": lambda text: re.sub("`+", "", text),
 }
 

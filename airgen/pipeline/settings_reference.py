@@ -34,7 +34,7 @@ Every key of every YAML file. `airgen settings` prints this text; it is made fro
 change them and run `airgen settings > docs/settings.md`. A key that is not here is an error. "speed" marks settings
 that change no result: nothing is computed or asked again when they change.
 """
-_COMMENT = re.compile(r"^\s+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", re.MULTILINE)
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "nothing", Path: "path"}
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}", "min_length": "at least {}"}
 _KINDS = (

@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 _FEWEST = 20  # generated passages, below which no share means anything
 _DEVIATIONS, _DIFFERENCE = 5.0, 0.1
 _END = re.compile(r"[.!?。！？؟।…][\"'”’»)\]]*$")
-_BULLET = re.compile(r"(?m)^\s*(?:[-*•‣◦]|\d{1,2}[.)]) ")
+_BULLET = re.compile(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) ")
 
 
 def _searches(pattern: str) -> Callable[[Row], bool]:

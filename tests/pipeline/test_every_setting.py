@@ -37,7 +37,7 @@ CHANGES: dict[str, Any] = {
     "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5, "llm.top_p": 0.5, "llm.max_tokens": 900,
     "llm.latency": 0.001, "llm.concurrency": 3, "llm.budget_usd": 9.0,
     "llm.requests_per_minute": 100_000, "llm.tokens_per_minute": 99_999_999, "llm.timeout_seconds": 60.0,
-    "llm.min_accepted": 0.2, "llm.retries": 2, "llm.max_failures": 0.9,
+    "llm.min_accepted": 0.2, "llm.thinking_tokens": 1000, "llm.retries": 2, "llm.max_failures": 0.9,
     "llm.prices": {"scripted": {"input": 0, "output": 0}},
     "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
     "generation.information": {"overall": 1}, "generation.styles": {"formal": 1, "casual": 1},
