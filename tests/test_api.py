@@ -53,3 +53,12 @@ def test_a_coroutine_runs_under_a_running_loop_and_leaves_nothing() -> None:
     before = threading.active_count()
     assert asyncio.run(notebook()) == 7 and run_to_end(work(False)) == 7
     assert threading.active_count() == before
+
+
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    book = nbformat.read(data_dir("docs") / "notebook.ipynb", as_version=4)
+    assert all(not cell.get("outputs") for cell in book.cells)
+    nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert sum(cell.cell_type == "code" for cell in book.cells) >= 4
