@@ -60,12 +60,8 @@ class GenerationSettings(Settings):
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"
     queries_per_passage: int = Field(default=1, ge=1, le=20)
-    answers: Annotated[bool, LATER] = (
-        False  # also a short reference answer to each accepted query, with its words in the document
-    )
-    multi_hop: Annotated[float, LATER] = Field(
-        default=0.0, ge=0, le=1
-    )  # share of queries that need two passages of one document
+    answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too
+    multi_hop: Annotated[float, LATER, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     @field_validator("lengths", "types", "information", "styles")
