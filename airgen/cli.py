@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airgen import __version__
 from airgen.commands import COMMANDS, GROUPS
@@ -66,7 +67,10 @@ def main(arguments: list[str] | None = None) -> None:
         import typer
 
         module = importlib.import_module(f"airgen.commands.{name}")
-        typer.main.get_command(module.app).main(args=words[1:], prog_name=f"airgen {name}")
+        command = typer.main.get_command(module.app)
+        for part in ("make_context", "invoke"):
+            setattr(command, part, _shown_safely(getattr(command, part)))
+        command.main(args=words[1:], prog_name=f"airgen {name}")
     except AirgenError as error:
         _fail(error)
     except OSError as error:  # a disk that is full or read-only can fail any write
@@ -80,6 +84,22 @@ def main(arguments: list[str] | None = None) -> None:
             _fail(Stopped(INTERRUPTED))
         raise
     raise SystemExit(0)
+
+
+def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but an error of wrong usage, which repeats words of the command line, has no control characters."""
+    from airgen.text.display import visible
+
+    def run(*args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except Exception as error:
+            if callable(said := getattr(error, "format_message", None)):  # click's; typer has its own copy of click
+                text = visible(str(said()))
+                error.format_message = lambda: text  # type: ignore[attr-defined]
+            raise
+
+    return run
 
 
 def _fail(error: AirgenError) -> NoReturn:

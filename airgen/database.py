@@ -40,6 +40,7 @@ def locked_to(
         names = {name: None for path in paths for name in (str(path), without_globs(path))}  # DuckDB compares words
         quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
         connection.execute(f"SET {setting} = [{quoted}]")
+    connection.execute("SET enable_progress_bar = false")  # it writes among what a command prints
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

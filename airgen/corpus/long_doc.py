@@ -13,7 +13,9 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
 
-__all__ = ["chunk_document", "join"]
+__all__ = ["MAX_TEXT", "chunk_document", "join"]
+
+MAX_TEXT = 64 * 1024 * 1024  # characters of the one document: some hundred novels
 
 
 def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from airgen.batches import batched
 from airgen.corpus.cleaning import steps
 from airgen.corpus.cleaning.cleaner import Item, Step
-from airgen.corpus.long_doc import chunk_document
+from airgen.corpus.long_doc import MAX_TEXT, chunk_document
 from airgen.corpus.open_reader import open_reader
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
@@ -140,12 +140,19 @@ def _chunked(settings: CorpusSettings, entries: Iterable[Item | Dropped]) -> Ite
 def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     part = settings.long_doc
     found: list[Document] = []
-    others = 0
+    others = length = 0
     for row in rows:
         if isinstance(row, Dropped):
             yield row
         elif part.merge or row.id == part.document or (not part.document and not found):
             found.append(row)
+            length += len(row.text)
+            if length > MAX_TEXT:
+                raise CorpusError(
+                    f"corpus {settings.name!r}: the document {settings.name if part.merge else row.id!r} has more than "
+                    f"{MAX_TEXT:,} characters, too many for the Long-Doc task: choose a smaller one, or use the QA "
+                    "task with `chunk`"
+                )
         elif not part.document:
             names = f"{found[0].id!r}, {row.id!r}"
             raise CorpusError(

@@ -229,3 +229,12 @@ def test_a_text_that_repeats_itself_is_given_up_after_a_bounded_search(monkeypat
         chunking.align(text, pieces)
     assert tried < chunking.STEPS * (len(pieces) + 10_000) + 100
     assert chunking.align("a" * 3_600, pieces, lambda _: False) == [(at, at + 60) for at in range(0, 3_600, 60)]
+
+
+def test_a_document_that_is_too_long_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airgen.corpus.preparation.MAX_TEXT", 100)
+    for name, text in (("a", "One sentence of a book. " * 4), ("b", "Another sentence of it. " * 4)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    assert list(prepare(corpus(tmp_path, {"kind": "text", "path": "a.txt"}), "long-doc"))
+    with pytest.raises(CorpusError, match=r"has more than 100 characters, too many for the Long-Doc task"):
+        list(prepare(corpus(tmp_path, {"kind": "text", "path": "."}, long_doc={"merge": True}), "long-doc"))

@@ -387,6 +387,12 @@ def test_html_nested_deeper_than_pythons_stack() -> None:
     assert [block.text for block in blocks] == ["deep"]
 
 
+def test_a_title_nested_too_deep_is_a_dropped_row(tmp_path: Path) -> None:
+    row = {"title": "<div>" * 100_000, "text": "fine"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    assert reasons(read(JsonLinesReader, tmp_path, path="a.jsonl", fields={"markup": "html"})) == ["nested too deep"]
+
+
 def test_html_in_a_declared_encoding_and_without_text(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_bytes('<meta charset="koi8-r"><p>Привет, мир'.encode("koi8-r"))
     (tmp_path / "b.html").write_text("<html><body><nav>only a menu</nav></body></html>")

@@ -12,6 +12,7 @@ from dataset_maker import make_content
 from little_dataset import LABELS, PASSAGES, QUERIES
 from typer.testing import CliRunner
 
+from airgen.cli import main
 from airgen.dataset.content import CorpusRow, QueryRow
 from airgen.dataset.write import write_dataset
 
@@ -125,6 +126,42 @@ def test_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for options in ([], ["--json"]):
         for command in ("stats", "sample", "dropped"):
             assert "bees" in printed("corpus", command, "evil", *options) or command == "stats"
+
+
+def test_holes(evil: Path, tmp_path: Path) -> None:
+    run = tmp_path / "x.run"
+    run.write_text("".join(f"{query}\u202e Q0 {passage}\x9b 1 2.5 x\n" for query in QUERIES for passage in PASSAGES))
+    for options in ([], ["--json"]):
+        assert "holes" in printed("holes", evil, "--run", run, "--out", tmp_path / f"out{EVIL[:3]}", *options)
+    assert assert_clean_files(tmp_path / f"out{EVIL[:3]}") == 1
+
+
+def test_suites(evil: Path, tmp_path: Path) -> None:
+    queries = [QueryRow(row.id, f"{row.text} {SAFE}", row.split, row.metadata) for row in make_content().queries]
+    homes = [tmp_path / name for name in ("old", "new")]
+    for home, rows in zip(homes, (queries, queries[1:]), strict=True):
+        kept = {row.id for row in rows}
+        labels = [label for label in make_content().qrels if label.query in kept]
+        corpus = [*make_content().corpus, CorpusRow("evil", SAFE, SAFE)]
+        write_dataset(home, make_content(corpus=corpus, queries=rows, qrels=labels))
+    for options in ([], ["--json"]):
+        printed("suite", "contamination", homes[1], "--against", evil, *options)
+        printed("suite", "compare", *homes, "--split", "dev", "--out", tmp_path / "compare", *options)
+        printed("suite", "stats", homes[0], *options)
+        printed("suite", "layout", homes[0], "trec", "--out", tmp_path / f"trec{len(options)}", *options)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["verify", f"--{EVIL}"], ["suite", "stats", "a", EVIL], ["suite", EVIL], [EVIL], ["holes", EVIL, "--x\x9b"]],
+)
+def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert_clean(said.out + said.err, str(words))
+    assert said.err.startswith(("Usage", "airgen: unknown command"))
 
 
 def test_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

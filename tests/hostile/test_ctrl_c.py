@@ -96,22 +96,36 @@ HOSTILE = {
     "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_blocks"),
     "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "airgen.corpus.readers.html:html_blocks"),
     "requests": ('.B "a" \\fBb\n', {"reader": {"kind": "man"}}, "airgen.corpus.readers.man:man_blocks"),
+    "a page of a PDF": ("", {"reader": {"kind": "pdf"}}, "!airgen.corpus.readers.pdf:_page_text"),
     "a JSON of 60 MB": ("", {"reader": {"kind": "json"}}, "json:loads"),
 }
+
+
+def small_pdf() -> bytes:
+    """One empty page; PDFium repairs the missing table."""
+    return (
+        b"%PDF-1.4\n1 0 obj <</Type/Catalog/Pages 2 0 R>> endobj\n2 0 obj <</Type/Pages/Kids[3 0 R]/Count 1>> endobj\n"
+        b"3 0 obj <</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>> endobj\ntrailer <</Root 1 0 R>>\n%%EOF"
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_while_a_corpus_is_prepared(name: str, tmp_path: Path) -> None:
     unit, settings, marked = HOSTILE[name]
     kind = settings.get("reader", {}).get("kind", "jsonl")
-    if kind == "html":
-        pytest.importorskip("selectolax")
+    if kind in ("html", "pdf"):
+        pytest.importorskip({"html": "selectolax", "pdf": "pypdfium2"}[kind])
     if "tokenizer" in settings and not shipped_vocabulary():
         pytest.skip("tiktoken's vocabulary is not here")
     text = unit * (4_000_000 // len(unit.encode())) if unit else ""
-    path = tmp_path / f"f.{ {'jsonl': 'jsonl', 'json': 'json', 'markdown': 'md', 'html': 'html', 'man': '1'}[kind] }"
+    path = (
+        tmp_path
+        / f"f.{ {'jsonl': 'jsonl', 'json': 'json', 'markdown': 'md', 'html': 'html', 'man': '1', 'pdf': 'pdf'}[kind] }"
+    )
     if kind == "jsonl":
         path.write_text(json.dumps({"_id": "a", "text": text}, ensure_ascii=False) + "\n", encoding="utf-8")
+    elif kind == "pdf":
+        path.write_bytes(small_pdf())
     elif kind == "json":
         path.write_text("[" + '{"a":{}},' * 7_000_000 + "{}]")
     else:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from airgen.corpus.readers.html import html_blocks
+from airgen.corpus.readers.html import MAX_MARKS, html_blocks
 from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
 from airgen.records import Document, Dropped
@@ -42,16 +42,18 @@ class EpubReader(FileReader):
         try:
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
                 title, chapters = _spine(book)
-                pages = []
-                left = self.settings.max_bytes
+                left, tags = self.settings.max_bytes, 2 * MAX_MARKS
                 for part in chapters:
                     page = _member(book, part)
                     left -= len(page)
-                    if left < 0:
-                        detail = f"its chapters unpack to more than {self.settings.max_bytes} bytes"
+                    tags -= page.count(b"<")
+                    if left < 0 or tags < 0:
+                        most = f"{self.settings.max_bytes} bytes" if left < 0 else f"{2 * MAX_MARKS:,} tags"
+                        detail = f"its chapters unpack to more than {most}"
                         yield drop("too large", identity=name, detail=detail, source=name)
                         return
-                    pages.append((part, html_blocks(page.decode("utf-8-sig", "replace"))))
+                decoded = ((part, _member(book, part).decode("utf-8-sig", "replace")) for part in chapters)
+                pages = [(part, html_blocks(page)) for part, page in decoded]
         except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError,
                 OSError, NotImplementedError, zlib.error, RecursionError) as error:  # fmt: skip
             yield drop("damaged EPUB", identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)

@@ -13,7 +13,7 @@ from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["HtmlReader", "html_blocks"]
+__all__ = ["MAX_MARKS", "HtmlReader", "NestedTooDeepError", "TooManyElementsError", "html_blocks"]
 
 # Elements that are never part of a page's text.
 REMOVE = (
@@ -38,6 +38,7 @@ _DRAWING = frozenset((
 ))  # fmt: skip
 # The parser's time grows with a page's size times its depth, so a large page may not be deep.
 _DEPTH, _SIZE_TIMES_DEPTH = 512, 400_000_000
+MAX_MARKS = 1_000_000  # tags of one page
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{3,20})", re.IGNORECASE)
 
 
@@ -47,6 +48,10 @@ Extract = Literal["main", "page", "trafilatura"]
 
 class NestedTooDeepError(ValueError):
     """A page whose elements are nested deeper than any honest one's."""
+
+
+class TooManyElementsError(ValueError):
+    """A page with more elements than memory is spent on: half a gigabyte."""
 
 
 class HtmlReader(FileReader):
@@ -83,6 +88,9 @@ class HtmlReader(FileReader):
             title, blocks = html_blocks(text, self.settings.content, self.settings.remove, self.settings.chosen())
         except NestedTooDeepError as error:
             yield drop("nested too deep", identity=name, detail=str(error), source=name)
+            return
+        except TooManyElementsError as error:
+            yield drop("too large", identity=name, detail=str(error), source=name)
             return
         if not blocks:
             yield drop("no text in the page", identity=name, source=name)
@@ -163,7 +171,9 @@ def _is_furniture(text: str, links: int) -> bool:
 
 
 def _check_depth(html: str) -> None:
-    """Raise NestedTooDeepError where more elements are open at once than a page has."""
+    """Raise NestedTooDeepError where more elements are open at once than a page has, TooManyElementsError likewise."""
+    if html.count("<") > MAX_MARKS:
+        raise TooManyElementsError(f"more than {MAX_MARKS:,} tags")
     limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
     opened: Counter[str] = Counter()
     depth, drawing = 0, False

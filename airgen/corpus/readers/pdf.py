@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, ClassVar
 
 from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.interruptible import interruptible
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
@@ -39,20 +40,20 @@ class PdfReader(FileReader):
         damaged, or has no text (scanned)."""
         pdfium = load_extra("pypdfium2", "reader 'pdf'")
         try:
-            book = pdfium.PdfDocument(raw)
+            book = interruptible(lambda: pdfium.PdfDocument(raw))
         except pdfium.PdfiumError as error:
             locked = getattr(error, "err_code", 0) == pdfium.raw.FPDF_ERR_PASSWORD
             reason = "password needed" if locked else "damaged PDF"
             yield drop(reason, identity=name, detail=str(error)[:200], source=name)
             return
         identity = self.identity(name)
-        with closing(book):
+        with _closing(book):
             title = str(book.get_metadata_value("Title") or "")
             pages: list[str] = []
             left, broken = self.settings.max_bytes, set[int]()
             for number in range(1, len(book) + 1):
                 try:
-                    pages.append(_page_text(book, number - 1, left))
+                    pages.append(_page_text_soon(book, number - 1, left))
                 except pdfium.PdfiumError as error:
                     pages.append("")
                     broken.add(number)
@@ -75,6 +76,24 @@ class PdfReader(FileReader):
         for number, text in enumerate(cleaned, 1):
             if number not in broken:
                 yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
+
+
+@contextmanager
+def _closing(book: Any) -> Iterator[None]:
+    """Close the book in the end; not after Ctrl-C, because PDFium may still be reading a page in another thread."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        book.close()
+        raise
+    book.close()
+
+
+def _page_text_soon(book: Any, index: int, most: int) -> str:
+    """The same as `_page_text`, but Ctrl-C is heard meanwhile: PDFium may take long, and looks at no signals."""
+    return interruptible(lambda: _page_text(book, index, most))
 
 
 def _page_text(book: Any, index: int, most: int) -> str:

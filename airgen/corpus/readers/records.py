@@ -19,6 +19,7 @@ from airgen.settings.base import FILE
 __all__ = ["JsonLinesReader", "JsonReader"]
 
 _MAX_JSON = 512 * 1024 * 1024
+_MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 
 
 class JsonLinesReader(PathReader):
@@ -92,6 +93,8 @@ class JsonReader(PathReader):
             raw = stream.read(_MAX_JSON + 1)
         if len(raw) > _MAX_JSON:
             raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
+        if sum(raw.count(mark) for mark in (b",", b"{", b"[")) > _MAX_VALUES:
+            raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
         try:
             # A function of Python's own for each object: between two of them Ctrl-C is heard.
             value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=lambda pairs: dict(pairs))

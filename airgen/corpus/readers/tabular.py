@@ -23,6 +23,7 @@ __all__ = ["CsvReader", "ParquetReader"]
 
 _BATCH = 1024
 _VECTOR = 2048  # rows that DuckDB copies at once
+_PIECE = 1 << 18  # bytes of a file read at once
 _PART = 128 * 1024 * 1024  # bytes of a part
 _MEMORY = "2GB"  # that DuckDB may use; it reports an error where that is too little
 
@@ -163,6 +164,7 @@ class CsvReader(ParquetReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row. A file in another encoding is copied in UTF-8 first, which DuckDB reads."""
+        self._check_lines(path)
         encoding = self._encoding(path)
         if encoding in ("utf-8", "utf8"):
             yield from self.read_table(path, path.name)
@@ -175,6 +177,19 @@ class CsvReader(ParquetReader):
             except UnicodeError as error:
                 raise CorpusError(f"{path}: is not in {encoding} throughout; set reader.encoding") from error
             yield from self.read_table(copy, path.name)
+
+    def _check_lines(self, path: Path) -> None:
+        """Raise CorpusError for a line that is longer than any row, over which DuckDB takes minutes."""
+        limit, length = self._largest(), 0
+        with opened(path) as raw:
+            while piece := raw.read(_PIECE):
+                end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+                length = length + len(piece) if end < 0 else len(piece) - end - 1
+                if length > limit:
+                    raise CorpusError(f"{path}: cannot be read: a line has more than {limit:,} bytes")
+
+    def _largest(self) -> int:
+        return min(self.settings.max_bytes, 64 * 1024 * 1024)
 
     def _encoding(self, path: Path) -> str:
         """The encoding that the YAML names, or that of the bytes. Raises CorpusError."""
@@ -202,5 +217,6 @@ class CsvReader(ParquetReader):
         """DuckDB's table function; values stay text, so that the id 007 keeps its zeros."""
         delimiter = getattr(self.settings, "delimiter", None)
         part = f", delim = '{delimiter}'".replace("\\t", "\t") if delimiter and "'" not in delimiter else ""
-        limit = min(self.settings.max_bytes, 64 * 1024 * 1024)
-        return f"read_csv(?, header = true, all_varchar = true, max_line_size = {limit}, parallel = false{part})"
+        return (
+            f"read_csv(?, header = true, all_varchar = true, max_line_size = {self._largest()}, parallel = false{part})"
+        )

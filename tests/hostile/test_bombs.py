@@ -1,0 +1,136 @@
+"""A small file that unpacks to much ends in a counted skip, or in one line, within bounded memory.
+
+Each case is read in a process of its own, which says how much memory it had at most: the libraries of some readers
+take memory that Python does not see.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+MB = 1 << 20
+CHILD = """
+import importlib, json, resource, sys
+from pathlib import Path
+from airgen.corpus.readers.reader import Place
+from airgen.errors import AirgenError
+from airgen.records import Dropped
+module, name, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+reader = getattr(importlib.import_module("airgen.corpus.readers." + module), name)
+limit = 3 << 30
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # no machine comes into distress where a bound is missing
+found = []
+try:
+    for row in reader(reader.Settings.model_validate(settings), Place(Path(), licence="CC0-1.0", language="en")).read():
+        found.append(row.reason if isinstance(row, Dropped) else "document")
+except AirgenError as error:
+    found.append(str(error))
+print(json.dumps([sorted(set(found)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10]))
+"""
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def line(path: Path) -> None:
+    path.write_bytes(gzip.compress(b'{"text": "' + b" " * (200 * MB)))
+
+
+def field(path: Path) -> None:
+    path.write_bytes(gzip.compress(b'text\n"' + b"a" * (200 * MB)))
+
+
+def lines_of_a_field(path: Path) -> None:
+    path.write_bytes(gzip.compress(b'text\n"' + (b"a" * 99 + b"\n") * (MB // 8)))
+
+
+def text(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"a" * (200 * MB)))
+
+
+def pdf(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"%PDF-1.4\n" + b"a" * (300 * MB)))
+
+
+def parquet(path: Path) -> None:
+    with duckdb.connect() as database:
+        database.execute(f"COPY (SELECT repeat('a', 20000000) AS text FROM range(60)) TO '{path}' (COMPRESSION zstd)")
+
+
+def values(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"[" + b"[]," * (40 * MB) + b"[]]"))
+
+
+def page(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"<p>a" * (3 * MB)))
+
+
+def book(unit: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        container = (
+            b'<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+            b'<rootfile full-path="b.opf"/></rootfiles></container>'
+        )
+        names = [f"{number}.xhtml" for number in range(30)]
+        items = "".join(f'<item id="i{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in names)
+        spine = "".join(f'<itemref idref="i{name}"/>' for name in names)
+        package = f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{items}</manifest><spine>{spine}</spine></package>'
+        chapters = dict.fromkeys(names, unit * (12 * MB // len(unit)))
+        zipped(path, {"META-INF/container.xml": container, "b.opf": package.encode(), **chapters})
+
+    return write
+
+
+def word(unit: bytes, size: int) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        body = b'<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>'
+        zipped(path, {"word/document.xml": body + unit * (size * MB // len(unit)) + b"</w:body></w:document>"})
+
+    return write
+
+
+CASES = {
+    "JSON line": ("records", "JsonLinesReader", "f.jsonl.gz", line, "too large"),
+    "JSON values": ("records", "JsonReader", "f.json.gz", values, "JSON values; convert it to JSON Lines"),
+    "CSV field": ("tabular", "CsvReader", "f.csv.gz", field, "cannot be read"),
+    "CSV field of many lines": ("tabular", "CsvReader", "f.csv.gz", lines_of_a_field, "document"),
+    "Parquet value": ("tabular", "ParquetReader", "f.parquet", parquet, "too large"),
+    "text": ("texts", "TextReader", "f.txt.gz", text, "too large"),
+    "Markdown": ("markdown", "MarkdownReader", "f.md.gz", text, "too large"),
+    "manual page": ("man", "ManReader", "f.1.gz", text, "too large"),
+    "HTML": ("html", "HtmlReader", "f.html.gz", page, "too large"),
+    "PDF": ("pdf", "PdfReader", "f.pdf.gz", pdf, "too large"),
+    "Word document": ("docx", "DocxReader", "f.docx", word(b"a", 200), "too large"),
+    "elements of a Word document": ("docx", "DocxReader", "f.docx", word(b"<w:p/>", 60), "too large"),
+    "chapters of a book": ("epub", "EpubReader", "f.epub", book(b" "), "too large"),
+    "elements of a chapter": ("epub", "EpubReader", "f.epub", book(b"<p>a"), "too large"),
+    "elements of a book": ("epub", "EpubReader", "f.epub", book(b"<p>" + b"a" * 29), "too large"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bomb_for_a_reader(name: str, tmp_path: Path) -> None:
+    module, reader, file, write, reason = CASES[name]
+    for package in {"html": ("selectolax",), "pdf": ("pypdfium2",), "docx": ("mammoth",)}.get(module, ()):
+        pytest.importorskip(package)
+    write(tmp_path / file)
+    assert (tmp_path / file).stat().st_size < 2 * MB
+    settings = json.dumps({"path": file, **({"fields": {"text": "text"}} if module == "tabular" else {})})
+    command = [sys.executable, "-c", CHILD, module, reader, settings]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found, peak = json.loads(ended.stdout)
+    assert len(found) == 1 and reason in found[0] and "\n" not in found[0], found
+    assert peak < 1000, f"{peak} MB"
