@@ -189,7 +189,8 @@ class CsvReader(ParquetReader):
                     raise CorpusError(f"{path}: cannot be read: a line has more than {limit:,} bytes")
 
     def _largest(self) -> int:
-        return min(self.settings.max_bytes, 64 * 1024 * 1024)
+        most: int = self.settings.max_bytes
+        return min(most, 64 * 1024 * 1024)
 
     def _encoding(self, path: Path) -> str:
         """The encoding that the YAML names, or that of the bytes. Raises CorpusError."""
