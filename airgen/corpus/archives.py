@@ -13,6 +13,7 @@ import io
 import lzma
 import shutil
 import stat
+import struct
 import subprocess
 import tarfile
 import tempfile
@@ -26,7 +27,10 @@ from airgen.errors import CorpusError
 
 __all__ = ["MAX_UNPACKED", "unpack"]
 
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError)
+_DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError,
+    ValueError, OverflowError, struct.error,
+)  # fmt: skip
 MAX_UNPACKED = 8 * 1024**3  # bytes; stops an archive that unpacks without end
 MAX_MEMBERS = 1_000_000
 _PIECE = 64 * 1024**2  # bytes read at once; a header of a tar archive is smaller
@@ -73,7 +77,10 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Names and open streams of the regular files."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
-            for info in file.infolist():
+            infos = file.infolist()
+            if len(infos) > MAX_MEMBERS:
+                raise CorpusError(f"the archive has more than {MAX_MEMBERS:,} members; refused")
+            for info in infos:
                 if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
                     continue
                 with file.open(info) as stream:

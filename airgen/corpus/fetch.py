@@ -16,8 +16,10 @@ import tempfile
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
+from airgen.corpus import archives
 from airgen.corpus.archives import unpack
 from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError
@@ -168,9 +170,15 @@ def _url(source: FetchSettings, folder: Path) -> Path:
     name = Path(urllib.request.url2pathname(source.url.split("?")[0])).name or "download"
     try:
         with urllib.request.urlopen(source.url, timeout=60) as answer, (folder / name).open("wb") as out:
-            shutil.copyfileobj(answer, out, 1 << 20)
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{source.url}: {error}") from error
+            left = archives.MAX_UNPACKED
+            while piece := answer.read(1 << 20):
+                left -= len(piece)
+                if left < 0:
+                    raise CorpusError(f"{source.url} sends more than {archives.MAX_UNPACKED >> 30} GB; refused")
+                out.write(piece)
+    except (OSError, ValueError, HTTPException) as error:
+        words = " ".join(str(error).split())[:300] or type(error).__name__
+        raise CorpusError(f"{source.url}: {words}") from error
     return folder / name
 
 

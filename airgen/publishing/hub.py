@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ __all__ = ["Hub", "HubChanged"]
 _T = TypeVar("_T")
 _ATTEMPTS = 5
 _LONGEST_PAUSE = 300.0
+_MOST_FILES = 100_000  # of a repository; a listing can go on for ever, page by page
+_MOST_TEXT = 16 << 20  # bytes of a card
 _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
 _ADVICE = {
     401: "the token is missing, wrong or expired: set HF_TOKEN to a token that may write there",
@@ -58,7 +61,7 @@ class Hub:
             if error.__cause__ is not None and _status(error.__cause__) == 404:
                 return False
             raise
-        if private and not info.private:  # an unknown answer counts as public
+        if private and info.private is not True:  # an unknown answer counts as public
             raise DatasetError(
                 f"{repo} exists and is public, but private labels must not go there: make it private first"
             )
@@ -77,6 +80,8 @@ class Hub:
                 path = self._api.hf_hub_download(
                     repo, name, repo_type="dataset", revision=revision, cache_dir=folder, local_files_only=False
                 )
+                if (size := Path(path).stat().st_size) > _MOST_TEXT:
+                    raise DatasetError(f"{repo}: {name} has {size:,} bytes, more than any card: replace it on the Hub")
                 return Path(path).read_text(encoding="utf-8", errors="replace")
 
         return self._call(repo, download)
@@ -99,7 +104,10 @@ class Hub:
 
         def read() -> dict[str, str]:
             tree = self._api.list_repo_tree(repo, repo_type="dataset", revision=revision, recursive=True)
-            files = [item for item in tree if hasattr(item, "blob_id")]
+            rows = list(islice(tree, _MOST_FILES + 1))
+            if len(rows) > _MOST_FILES:
+                raise DatasetError(f"{repo} has more than {_MOST_FILES:,} files: publish to another repository")
+            files = [item for item in rows if hasattr(item, "blob_id")]
             return _texts({item.path: item.lfs.sha256 if item.lfs else item.blob_id for item in files})
 
         return self._call(repo, read)

@@ -61,6 +61,7 @@ _FIELDS = {  # our field: its name in air-benchmark
 
 _PAIR = "dataset_pair"  # ours alone: which making of a version was searched
 _MOST_REASONS = 20
+_MOST_VALUES = 30_000_000  # of an entry's JSON: each is an object in memory
 
 
 class RefusedSubmission(DatasetError):
@@ -318,6 +319,8 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
             raise DatasetError(f"{where}: {repeated[:80]!r} appears twice in one object")
         return value
 
+    if sum(data.count(mark) for mark in (b",", b"{", b"[")) > _MOST_VALUES:
+        raise DatasetError(f"{where}: has more than {_MOST_VALUES:,} JSON values")
     try:
         value = json.loads(data, parse_constant=no_constants, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:

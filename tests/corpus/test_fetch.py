@@ -6,7 +6,10 @@ import hashlib
 import io
 import json
 import tarfile
+import threading
 import zipfile
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +188,53 @@ def test_the_source_digest_follows_the_text(tmp_path: Path) -> None:
         fetch(each)
     assert source_digest(settings[0]) != source_digest(settings[1])
     assert len(source_digest(corpus(tmp_path, {"kind": "python-topics"}))) == 32
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Sends zeros without end, or what is no HTTP."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.path == "/odd":
+            self.wfile.write(b"\x1b[2J no HTTP\n\n")
+            return
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(bytes(1 << 16))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("/endless", r"sends more than .* GB; refused"), ("/odd", r"/odd: .*no HTTP")]
+)
+def test_a_server_that_sends_without_end_or_no_http(
+    path: str, words: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives_module, "MAX_UNPACKED", 1 << 20)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}{path}"}
+        with pytest.raises(CorpusError, match=words):
+            fetch(corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, fetch=fetching))
+        server.shutdown()
+    assert list((cache / "corpora").iterdir()) == []
+
+
+def test_a_zip_whose_names_are_no_text_or_that_has_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as out:
+        for name in ("né", "b"):
+            out.writestr(name, "x")
+    (tmp_path / "out").mkdir()
+    good = path.read_bytes()
+    path.write_bytes(good.replace("né".encode(), b"n\xff\xff"))  # the archive says that its names are UTF-8
+    with pytest.raises(CorpusError, match="damaged or protected archive"):
+        unpack(path, tmp_path / "out")
+    path.write_bytes(good)
+    monkeypatch.setattr(archives_module, "MAX_MEMBERS", 1)
+    with pytest.raises(CorpusError, match="more than 1 members"):
+        unpack(path, tmp_path / "out")

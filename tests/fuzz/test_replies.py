@@ -145,3 +145,52 @@ def test_a_hub_whose_names_are_no_strings(call: str, answer: Any, liar: Any) -> 
     liar.body, liar.status = json.dumps(answer).encode(), 200
     with pytest.raises(AirgenError, match="an answer of another form than the Hub's"):
         CALLS[call][1](Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34))
+
+
+class Pages(BaseHTTPRequestHandler):
+    """A listing of files whose every page names a next one."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        number = int(self.path.partition("page=")[2] or 0)
+        self.server.pages += 1  # type: ignore[attr-defined]
+        row = {"type": "file", "path": f"f{number}", "size": 3, "oid": "1"}
+        body = json.dumps([row] * 10).encode()
+        self.send_response(200)
+        port = self.server.server_port  # type: ignore[attr-defined]
+        self.send_header("Link", f'<http://127.0.0.1:{port}/next?page={number + 1}>; rel="next"')
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_a_hub_whose_listing_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    from airgen.publishing.hub import Hub
+
+    monkeypatch.setattr("airgen.publishing.hub._MOST_FILES", 50)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        server.pages = 0  # type: ignore[attr-defined]
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        hub = Hub(endpoint=f"http://127.0.0.1:{server.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None)
+        with pytest.raises(AirgenError, match="o/n has more than 50 files"):
+            hub.files("o/n", "main")
+        server.shutdown()
+        assert server.pages < 9  # type: ignore[attr-defined]
+
+
+def test_a_hub_whose_word_for_private_is_unknown(liar: Any) -> None:
+    pytest.importorskip("huggingface_hub")
+    from airgen.publishing.hub import Hub
+
+    hub = Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None)
+    for word in ("false", "no", 1, [0], None):
+        liar.body, liar.status = json.dumps({**INFO, "private": word}).encode(), 200
+        with pytest.raises(AirgenError, match="o/n exists and is public"):
+            hub.exists("o/n", private=True)
+    liar.body = json.dumps(INFO).encode()
+    assert hub.exists("o/n", private=True)

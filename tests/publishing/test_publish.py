@@ -285,3 +285,12 @@ def test_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: P
     assert [row["repo"] for row in json.loads(wet.stdout)] == [LABELS, REPO]
     assert GOOD_TOKEN not in wet.stdout + wet.stderr + dry.stdout
     assert_nothing_private_arrived(server, dataset)
+
+
+def test_a_card_that_is_too_large_is_not_read(
+    server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airgen.publishing.hub._MOST_TEXT", 1000)
+    server.create("org/name", files={"README.md": b"x" * 1001})
+    with pytest.raises(DatasetError, match=r"README\.md has 1,001 bytes, more than any card"):
+        hub(server).read("org/name", "README.md", "main")

@@ -253,6 +253,14 @@ def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
     assert len(read_submission(path, limits=Limits(total_bytes=40 * len(entries[0][1])))) == 30
 
 
+def test_a_bomb_of_values_is_not_parsed(tmp_path: Path) -> None:
+    """The entry is smaller than the limits, but each of its lists takes ten times its bytes in memory."""
+    value = as_json().encode()[:-1] + b', "more": [' + b"[]," * 31_000_000 + b"[]]}"
+    path = zip_of(tmp_path / "z.zip", (ENTRY, value))
+    with pytest.raises(DatasetError, match=r"has more than 30,000,000 JSON values"):
+        read_submission(path, limits=Limits(ratio=10_000))
+
+
 def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
     """The repeated key comes after many others, so that a search that begins anew for each of them is quadratic."""
 
