@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["help_text", "main"]
 
+_LONGEST = 4_000  # characters of a line of an error, which can repeat a value of a file
 _CTRL_C = 130  # what typer makes of a KeyboardInterrupt
 
 ABOUT = """Usage: airgen COMMAND [OPTIONS]
@@ -106,5 +107,6 @@ def _fail(error: AirgenError) -> NoReturn:
     from airgen.interruptible import leave
     from airgen.text.display import visible
 
-    leave("\n".join(f"airgen: {visible(line)}" for line in str(error).splitlines()), error.exit_code)
+    lines = (line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in str(error).splitlines())
+    leave("\n".join(f"airgen: {visible(line)}" for line in lines), error.exit_code)
     raise SystemExit(error.exit_code) from None

@@ -20,7 +20,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ Labels = dict[str, dict[str, float]]
 _QUERY = ("query-id", "query_id", "qid")
 _PASSAGE = ("corpus-id", "corpus_id", "docid", "doc_id")
 _LABEL = ("score", "relevance", "label", "rel")
+_LONGEST_LINE = 64 << 20  # bytes after inflation
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +342,13 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines that are not blank, without line ends and byte order mark."""
+    """Numbered lines that are not blank, without line ends and byte order mark. Raises DatasetError."""
     try:
         with _open(path) as stream:
             # str.splitlines would also split at U+2028 and others inside a text.
-            for number, raw in enumerate(stream, 1):
+            for number, raw in enumerate(iter(partial(stream.readline, _LONGEST_LINE + 1), b""), 1):
+                if len(raw) > _LONGEST_LINE:  # a gzip of some kilobytes can hold one that fills the memory
+                    raise DatasetError(f"{path}:{number}: a line of more than {_LONGEST_LINE >> 20} MB; refused")
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if line and not line.isspace():
                     yield number, line

@@ -297,6 +297,6 @@ def load_scores(directory: Path) -> list[SystemScore]:
             datasets = tuple(DatasetScore(**{**row, "missing": tuple(row["missing"])}) for row in value.pop("datasets"))
             value |= {"datasets": datasets, "absent": tuple(value["absent"]), "notes": tuple(value["notes"])}
             scores.append(SystemScore(**value))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DatasetError(f"{path}: is not a saved score ({error}): score the submission again") from error
     return scores

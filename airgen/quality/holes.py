@@ -114,7 +114,7 @@ class Ledger:
                 self.verdicts[pair] = (
                     None if level is None else int(level), None if probability is None else float(probability)
                 )  # fmt: skip
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
         if torn:
             path.write_bytes(text[: len(text) - len(torn)])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from airgen.errors import AirgenError
 from airgen.llms.answers import parse_json
 from airgen.llms.base import Reply
 from airgen.llms.chat import chat_reply
+from airgen.publishing.scores import load_scores
+from airgen.quality.audit.sample import AuditItem, AuditSample, load_sample, read_answers
+from airgen.quality.holes import Ledger
 
 SCHEMA = {
     "type": "object",
@@ -194,3 +198,42 @@ def test_a_hub_whose_word_for_private_is_unknown(liar: Any) -> None:
             hub.exists("o/n", private=True)
     liar.body = json.dumps(INFO).encode()
     assert hub.exists("o/n", private=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", "[" * 100_000),
+        ("a.json", '{"key": "k", "answers": {"\u00b2": 1}}'),
+        ("a.json", json.dumps({"key": "k", "answers": {"9" * 5_000: 1}})),
+        ("a.json", json.dumps({"key": "k", "answers": {"1": "\x1b[31m" * 9_000}})),
+        ("a.json", json.dumps({"key": "k", "answers": [1]})),
+        ("a.csv", "number,level\n1," + "9" * 200_000 + "\n"),
+        ("a.csv", "number,level\n\u00b2,1\n"),
+        ("a.csv", "number\n1\n"),
+    ],
+)
+def test_answers_to_an_audit(name: str, text: str, tmp_path: Path) -> None:
+    sample = AuditSample("d", 2, (AuditItem("q", "p", "stratum", 1, True),), {})
+    (tmp_path / name).write_text(text.replace('"k"', f'"{sample.key}"'), encoding="utf-8")
+    with pytest.raises(AirgenError) as refused:
+        read_answers(tmp_path / name, sample)
+    assert len(str(refused.value)) < 1_000
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": []}', "[]", '{"format": 1}'])
+def test_files_of_the_quality_tools(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.score.json").write_text(text)
+    (tmp_path / "judgments.jsonl").write_text(text + "\n")
+    readers: list[tuple[Callable[[Path], object], str]] = [
+        (load_scores, ""), (load_sample, "a.score.json"), (Ledger, "judgments.jsonl")
+    ]  # fmt: skip
+    for read, place in readers:
+        with pytest.raises(AirgenError):
+            read(tmp_path / place)
+
+
+def test_a_level_beyond_all_integers(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"query-id": "q", "corpus-id": "p", "score": 1, "level": 1e999}\n')
+    with pytest.raises(AirgenError, match="not a judgment"):
+        Ledger(tmp_path / "j.jsonl")

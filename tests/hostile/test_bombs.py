@@ -10,12 +10,18 @@ import gzip
 import json
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
+from beir_folder import write_beir
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError
+from airgen.evaluation import read_run
 
 MB = 1 << 20
 CHILD = """
@@ -134,3 +140,28 @@ def test_a_bomb_for_a_reader(name: str, tmp_path: Path) -> None:
     found, peak = json.loads(ended.stdout)
     assert len(found) == 1 and reason in found[0] and "\n" not in found[0], found
     assert peak < 1000, f"{peak} MB"
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl.gz", "queries.jsonl.gz", "qrels", "run"])
+def test_a_bomb_in_a_public_dataset(name: str, tmp_path: Path) -> None:
+    home = write_beir(
+        tmp_path / "d", [{"_id": "p", "text": "a"}], [{"_id": "q", "text": "a"}], {"test": [("q", "p", 1)]}
+    )
+    zeros = gzip.compress(bytes(200 * MB))
+    path = home / ("qrels/test.tsv" if name == "qrels" else name)
+    path.unlink(missing_ok=True)
+    path = path.with_name(path.name + ".gz") if name == "run" else path
+    if name.endswith(".gz"):
+        path.with_suffix("").unlink()
+    path.write_bytes(bytes(200 * MB) if name == "qrels" else zeros)
+    tracemalloc.start()
+    try:
+        with pytest.raises(AirgenError, match=r"a line of more than 64 MB; refused"):
+            if name == "run":
+                read_run(path)
+            else:
+                dataset = BeirDataset.open(home)
+                print(dataset.qrels("test"), dataset.queries("test"), list(dataset.passages()))
+        assert tracemalloc.get_traced_memory()[1] < 200 * MB
+    finally:
+        tracemalloc.stop()

@@ -164,6 +164,17 @@ def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert said.err.startswith(("Usage", "airgen: unknown command"))
 
 
+def test_an_error_is_not_as_long_as_the_file_that_it_is_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.run").write_text("q Q0 p 1 " + "9x" * 1_000_000 + " x\n")
+    (tmp_path / "q.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\t1\n")
+    with pytest.raises(SystemExit):
+        main(["metrics", str(tmp_path / "x.run"), str(tmp_path / "q.tsv")])
+    said = capsys.readouterr().err
+    assert "x.run:1" in said and len(said) < 5_000
+
+
 def test_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / f"[/x]{EVIL}"))
     for words in (["list"], ["list", "--json"], ["verify"]):

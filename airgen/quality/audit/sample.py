@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -177,7 +178,7 @@ def load_sample(path: Path) -> AuditSample:
         return AuditSample(str(value["dataset"]), int(value["relevant_from"]), items, dict(value["populations"]))
     except FileNotFoundError:
         raise DatasetError(f"{path}: no sample: draw one with `airgen audit sample`") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DatasetError(f"{path}: not a sample of airgen audit ({error})") from error
 
 
@@ -201,14 +202,15 @@ def read_answers(path: Path, sample: AuditSample) -> dict[int, int | None]:
             if value["key"] != sample.key:
                 raise DatasetError(f"{path}: answers to another sample ({value['key']}; this sample is {sample.key})")
             rows = list(value["answers"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise DatasetError(f"{path}: not answers to an audit ({error})") from error
     found: dict[int, int | None] = {}
     for number, level in rows:
-        known = str(number).isdigit() and 1 <= int(number) <= len(sample.items)
+        known = re.fullmatch("[0-9]{1,9}", str(number)) is not None and 1 <= int(number) <= len(sample.items)
         if not known or (level is not None and str(level) not in ("0", "1", "2", "3")):
             raise DatasetError(
-                f"{path}: item {number!r} with level {level!r}: items are 1 to {len(sample.items)}, levels 0 to 3"
+                f"{path}: item {str(number)[:40]!r} with level {str(level)[:40]!r}: items are 1 to "
+                f"{len(sample.items)}, levels 0 to 3"
             )
         found[int(number)] = None if level is None else int(level)
     if not found:
