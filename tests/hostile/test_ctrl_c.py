@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dataset_maker import make_content
 from job_maker import CORPUS, PIPELINE, make_corpus
 
 from airgen import models
+from airgen.dataset.write import write_dataset
 from airgen.text.tokens import shipped_vocabulary
 
 CHILD = """
@@ -193,3 +195,23 @@ def test_while_a_corpus_is_fetched(tmp_path: Path, silent: str) -> None:
     }  # fmt: skip
     (tmp_path / "far.yaml").write_text(json.dumps(value))
     assert_heard(tmp_path, "urllib.request:urlopen", "corpus", "fetch", "far.yaml")
+
+
+def test_while_holes_are_judged(dataset: Path, job: Path) -> None:
+    judge = "import threading\ndef judge(query, text):\n    print('began', flush=True)\n    threading.Event().wait()\n"
+    (job / "waiting.py").write_text(judge, encoding="utf-8")
+    labels = (dataset / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    rows = (dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    passages = [json.loads(row)["_id"] for row in rows]
+    query = labels[0].split("\t")[0]
+    (job / "x.run").write_text("".join(f"{query} Q0 {key} 1 {n}.5 x\n" for n, key in enumerate(passages)))
+    assert_heard(job, "", "holes", str(dataset), "--run", "x.run", "--judge", "waiting:judge", "--depth", "99")
+
+
+def test_while_a_dataset_is_published(tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_ENDPOINT", silent)
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "g" * 34)
+    write_dataset(tmp_path / "d", make_content())
+    words = ("publish", "d", "--repo", "org/name", "--yes")
+    assert_heard(tmp_path, "airgen.publishing.hub:Hub._info", *words)
