@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["help_text", "main"]
 
 _LONGEST = 4_000  # characters of a line of an error, which can repeat a value of a file
+_PIPE = 1  # what typer makes of a BrokenPipeError
 _CTRL_C = 130  # what typer makes of a KeyboardInterrupt
 
 ABOUT = """Usage: airgen COMMAND [OPTIONS]
@@ -46,6 +48,18 @@ def main(arguments: list[str] | None = None) -> None:
 
     Always raises SystemExit, with the exit codes that the help names.
     """
+    try:
+        try:
+            _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the output any more (`airgen ... | head`): no reason for a word
+        # Python flushes once more at the end, and would print that it cannot.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(_PIPE) from None
+
+
+def _run(arguments: list[str] | None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else arguments
     if not words or words[0] in ("-h", "--help"):
         print(help_text())
@@ -74,6 +88,8 @@ def main(arguments: list[str] | None = None) -> None:
         command.main(args=words[1:], prog_name=f"airgen {name}")
     except AirgenError as error:
         _fail(error)
+    except BrokenPipeError:
+        raise
     except OSError as error:  # a disk that is full or read-only can fail any write
         _fail(disk_error(error))
     except MemoryError:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from airgen.errors import MissingExtra, UsageError
+from airgen.errors import AirgenError, MissingExtra, UsageError
 
 __all__ = ["REGISTRY", "closest", "installed", "load_extra", "names", "resolve"]
 
@@ -169,12 +169,22 @@ def installed(module: str, what: str) -> list[str]:
 
 
 def load_extra(module: str, what: str) -> Any:
-    """Import a module; where a package of an extra is missing, raise MissingExtra naming `what` needs it."""
+    """Import a module for `what`.
+
+    Raises MissingExtra where a package of an extra is missing, AirgenError where one is installed but broken.
+    """
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        top = (error.name or "").partition(".")[0]
+    except ImportError as error:
+        top = ((error.name if isinstance(error, ModuleNotFoundError) else "") or "").partition(".")[0]
         if top in EXTRAS:
             distribution, extra = EXTRAS[top]
             raise MissingExtra(what, distribution, extra) from error
+        if (asked := module.partition(".")[0]) in EXTRAS:
+            distribution, extra = EXTRAS[asked]
+            reason = " ".join(str(error).split())
+            raise AirgenError(
+                f"{what} needs the package {distribution}, which is installed but cannot be imported ({reason}): "
+                f"pip install --upgrade 'airgen-bench[{extra}]'"
+            ) from error
         raise

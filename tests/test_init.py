@@ -18,6 +18,7 @@ from airgen import models
 from airgen.corpus.columns import guess_fields
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import CorpusError, UsageError
+from airgen.evaluation.systems import load_systems
 from airgen.pipeline import Job, starter
 from airgen.pipeline.preflight import preflight
 
@@ -34,6 +35,7 @@ SETUPS = {
     "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
     "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, starter.LOCAL_MODEL], False, False),
     "nothing": ([], [], False, False),
+    "key and scikit-learn": (["sklearn"], [], True, False),
 }  # fmt: skip
 Setup = Callable[[str], starter.Machine]
 
@@ -143,6 +145,7 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
         assert job.pipeline.control.recall.model == "BAAI/bge-m3" and len(job.pipeline.control.rerankers) == 3
     if name == "key":
         assert job.pipeline.control.recall.pools_only
+    assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and scikit-learn")
 
 
 def test_what_it_says(tmp_path: Path) -> None:
@@ -181,6 +184,30 @@ def test_any_name_of_a_folder(tmp_path: Path, setup: Setup, named: str) -> None:
     documents(tmp_path, "markdown").rename(tmp_path / named)
     call("init", "--out", tmp_path / "own", "--", tmp_path / named)
     assert preflight(Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")) == []
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    place = documents(tmp_path, "markdown")
+    (place / "dump.pdf").write_bytes(b"%PDF-1.4\n" + b"x" * 100_000)
+    found = survey(place)
+    assert found.reader["kind"] == "markdown" and len(found.lengths) == 4 and found.problem == ""
+    assert [one.kind for one in found.formats] == ["markdown", "pdf", "text"]
+    only = survey(place / "dump.pdf")
+    assert only.unreadable and "no document could be read: 1 " in only.problem
+
+
+def test_the_commented_examples_are_settings(tmp_path: Path, setup: Setup) -> None:
+    """Without its comment sign, each example is taken by `check`."""
+    setup("key")
+    call("init", documents(tmp_path, "markdown"), "--out", tmp_path / "own")
+    corpus, systems = tmp_path / "own" / "corpus.yaml", tmp_path / "own" / "systems.yaml"
+    corpus.write_text(corpus.read_text().replace("# chunk:", "chunk:"))
+    lines = systems.read_text().split("  # - {name: service")
+    systems.write_text(lines[0] + "  - {name: service" + lines[1].replace("  #    id_path", "     id_path"))
+    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+    assert preflight(job) == []
+    assert job.corpus.chunk is not None and job.corpus.chunk.by == "headings"
+    assert [one.name for one in load_systems(systems)][-1] == "service"
 
 
 def test_long_documents_are_cut(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import airgen
 from airgen.commands import demo
 from airgen.errors import AirgenError
-from airgen.registry import EXTRAS
+from airgen.registry import EXTRAS, load_extra
 
 ROOT = Path(airgen.__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -120,3 +121,34 @@ def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.Mo
         AirgenError, match=r"the demo needs xllamacpp: pip install 'airgen-bench\[embedded,long-doc,corpus\]'"
     ):
         demo._install(say=False)
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "settings", "demo --help", "corpus list", "check nowhere"])
+@pytest.mark.parametrize("both", [False, True])
+def test_nobody_reads_the_output(words: str, both: bool) -> None:
+    """`airgen ... | head -0`: quiet, and never "wrong usage" or 0 for what could not be said."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from airgen.cli import main; main()", *words.split()],
+            stdout=writer, stderr=writer if both else subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+    said = (done.stderr or b"").strip()
+    assert said.startswith(b"airgen: ") == (words == "check nowhere" and not both)
+    assert said.startswith(b"airgen: ") or said == b""
+
+
+def test_a_package_that_is_there_and_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As justext with lxml 6 where an older pip left lxml_html_clean out."""
+    (tmp_path / "mammoth.py").write_text("raise ImportError('lxml.html.clean is\\na separate project')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mammoth", raising=False)
+    told = (
+        r"^reader 'docx' needs the package mammoth, .*\(lxml.html.clean is a separate project\): pip install .*corpus"
+    )
+    with pytest.raises(AirgenError, match=told):
+        load_extra("mammoth", "reader 'docx'")

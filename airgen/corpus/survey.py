@@ -50,6 +50,7 @@ class Survey:
 
     formats: those that airgen reads, the one with the most text first; `reader` reads this one. others: numbers of
     files by ending. lengths: words of the documents of the sample, ascending. problem: why there is no sample.
+    unreadable: the reader dropped every document.
     """
 
     path: Path
@@ -61,6 +62,7 @@ class Survey:
     dropped: Counter[str] = field(default_factory=Counter)
     complete: bool = True
     problem: str = ""
+    unreadable: bool = False
 
     @property
     def language(self) -> str:
@@ -86,6 +88,17 @@ def survey(path: Path) -> Survey:
             f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}; readers: "
             f"{', '.join(sorted(_endings()))}"
         )
+    found = _of_format(path, formats, others)
+    for place in range(1, len(formats)) if found.unreadable else ():
+        # A file that is too large or broken can be more bytes than all that can be read.
+        other = _of_format(path, [formats[place], *formats[:place], *formats[place + 1 :]], others)
+        if other.lengths:
+            return other
+    return found
+
+
+def _of_format(path: Path, formats: Sequence[Format], others: Counter[str]) -> Survey:
+    """The survey of the documents of the first of these formats."""
     best = formats[0]
     reader: dict[str, Any] = {"kind": best.kind}
     if best.kind in _TABLES:
@@ -100,6 +113,10 @@ def survey(path: Path) -> Survey:
     if isinstance(sample, str):
         return Survey(path, formats, others, reader, problem=sample)
     documents, dropped, complete = sample
+    if not documents:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common(3))
+        problem = f"{path}: no document could be read{f': {reasons}' if reasons else ''}"
+        return Survey(path, formats, others, reader, dropped=dropped, problem=problem, unreadable=True)
     found = Survey(
         path, formats, others, reader,
         sorted(count_words(row.text, "en") for row in documents),
@@ -184,9 +201,6 @@ def _sample(path: Path, reader: dict[str, Any]) -> tuple[list[Document], Counter
         return str(error)
     except AirgenError as error:
         return f"{error}" + (f" (it needs {', '.join(packages)})" if packages else "")
-    if not documents:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common(3))
-        return f"{path}: no document could be read{f': {reasons}' if reasons else ''}"
     return documents, dropped, True
 
 

