@@ -283,6 +283,7 @@ def test_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: P
     assert server.arrived == []
     wet = subprocess.run([*command, "--yes", "--json"], env=environment, capture_output=True, text=True, check=True)
     assert [row["repo"] for row in json.loads(wet.stdout)] == [LABELS, REPO]
+    assert "it/s]" not in wet.stderr and "%|" not in wet.stderr  # no bars on a pipe: their threads hang if it closes
     assert GOOD_TOKEN not in wet.stdout + wet.stderr + dry.stdout
     assert_nothing_private_arrived(server, dataset)
 
