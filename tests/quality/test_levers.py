@@ -45,7 +45,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_saturated_queries_are_dropped_and_counted(run: Run, folder: Path) -> None:
-    saturated = {"llm:": "export: {drop_saturated: 1.0, ids: original}\nllm:"}
+    saturated = {"llm:": "export: {drop_saturated: 1.0, ids: original, secret: false}\nllm:"}
     result = run("dropped", saturated)
     assert result.manifest is not None
     (step,) = (one for one in result.manifest.funnel if one.stage == "queries with room")

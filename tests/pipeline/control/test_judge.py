@@ -90,7 +90,7 @@ def test_a_judge_that_refuses_is_a_refusal_with_its_words(kind: str) -> None:
     assert "can't help" in found.answer and len(asked) == 2
     failed = lambda request: Answer(request.key, "judgment", "m", "e", "", error="content_filter: flagged")  # noqa: E731
     found, asked = judged(failed, kind=kind)
-    assert found == Refusal(Problem("llm: content_filter", "content_filter: flagged", "llm")) and len(asked) == 1
+    assert found == Refusal(Problem("llm: content_filter", "flagged", "llm")) and len(asked) == 1
 
 
 def test_every_judge_of_a_panel_is_asked_and_the_lower_median_counts() -> None:
