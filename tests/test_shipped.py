@@ -83,3 +83,15 @@ def test_a_path_that_was_meant_from_the_working_directory_is_explained(empty: Pa
 
     (line,) = missing_needs(load_systems(empty / "systems" / "own.yaml"), empty / "systems")
     assert line.endswith(f"{empty / 'handbook' / 'a.md'} exists: write ../handbook/a.md")
+
+
+def test_a_corpus_of_ones_own_that_lost_all_documents(empty: Path) -> None:
+    """The command that the message names takes the YAML: a corpus of one's own is not found by its name."""
+    (empty / "docs").mkdir()
+    (empty / "docs" / "a.md").write_text("Too short.")
+    (empty / "mine.yaml").write_text(
+        "{name: mine, language: en, domain: d, licence: CC0-1.0, source: s, reader: {kind: markdown, path: docs}}"
+    )
+    with pytest.raises(CorpusError, match=r"has no passages: all 1 documents .* `airgen corpus dropped` with .* YAML"):
+        call("corpus", "stats", "mine.yaml")
+    assert "too short" in call("corpus", "dropped", "mine.yaml")

@@ -219,6 +219,8 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
             dropped += 1
     if not passages:
         words = (
-            f": all {dropped} documents were dropped, see `airgen corpus dropped {settings.name}`" if dropped else ""
+            f": all {dropped} documents were dropped, see `airgen corpus dropped` with the corpus YAML"
+            if dropped
+            else ""
         )
         raise CorpusError(f"corpus {settings.name!r} has no passages{words}")
