@@ -343,6 +343,15 @@ def test_html_keeps_text_and_drops_furniture() -> None:
     assert blocks[0].level == 1 and blocks[7].joins
 
 
+def test_html_leaves_out_the_sign_behind_a_heading_and_keeps_headings_that_are_links() -> None:
+    page = (
+        '<body><h1>Queues<a class="headerlink" href="#q" title="Link to this heading">¶</a></h1>'
+        '<h2><a class="header-anchor" href="#a">A linked heading</a></h2><p>Text.</p></body>'
+    )
+    _, blocks = html_blocks(page)
+    assert [block.text for block in blocks] == ["Queues", "A linked heading", "Text."]
+
+
 SITE = """<html><head><title>Hives | Bee site</title></head><body>
 <div class="top"><a href="/">Home</a> <a href="/shop">Shop of all things for bees</a>
 <a href="/x">Sign in to your account</a></div>

@@ -19,6 +19,7 @@ __all__ = ["MAX_MARKS", "HtmlReader", "NestedTooDeepError", "TooManyElementsErro
 REMOVE = (
     "script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "button", "iframe", "svg",
     "[hidden]", "[aria-hidden=true]", "[role=navigation]", "[role=banner]", "[role=contentinfo]", "[role=search]",
+    "a.headerlink", "a.anchor-link", "a.hash-link",  # the sign behind a heading: Sphinx, Jupyter, Docusaurus
 )  # fmt: skip
 _BLOCKS = frozenset((
     "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
@@ -78,7 +79,7 @@ class HtmlReader(FileReader):
             """What is taken of a page."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
-    version = 3
+    version = 4
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
 
