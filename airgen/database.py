@@ -10,6 +10,7 @@ query names. Neither is needed here, and a file or a condition may come from som
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,14 @@ def locked_to(
     connection: duckdb.DuckDBPyConnection, *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
 ) -> duckdb.DuckDBPyConnection:
     """The connection, which can reach its own file, these files and folders, and cannot be unlocked."""
+    import duckdb
+
     for setting, paths in (("allowed_paths", files), ("allowed_directories", folders)):
         names = {name: None for path in paths for name in (str(path), without_globs(path))}  # DuckDB compares words
         quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
         connection.execute(f"SET {setting} = [{quoted}]")
-    connection.execute("SET enable_progress_bar = false")  # it writes among what a command prints
+    with suppress(duckdb.InvalidInputException):  # in a notebook without ipywidgets there is none to switch off
+        connection.execute("SET enable_progress_bar = false")  # it writes among what a command prints
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -118,7 +118,7 @@ def test_samples_and_answers_are_read_back(tmp_path: Path) -> None:
     ("text", "words"),
     [('{"key": "other", "answers": {"1": 1}}', "another sample"), ("[]", "not answers"), ("{", "not answers"),
      ('{"key": "KEY", "answers": {}}', "no answer"), ('{"key": "KEY", "answers": {"7": 1}}', "item '7'"),
-     ('{"key": "KEY", "answers": {"0": 1}}', "item '0'"), ('{"key": "KEY", "answers": {"1": 4}}', "level 4"),
+     ('{"key": "KEY", "answers": {"0": 1}}', "item '0'"), ('{"key": "KEY", "answers": {"1": 4}}', "level '4'"),
      ('{"key": "KEY", "answers": {"1": "yes"}}', "level 'yes'"), ('{"key": "KEY", "answers": [1]}', "not answers")],
 )  # fmt: skip
 def test_answers_that_cannot_be_used(tmp_path: Path, text: str, words: str) -> None:

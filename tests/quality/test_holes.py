@@ -71,14 +71,14 @@ def test_the_command_counts_exports_and_judges(dataset, tmp_path, monkeypatch):
     assert (counted["holes"], counted["judged"], counted["not_in_the_dataset"]) == (2, 0, 1)
     (row,) = [json.loads(line) for line in (tmp_path / "out" / "holes.jsonl").read_text().splitlines()]
     assert (row["query-id"], row["corpus-id"]) == ("q1", "p3")
-    (tmp_path / "my_judge.py").write_text("def judge(query, passage):\n    return int('eat' in passage)\n")
+    (tmp_path / "judge_of_holes.py").write_text("def judge(query, passage):\n    return int('eat' in passage)\n")
     monkeypatch.chdir(tmp_path)
-    judged = run_command([*base, "--judge", "my_judge:judge"])
+    judged = run_command([*base, "--judge", "judge_of_holes:judge"])
     assert judged["judged"] == 1
     (system,) = judged["systems"]
     assert system["after"] > system["before"]  # p3 stands first, and turned out relevant
-    with pytest.raises(UsageError, match="my_judge"):
-        run_command([*base, "--judge", "my_judge:nothing"])
+    with pytest.raises(UsageError, match="judge_of_holes"):
+        run_command([*base, "--judge", "judge_of_holes:nothing"])
 
 
 def test_the_command_judges_with_a_pipelines_llm(dataset, tmp_path):
