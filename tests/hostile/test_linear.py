@@ -26,7 +26,7 @@ from airgen.corpus.book_parts import find_apparatus
 from airgen.corpus.cleaning.boilerplate import judge_text
 from airgen.corpus.cleaning.normalise import normalise
 from airgen.corpus.cleaning.personal import mask
-from airgen.corpus.readers.html import NestedTooDeepError, html_blocks
+from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
@@ -169,7 +169,8 @@ def test_every_exception_names_a_pattern() -> None:
 def pages(html: str) -> None:
     try:
         html_blocks(html)
-    except NestedTooDeepError:
+    except TooMuchMarkupError as error:
+        assert error.reason == "nested too deep"
         return
 
 

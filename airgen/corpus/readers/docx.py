@@ -14,7 +14,7 @@ from typing import ClassVar
 from xml.parsers.expat import ExpatError
 from xml.sax import SAXException
 
-from airgen.corpus.readers.html import NestedTooDeepError, TooManyElementsError, html_blocks
+from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
 from airgen.records import Document, Dropped
@@ -58,11 +58,8 @@ class DocxReader(FileReader):
                 return
             found = mammoth.convert_to_html(io.BytesIO(raw), style_map=_TITLE, convert_image=lambda _: [])
             title, blocks = html_blocks(found.value)
-        except NestedTooDeepError as error:
-            yield drop("nested too deep", identity=name, detail=str(error), source=name)
-            return
-        except TooManyElementsError as error:
-            yield drop("too large", identity=name, detail=str(error), source=name)
+        except TooMuchMarkupError as error:
+            yield drop(error.reason, identity=name, detail=str(error), source=name)
             return
         except _DAMAGED as error:
             reason = "password needed" if raw.startswith(b"\xd0\xcf\x11\xe0") else "damaged document"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from airgen.corpus.readers.html import NestedTooDeepError, TooManyElementsError, html_blocks
+from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.errors import CorpusError
@@ -118,10 +118,8 @@ def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: st
         text = "\n\n".join(_plain(value, fields.markup) for value in texts)
         title_value = column(row, fields.title) if fields.title else None
         title = _plain(title_value, fields.markup) if isinstance(title_value, str) else ""
-    except NestedTooDeepError as error:
-        return drop("nested too deep", detail=str(error), source=source, position=position)
-    except TooManyElementsError as error:
-        return drop("too large", detail=str(error), source=source, position=position)
+    except TooMuchMarkupError as error:
+        return drop(error.reason, detail=str(error), source=source, position=position)
     id_value = column(row, fields.id) if fields.id else None
     if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
         identity = stable_id(title, text)

@@ -13,7 +13,7 @@ from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["MAX_MARKS", "HtmlReader", "NestedTooDeepError", "TooManyElementsError", "html_blocks"]
+__all__ = ["MAX_MARKS", "HtmlReader", "TooMuchMarkupError", "html_blocks"]
 
 # Elements that are never part of a page's text.
 REMOVE = (
@@ -47,12 +47,12 @@ _FEW = 8  # words
 Extract = Literal["main", "page", "trafilatura"]
 
 
-class NestedTooDeepError(ValueError):
-    """A page whose elements are nested deeper than any honest one's."""
+class TooMuchMarkupError(ValueError):
+    """A page with more elements, or deeper ones, than are read. `reason` is what the dropped page is counted under."""
 
-
-class TooManyElementsError(ValueError):
-    """A page with more elements than memory is spent on: half a gigabyte."""
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class HtmlReader(FileReader):
@@ -87,11 +87,8 @@ class HtmlReader(FileReader):
         """One document for each page or section."""
         try:
             title, blocks = html_blocks(text, self.settings.content, self.settings.remove, self.settings.chosen())
-        except NestedTooDeepError as error:
-            yield drop("nested too deep", identity=name, detail=str(error), source=name)
-            return
-        except TooManyElementsError as error:
-            yield drop("too large", identity=name, detail=str(error), source=name)
+        except TooMuchMarkupError as error:
+            yield drop(error.reason, identity=name, detail=str(error), source=name)
             return
         if not blocks:
             yield drop("no text in the page", identity=name, source=name)
@@ -116,7 +113,7 @@ class HtmlReader(FileReader):
 def html_blocks(
     html: str, content: str = "", remove: Sequence[str] = (), extract: Extract = "page"
 ) -> tuple[str, list[Block]]:
-    """Title and blocks of a page. Raises MissingExtra without selectolax or trafilatura, NestedTooDeepError."""
+    """Title and blocks of a page. Raises MissingExtra without selectolax or trafilatura, TooMuchMarkupError."""
     _check_depth(html)
     title, found, linked = _walked(html, content, remove)
     if extract != "page":
@@ -172,9 +169,9 @@ def _is_furniture(text: str, links: int) -> bool:
 
 
 def _check_depth(html: str) -> None:
-    """Raise NestedTooDeepError where more elements are open at once than a page has, TooManyElementsError likewise."""
+    """Raise TooMuchMarkupError for more tags than are read, and for more elements open at once than a page has."""
     if html.count("<") > MAX_MARKS:
-        raise TooManyElementsError(f"more than {MAX_MARKS:,} tags")
+        raise TooMuchMarkupError("too large", f"more than {MAX_MARKS:,} tags")
     limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
     opened: Counter[str] = Counter()
     depth, drawing = 0, False
@@ -189,7 +186,7 @@ def _check_depth(html: str) -> None:
             opened[tag] += 1
             depth += 1
             if depth > limit:
-                raise NestedTooDeepError(f"more than {limit} elements inside each other")
+                raise TooMuchMarkupError("nested too deep", f"more than {limit} elements inside each other")
         elif opened[tag]:
             opened[tag] -= 1
             depth -= 1
