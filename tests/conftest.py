@@ -13,6 +13,9 @@ from typing import Any
 
 import hypothesis
 import pytest
+from browser import browse, browser
+
+__all__ = ["browse", "browser"]
 
 # `make fuzz` draws many examples for a given time (tests/fuzz bounds the CPU time of each), `make mutate` draws few.
 _SLOW = list(hypothesis.HealthCheck)

@@ -376,6 +376,18 @@ def test_names_of_strangers_do_not_reach_the_page_as_markup(tmp_path: Path) -> N
     assert saved.parent == tmp_path / "scores"
 
 
+def test_the_page_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
+    evil = "<img src=x onerror='document.title = 1'>"
+    write_leaderboard([made("plain", law_en=0.25, wiki_zh=0.5), made(evil, evil, law_en=0.5)], tmp_path)
+    for colours in ("light", "dark"):
+        page = browse(tmp_path / "index.html", color_scheme=colours, viewport={"width": 390, "height": 844})
+        assert page.title() == "Leaderboard"
+        names = page.get_by_role("row").locator("td.name").all_inner_texts()
+        assert [name.split("\n")[0] for name in names] == ["plain", evil]  # without wiki_zh there is no mean
+        # The columns scroll inside their frame, and the page itself does not.
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_saved_scores_edited_by_hand(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"format": 1}', '{"format": 9}'):
         (tmp_path / "x.score.json").write_text(text)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import csv
 import io
 import json
 import re
-import shutil
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -182,113 +178,34 @@ def test_the_page_holds_its_texts_as_data() -> None:
     assert "<img" not in page and "default-src 'none'" in page
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Page:
-    """A page in a real browser, by the DevTools protocol."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket, self._number = socket, 0
-        self.events: list[dict[str, Any]] = []
-
-    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self._number += 1
-        await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
-        while True:
-            message = await self._socket.receive_json()
-            if message.get("id") == self._number:
-                assert "error" not in message, message
-                return message["result"]
-            self.events.append(message)
-
-    async def event(self, wanted: Any) -> dict[str, Any]:
-        while not (found := [one for one in self.events if wanted(one)]):
-            self.events.append(await self._socket.receive_json())
-        return found[0]
-
-    async def value(self, expression: str) -> Any:
-        found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
-
-    async def press(self, key: str) -> None:
-        for kind in ("keyDown", "keyUp"):
-            await self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, text=key if len(key) == 1 and kind == "keyDown" else ""
-            )
-
-
-@contextlib.asynccontextmanager
-async def browser(folder: Path, page: Path) -> AsyncIterator[Page]:
-    import aiohttp
-
-    assert CHROMIUM is not None
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0"]
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM, *flags, f"--user-data-dir={folder / 'profile'}", page.as_uri(),
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert process.stderr is not None
-        async for raw in process.stderr:
-            if found := re.search(r"ws://127\.0\.0\.1:(\d+)/", raw.decode(errors="replace")):
-                break
-        else:
-            pytest.skip("the browser does not start here")
-        drain = asyncio.create_task(process.stderr.read())
-        async with aiohttp.ClientSession() as session:
-            while True:
-                async with session.get(f"http://127.0.0.1:{found[1]}/json") as response:
-                    targets = [one for one in await response.json() if one["type"] == "page"]
-                if targets:
-                    break
-            async with session.ws_connect(targets[0]["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                yield Page(socket)
-        drain.cancel()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_the_page_works_in_a_real_browser(tmp_path: Path) -> None:
+def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
     texts = [("first query", "a", "one"), (EVIL, EVIL, EVIL), ("third query", "c", "three")]
     three = tuple(AuditItem(f"q{n}", f"d{n}", "positive", 3, True, *words) for n, words in enumerate(texts))
     sample = AuditSample("toy", 2, three, {"positive, level 3": 3})
-    path = tmp_path / "audit.html"
-    path.write_text(audit_page(sample), encoding="utf-8")
-
-    async def main() -> None:
-        async with asyncio.timeout(60), browser(tmp_path, path) as page:
-            await page.call("Page.enable")
-            await page.call("Page.reload")
-            await page.event(lambda one: one.get("method") == "Page.loadEventFired")
-            assert await page.value("document.getElementById('query').textContent") == "first query"
-            await page.press("3")
-            # The second item's texts are code to anybody but this page.
-            assert await page.value("document.getElementById('text').textContent") == EVIL
-            assert await page.value("typeof window.hacked") == "undefined"
-            assert await page.value("document.images.length") == 0
-            await page.press("x")
-            await page.press("ArrowLeft")
-            await page.press("0")  # changed his mind
-            assert await page.value("document.getElementById('query').textContent") == "third query"
-            downloads = tmp_path / "downloads"
-            downloads.mkdir()
-            await page.call(
-                "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads), eventsEnabled=True
-            )
-            await page.press("s")
-            done = ("Browser.downloadProgress", "Page.downloadProgress")
-            await page.event(lambda one: one.get("method") in done and one["params"]["state"] == "completed")
-            (saved,) = downloads.iterdir()
-            assert read_answers(saved, sample) == {1: 3, 2: 0}
-            # A reload goes on where it was, at the first pair without an answer.
-            page.events.clear()
-            await page.call("Page.reload")
-            await page.event(lambda one: one.get("method") == "Page.loadEventFired")
-            assert await page.value("document.getElementById('progress').textContent") == "3 of 3, 2 answered"
-
-    asyncio.run(main())
+    (tmp_path / "audit.html").write_text(audit_page(sample), encoding="utf-8")
+    page = browse(tmp_path / "audit.html")
+    assert page.text_content("#query") == "first query"
+    page.keyboard.press("3")
+    # The second item's texts are code to anybody but this page.
+    assert page.text_content("#text") == EVIL
+    assert page.evaluate("[typeof window.hacked, document.images.length]") == ["undefined", 0]
+    page.keyboard.press("x")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("0")  # changed his mind
+    assert page.text_content("#query") == "third query"
+    with page.expect_download() as saved:
+        page.keyboard.press("s")
+    saved.value.save_as(tmp_path / "answers.json")
+    assert read_answers(tmp_path / "answers.json", sample) == {1: 3, 2: 0}
+    # A reload goes on where it was, at the first pair without an answer.
+    page.reload()
+    assert page.text_content("#progress") == "3 of 3, 2 answered"
+    # On another computer the saved file is opened; answers to another sample are not taken.
+    other = browse(tmp_path / "audit.html")
+    assert other.text_content("#progress") == "1 of 3, 0 answered"
+    (tmp_path / "foreign.json").write_text('{"key": "another", "answers": {"1": 3}}')
+    other.set_input_files("#open", tmp_path / "foreign.json")
+    other.get_by_text("Not opened: these are answers to another sample").wait_for()
+    other.set_input_files("#open", tmp_path / "answers.json")
+    other.get_by_text("1 of 3, 2 answered").wait_for()
+    assert other.get_by_role("button", name="3 relevant", exact=True).get_attribute("aria-pressed") == "true"
