@@ -13,7 +13,7 @@ from pathlib import Path
 from airgen.evaluation.report import compare_results
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.systems import load_systems
-from airgen.evaluation.tables import group_letters, overview_table
+from airgen.evaluation.tables import overview_table, rank_text
 from airgen.text.display import markdown_table, md
 
 START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airgen evaluate: end -->"
@@ -31,19 +31,19 @@ def read(folder: Path, systems: Path) -> list[list[Result]]:
 
 
 def intervals(sets: Sequence[Sequence[Result]]) -> str:
-    """The headline score of each system on each dataset with its 95 % interval and the letters of its groups."""
-    letters = [group_letters(compare_results(results)) for results in sets]
+    """The headline score of each system on each dataset with its 95 % interval and that of its rank."""
+    ranks = [rank_text(compare_results(results)) for results in sets]
     names = list(dict.fromkeys(result.name for results in sets for result in results))
     rows = []
     for name in names:
         cells = [md(name)]
-        for results, groups in zip(sets, letters, strict=True):
+        for results, of_set in zip(sets, ranks, strict=True):
             result = next((each for each in results if each.name == name), None)
             if result is None:
                 cells.append("–")
                 continue
             low, high = result.intervals[result.headline]
-            cells.append(f"{result.score:.3f} ({low:.3f}–{high:.3f}) {groups[name]}")
+            cells.append(f"{result.score:.3f} ({low:.3f}–{high:.3f}), {of_set[name]}")
         rows.append(cells)
     return markdown_table(["system", *(md(results[0].dataset) for results in sets)], rows)
 
@@ -98,11 +98,10 @@ def main() -> None:
         "## Systems that run offline",
         f"nDCG@10 on collections with human labels ({sizes}). Made with `airgen evaluate` and "
         "`pipelines/systems-offline.yaml`; the best is bold, the second is underlined. All collections use the "
-        "same settings. With so many systems the best one is in part best by chance; the letters below say which "
-        "differences are significant.",
+        "same settings. With so many systems the best one is in part best by chance; the intervals of ranks below say "
+        "what is known.",
         overview_table([result for results in sets for result in results]),
-        "With 95 % bootstrap intervals. Systems of a column that share a letter do not differ significantly "
-        "(Fisher's randomisation test on all pairs, Holm, .05):",
+        "With 95 % bootstrap intervals of the score, and the 95 % interval of the rank:",
         intervals(sets),
         f"### Costs on {md(largest[0].dataset)}",
         "Wall time on two shared cores while other work ran, so only orders of magnitude are meaningful. The times of "

@@ -38,7 +38,7 @@ def compare(
     from airgen.errors import UsageError
     from airgen.evaluation import parse_measures, read_run, score
     from airgen.evaluation.significance import compare as test
-    from airgen.evaluation.tables import pair_text
+    from airgen.evaluation.tables import pair_text, places_text, rank_text
     from airgen.text.display import terminal_table
 
     if len(runs) < 2:
@@ -64,6 +64,7 @@ def compare(
     for measure, comparison in found.items():
         for pair in comparison.pairs:
             echo(pair_text(pair, measure))
-        groups = [group for group in comparison.groups if len(group) > 1]
-        if groups:
-            echo(f"{measure}: cannot be told apart: " + "; ".join(", ".join(group) for group in groups))
+        ranks, beside = rank_text(comparison), places_text(comparison)
+        rows = [["#", f"by {measure}", "rank", "not told apart from #"]]
+        rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
+        echo("\n" + terminal_table(rows, left=(1,)))

@@ -1,7 +1,7 @@
 """What is said about one split of one dataset, and about many datasets: each is one value that writes its own files.
 
 report = DatasetReport.of(results)
-report.comparison.groups                  # which systems cannot be told apart
+report.comparison.ranks                   # intervals of the ranks
 report.write(Path("results/scifact/test"))
 """
 
@@ -76,9 +76,11 @@ class DatasetReport:
         parts = [
             f"# {md(first.dataset)}, {md(first.split)}",
             f"{first.queries} queries, {first.about['passages']} passages, content hash "
-            f"`{first.about['digest'][:16]}`. Systems that share a letter cannot be told apart (Fisher's randomisation "
-            f"test, Holm's correction, alpha {self.comparison.alpha}). Intervals are 95 % bootstrap intervals over "
-            "queries. The best value of a column is bold, the second is underlined.",
+            f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
+            "interval of the rank: with 95 % no other system is told apart from this one wrongly. `not told apart from "
+            "#` names the lines whose difference is not significant (Fisher's randomisation test, Holm's correction "
+            f"over all pairs, alpha {self.comparison.alpha}). The best value of a column is bold, the second is "
+            "underlined.",
             dataset_table(self.results, self.comparison),
             note_lines(self.results),
             *(f"## {title}\n\n{text}" for title, text in sections.items() if text),

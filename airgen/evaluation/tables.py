@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from airgen.evaluation.result import Result
 from airgen.evaluation.significance import Comparison, SystemPair
-from airgen.text.display import csv_text, figure, markdown_table, md, p_value, terminal_table, terminal_text
+from airgen.text.display import csv_text, figure, markdown_table, md, p_value, terminal_table
 
 __all__ = [
     "attribute_table",
@@ -18,10 +17,11 @@ __all__ = [
     "comparison_table",
     "cost_table",
     "dataset_table",
-    "group_letters",
     "note_lines",
     "overview_table",
     "pair_text",
+    "places_text",
+    "rank_text",
     "ranking_text",
     "results_csv",
 ]
@@ -40,11 +40,12 @@ def results_csv(results: Sequence[Result]) -> str:
     return csv_text(header, rows)
 
 
-def dataset_table(results: Sequence[Result], comparison: Comparison | None = None) -> str:
-    """One dataset: a row for each system, a column for each measure, the headline's interval, and group letters."""
+def dataset_table(results: Sequence[Result], comparison: Comparison) -> str:
+    """One dataset: a row for each system, a column for each measure, and the intervals of its score and rank."""
     headline = results[0].headline
     measures = [headline, *(name for name in results[0].means if name != headline)]
-    letters = group_letters(comparison) if comparison else {}
+    ranks = rank_text(comparison)
+    beside = places_text(comparison)
     # Hole and Judged say how far the other measures can be trusted, so they have no best value.
     plain = [""] * len(results)
     marks = {
@@ -52,12 +53,16 @@ def dataset_table(results: Sequence[Result], comparison: Comparison | None = Non
         for name in measures
     }
     rows = []
-    for place in sorted(range(len(results)), key=lambda at: -results[at].score):
+    at = {result.name: place for place, result in enumerate(results)}
+    for number, name in enumerate(comparison.names, 1):  # "not told apart from" names places in this order
+        place = at[name]
         result = results[place]
         low, high = result.intervals[headline]
-        cells = [_marked(result.means[name], marks[name][place]) for name in measures]
-        rows.append([md(result.name), cells[0], f"{low:.3f}–{high:.3f}", letters.get(result.name, ""), *cells[1:]])
-    return markdown_table(["system", headline, "95 %", "group", *measures[1:]], rows)
+        cells = [_marked(result.means[measure], marks[measure][place]) for measure in measures]
+        known = [ranks[name], beside[name]]
+        rows.append([str(number), md(name), cells[0], f"{low:.3f}–{high:.3f}", *known, *cells[1:]])
+    header = ["#", "system", headline, "95 %", "rank", "not told apart from #", *measures[1:]]
+    return markdown_table(header, rows, right=[name != "system" for name in header])
 
 
 def cost_table(results: Sequence[Result]) -> str:
@@ -182,28 +187,43 @@ def note_lines(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def group_letters(comparison: Comparison) -> dict[str, str]:
-    """The groups of each system as letters: two systems that share a letter cannot be told apart."""
-    signs = string.ascii_letters
-    found: dict[str, str] = {}
-    for place, group in enumerate(comparison.groups):
-        sign = signs[place] if place < len(signs) else f"({place + 1})"
-        for name in group:
-            found[name] = found.get(name, "") + sign
+def rank_text(comparison: Comparison) -> dict[str, str]:
+    """The interval of each system's rank, such as `3–9`, or `3` where it is certain."""
+    return {name: _span(*ranks) for name, ranks in zip(comparison.names, comparison.ranks, strict=True)}
+
+
+def places_text(comparison: Comparison) -> dict[str, str]:
+    """For each system the places, in the order of the means, of those that it is not told apart from: `1, 3–7`."""
+    place = {name: at for at, name in enumerate(comparison.names, 1)}
+    found = {}
+    for name, others in zip(comparison.names, comparison.together, strict=True):
+        runs: list[list[int]] = []
+        for at in sorted(place[other] for other in others):
+            if runs and runs[-1][1] == at - 1:
+                runs[-1][1] = at
+            else:
+                runs.append([at, at])
+        found[name] = ", ".join(_span(*run) for run in runs) or "–"
     return found
 
 
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}–{high}"
+
+
 def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
-    """For a terminal: the systems, best first, with intervals, and which of them cannot be told apart."""
+    """For a terminal: the systems, best first, with the intervals of score and rank."""
     headline = results[0].headline
-    rows = [["system", headline, "95 %", "missing", "ms/query"]]
-    for result in sorted(results, key=lambda result: -result.score):
+    ranks, beside = rank_text(comparison), places_text(comparison)
+    by_name = {result.name: result for result in results}
+    rows = [["#", "system", headline, "95 %", "rank", "not told apart from #", "missing", "ms/query"]]
+    for number, name in enumerate(comparison.names, 1):
+        result = by_name[name]
         low, high = result.intervals[headline]
         time = "" if result.costs.batch_ms is None else f"{result.costs.batch_ms:.2f}"
-        rows.append([result.name, f"{result.score:.4f}", f"{low:.3f}-{high:.3f}", str(result.missing), time])
-    groups = [", ".join(group) for group in comparison.groups if len(group) > 1]
-    text = "cannot be told apart: " + terminal_text("; ".join(groups))
-    return "\n".join([terminal_table(rows), text] if groups else [terminal_table(rows)])
+        known = [f"{low:.3f}-{high:.3f}", ranks[name], beside[name]]
+        rows.append([str(number), name, f"{result.score:.4f}", *known, str(result.missing), time])
+    return terminal_table(rows, left=(1,))
 
 
 def pair_text(pair: SystemPair, measure: str) -> str:

@@ -19,7 +19,7 @@ from airgen.evaluation.costs import single_latencies
 from airgen.evaluation.measures import judged_hits
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
-from airgen.evaluation.tables import group_letters, ranking_text
+from airgen.evaluation.tables import places_text, rank_text, ranking_text
 
 EVIL = "<script>alert(1)</script> {{ 7 * 7 }}\n\x1b[31m\u202e&\x00\ud800"
 NAMES = [EVIL, EVIL + "!", "x" * 300, "نظام البحث", *(f"system {number:02d}" for number in range(22))]
@@ -120,22 +120,20 @@ def test_nothing_and_undefined_values_are_drawn_as_such(tmp_path: Path) -> None:
 
 
 def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
-    results = [SimpleNamespace(**vars(result(name, 0.5)), missing=0) for name in ("a\x1b[2J", "b\r")]
-    text = ranking_text(results, SimpleNamespace(groups=[[one.name for one in results]]))
-    assert text.replace("\n", "").isprintable() and text.endswith("cannot be told apart: a [2J, b ")
+    names = ["a\x1b[2J", "b\r"]
+    results = [SimpleNamespace(**vars(result(name, 0.5)), missing=0) for name in names]
+    text = ranking_text(results, SimpleNamespace(names=names, ranks=[(1, 2)] * 2, together=[names[1:], names[:1]]))
+    assert text.replace("\n", "").isprintable() and "1–2" in text
 
 
-def test_letters_of_groups():
+def test_ranks_and_places():
     base = np.random.default_rng(0).random(100)
-    found = compare(["a", "b", "c"], np.stack([base + 0.5, base, base]))
-    assert group_letters(found) == {"a": "a", "b": "b", "c": "b"}
-
-
-def test_no_two_groups_have_the_same_letter():
-    groups = [(f"s{number}", f"s{number + 1}") for number in range(60)]
-    found = group_letters(SimpleNamespace(groups=groups))
-    assert found["s0"] == "a" and found["s26"] == "zA" and found["s60"] == "(60)"
-    assert len({found[one][-1:] for one in ("s1", "s27", "s52")}) == 3
+    found = compare(["b", "a", "c"], np.stack([base, base + 0.5, base]))
+    assert rank_text(found) == {"a": "1", "b": "2–3", "c": "2–3"}
+    assert places_text(found) == {"a": "–", "b": "3", "c": "2"}
+    names = [f"s{number}" for number in range(1, 8)]
+    wide = SimpleNamespace(names=names, together=[["s7", "s2", "s3", "s4"], *[[]] * 5, ["s1"]])
+    assert places_text(wide)["s1"] == "2–4, 7"
 
 
 def test_the_query_that_warms_up_is_not_measured():
