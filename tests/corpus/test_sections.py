@@ -11,7 +11,7 @@ paragraph = st.integers(1, 80).map(lambda size: " ".join(f"w{size}x{place}" for 
 block = st.one_of(
     st.builds(Block, paragraph),
     st.builds(Block, paragraph, st.just(0), st.booleans()),
-    st.builds(Block, st.sampled_from(["Alpha", "Beta", "Gamma"]), st.integers(1, 3)),
+    st.builds(Block, st.sampled_from(["Alpha", "Alpha 2", "Beta", "Gamma"]), st.integers(1, 3)),
 )
 
 
@@ -25,6 +25,12 @@ def test_every_paragraph_is_in_exactly_one_section_in_order(blocks: list[Block],
         count = len(part.text.split())
         if not joined:  # a paragraph that stays with the next may make a section as long as both
             assert count <= most + max(least, 80)
+
+
+def test_a_heading_like_the_anchor_of_a_repeated_one() -> None:
+    names = ("Use", "Use", "Use 2", "Use", "Use 2")
+    found = sections([block for name in names for block in (Block(name, 1), Block(f"The words of {name}."))])
+    assert [part.anchor for part in found] == ["use", "use-2", "use-2-2", "use-3", "use-2-3"]
 
 
 def test_titles_are_paths_of_headings() -> None:

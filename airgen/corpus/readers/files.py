@@ -37,13 +37,13 @@ class PathReader:
 
     def __init__(self, settings: Any, place: Place) -> None:
         self.settings, self.place = settings, place
-        self._twice: frozenset[str] = frozenset()
+        self.twice: frozenset[str] = frozenset()  # names without their ending that two files have
 
     def read(self) -> Iterator[Document | Dropped]:
         """Documents in the order of the files' names."""
         found = list(files(self.place, self.settings.path, self.suffixes))
         stems = Counter(_stem(self.name(path)) for path in found if isinstance(path, Path))
-        self._twice = frozenset(stem for stem, count in stems.items() if count > 1)
+        self.twice = frozenset(stem for stem, count in stems.items() if count > 1)
         for path in found:
             if isinstance(path, Dropped):
                 yield path
@@ -54,10 +54,15 @@ class PathReader:
         """The file's name in ids and sources."""
         return file_name(self.place, self.settings.path, path)
 
+    def below(self, path: Path) -> str:
+        """The file's path below `path`, or below the folder where its pattern begins."""
+        folder, _ = _outside(self.place.root, self.settings.path)
+        return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+
     def identity(self, name: str) -> str:
         """The id of a file's document: its name without the ending, or with it where two files would have one id."""
         stem = _stem(name)
-        return name if stem in self._twice else stem
+        return name if stem in self.twice else stem
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """The documents of one file."""
@@ -130,6 +135,7 @@ def _unread(start: Path, suffixes: tuple[str, ...]) -> str:
         return f"the folder is empty{_CHECK}"
     wanted = f"none of its {len(names):,} files ends in {', '.join(suffixes[:6])}"
     found = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds_of(names)]
+    found += ["`kind: files` reads several kinds"] if len(found) > 1 else []
     endings = Counter(Path(name).suffix or "no ending" for name in names).most_common(3)
     others = f"they are {', '.join(f'{ending} ({count:,})' for ending, count in endings)}"
     return f"{wanted}; {', '.join(found) or others}; set reader.kind or reader.path"

@@ -10,7 +10,7 @@ for a file that cannot be used, and yields Dropped for a part of a file that can
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -19,6 +19,7 @@ from pydantic import Field
 
 from airgen.records import Document, Dropped
 from airgen.settings.base import Settings
+from airgen.settings.parts import ReadPart
 
 __all__ = ["Place", "Reader", "ReaderSettings", "drop"]
 
@@ -33,6 +34,10 @@ class ReaderSettings(Settings):
 
     packages: ClassVar[tuple[str, ...]] = ()
     max_bytes: int = Field(default=MAX_BYTES, ge=1)
+
+    def inner(self) -> Sequence[ReadPart]:
+        """The readers that this one is made of."""
+        return ()
 
     def text_version(self) -> str:
         """The version of a text that is no file of the corpus, such as Python's own reference; empty for files."""

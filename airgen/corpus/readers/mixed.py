@@ -1,0 +1,136 @@
+"""Folders of files of several kinds: `reader: {kind: files, path: docs}`.
+
+    reader:
+      kind: files
+      path: handbook
+      readers:
+        - {kind: html, split: sections}
+        - {kind: csv, only: tickets.csv, fields: {id: Nr, title: Subject, text: Body}}
+        - markdown
+
+Each file goes to the first reader that reads its ending. `only` limits a reader to the files whose path below `path`
+matches one of these patterns. So one corpus can have PDF, HTML and tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from airgen.corpus.readers.fields import RowSettings
+from airgen.corpus.readers.files import PathReader
+from airgen.corpus.readers.reader import Place, ReaderSettings, drop
+from airgen.records import Document, Dropped
+from airgen.registry import REGISTRY, closest, resolve
+from airgen.settings.base import FILE
+from airgen.settings.parts import ReadPart, problems, read_part
+
+__all__ = ["FilesReader", "reads_by_ending"]
+
+_TEXTS = ("docx", "epub", "html", "markdown", "pdf", "text")
+
+
+def reads_by_ending() -> list[str]:
+    """The kinds of readers that know their files by the ending."""
+    return [kind for kind in sorted(REGISTRY["reader"]) if kind != "files" and _endings(kind)]
+
+
+def _endings(kind: str) -> tuple[str, ...]:
+    return tuple(getattr(resolve("reader", kind), "suffixes", ()))
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One of the readers, and the patterns of the files that it reads; without any it reads all of its endings."""
+
+    part: ReadPart
+    only: tuple[str, ...]
+
+
+class FilesReader(PathReader):
+    """Each file of a folder, by the reader of its ending."""
+
+    class Settings(ReaderSettings):
+        """`readers`: names, or mappings with the settings of their kind but without `path`, and perhaps `only`: the
+        patterns of their files. Without `readers`: docx, epub, html, markdown, pdf and text."""
+
+        path: Annotated[str, FILE]
+        readers: tuple[Any, ...] = Field(default=_TEXTS, min_length=1, max_length=200)
+
+        @field_validator("readers")
+        @classmethod
+        def _mappings(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+            for one in value:
+                if not isinstance(one, str | dict):
+                    raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
+                kind = one if isinstance(one, str) else one.get("kind")
+                if kind not in reads_by_ending():
+                    hint = closest(str(kind), reads_by_ending())
+                    raise ValueError(f"{kind!r} is no reader that knows its files by their ending{hint}")
+                only = one.get("only", "") if isinstance(one, dict) else ""
+                if not all(isinstance(pattern, str) for pattern in (only if isinstance(only, list) else [only])):
+                    raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
+            return value
+
+        @model_validator(mode="after")
+        def _each_is_right(self) -> FilesReader.Settings:
+            for number, one in enumerate(self.readers):
+                try:
+                    self.share(one)
+                except ValueError as error:
+                    raise ValueError(f"readers.{number}: {'; '.join(problems(error))}") from None
+            return self
+
+        def share(self, one: Any) -> _Share:
+            """One entry of `readers`, checked."""
+            values = {"kind": one} if isinstance(one, str) else dict(one)
+            only = values.pop("only", [])
+            # A bound of this reader is one for all of them.
+            common = {"max_bytes": self.max_bytes} if "max_bytes" in self.model_fields_set else {}
+            if "path" in values:
+                raise ValueError(f"{values['kind']}: `path` stands once, above the readers; `only` names some files")
+            part = read_part("reader", {**common, **values, "path": self.path})
+            return _Share(part, (only,) if isinstance(only, str) else tuple(only))
+
+        def inner(self) -> list[ReadPart]:
+            """Kind and settings of each reader."""
+            return [self.share(one).part for one in self.readers]
+
+        def required_packages(self) -> tuple[str, ...]:
+            """The packages of all readers."""
+            return tuple(dict.fromkeys(name for part in self.inner() for name in part.settings.required_packages()))
+
+    def __init__(self, settings: FilesReader.Settings, place: Place) -> None:
+        super().__init__(settings, place)
+        self._readers: list[tuple[tuple[str, ...], PathReader]] = []
+        for share in map(settings.share, settings.readers):
+            self._readers.append((share.only, resolve("reader", share.part.kind)(share.part.settings, place)))
+        self.suffixes = tuple(dict.fromkeys(ending for _, reader in self._readers for ending in reader.suffixes))
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        """The documents of one file. The id of a table's row begins with the file: two tables may count alike."""
+        name = self.name(path)
+        reader = self._reader_of(path)
+        if reader is None:
+            yield drop("no reader for this file", identity=name, source=name)
+            return
+        reader.twice = self.twice
+        rows = isinstance(reader.settings, RowSettings)
+        for row in reader.read_file(path):
+            if rows and isinstance(row, Document):
+                yield replace(row, id=f"{self.identity(name)}#{row.id}", source=name)
+            else:
+                yield replace(row, source=name) if rows else row
+
+    def _reader_of(self, path: Path) -> PathReader | None:
+        below = self.below(path)
+        for only, reader in self._readers:
+            ours = any(fnmatchcase(below, pattern) for pattern in only) if only else True
+            if ours and path.name.lower().endswith(reader.suffixes):
+                return reader
+        return None
