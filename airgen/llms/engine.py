@@ -109,6 +109,11 @@ class Engine:
         """What the job has cost, earlier processes included."""
         return self._shared.budget.spent
 
+    @property
+    def budget_usd(self) -> float | None:
+        """What the job may cost, earlier processes included; None without a limit."""
+        return self._shared.budget.limit
+
     def limits(self) -> dict[str, dict[str, float | None]]:
         """For each `endpoint model`: how many calls may be in flight, and the requests a second learned from 429s."""
         return {

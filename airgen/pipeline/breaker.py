@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from airgen.errors import LlmError
 from airgen.pipeline.stage import Lineage, Refusal, Stage
@@ -27,6 +28,7 @@ __all__ = ["Breaker"]
 
 WHOLE = ("answers", "queries")  # names of what all calls of a database were for
 FALSE_STOP = 1e-5
+_REASONS = 20
 # The shares that a job plans with. Of checks half of what is usual (see `estimate.ACCEPTED`), because a strict pipeline
 # may reject most of its queries and still be what its author wants.
 USABLE = {"default": 0.75, "small": 0.6}
@@ -66,31 +68,43 @@ class Breaker:
         self._store = store
         self._stages: dict[str, _Watched] = {}
 
-    def saw(self, stage: str, reason: str = "", detail: str = "", *, usable: bool = True) -> None:
+    def saw(
+        self, stage: str, reason: str = "", detail: str = "", *, usable: bool = True, intended: bool = False
+    ) -> None:
         """One piece of a stage's work has ended: accepted, or rejected for a `reason`.
 
-        usable: an answer came and could be read.
+        usable: an answer came and could be read. intended: the settings or quality control rejected it, so it is
+        counted and is no evidence.
         """
-        if not self._hopeless:
-            return
         if stage not in self._stages:
             planned = (USABLE[self._family], ACCEPTED[self._family])
-            self._stages[stage] = _Watched((_Test(planned[0], self._hopeless), _Test(planned[1], self._hopeless)))
+            hopeless = self._hopeless or 1e-9  # 0 turns the tests off
+            self._stages[stage] = _Watched((_Test(planned[0], hopeless), _Test(planned[1], hopeless)))
         found = self._stages[stage]
         found.seen += 1
         if reason:
             found.reasons[reason] += 1
             found.last = detail or found.last
-        decided = [found.tests[0].saw(usable), found.tests[1].saw(not reason)]
-        found.broken = any(decided)
+        if self._hopeless and not intended:
+            decided = [found.tests[0].saw(usable), found.tests[1].saw(not reason)]
+            found.broken = any(decided)
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """What was seen of each stage: {stage: {seen, reasons: {reason: count}}}, with the most frequent reasons."""
+        return {
+            name: {"seen": one.seen, "reasons": {text[:200]: n for text, n in one.reasons.most_common(_REASONS)}}
+            for name, one in list(self._stages.items())
+        }
 
     def saw_stage(self, lineage: Lineage, stage: Stage) -> None:
         """The outcome of a stage that a lineage has been through."""
         skip = lineage.skips.get(stage.name)
         if skip is None:
             self.saw(stage.name)
-        elif skip.cause in ("llm", "malformed", "check"):
-            self.saw(stage.name, skip.reason, skip.detail, usable=skip.cause == "check")
+        else:
+            intended = skip.cause not in ("llm", "malformed", "check")
+            usable = skip.cause not in ("llm", "malformed")
+            self.saw(stage.name, skip.reason, skip.detail, usable=usable, intended=intended)
 
     def saw_answer(self, stage: str, found: object) -> None:
         """A value, or the Refusal that stands for one."""

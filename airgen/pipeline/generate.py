@@ -168,10 +168,13 @@ async def generate(
             if PARTNER in plan:
                 draw_partners(store, plan, samples, pipeline.generation.multi_hop)
             lineages = load_lineages(store, samples, flow.candidates, plan)
-            if pending := [lineage for lineage in lineages if not finished(lineage, flow)]:
-                accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
+            pending = [lineage for lineage in lineages if not finished(lineage, flow)]
+            accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
+            seen = _breaker(pipeline, store, flow, lineages, accepted)
+            display.counts["candidates"] = seen.counts
+            if pending:
                 bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
-                breaker = _breaker(pipeline, store, flow, lineages, accepted)
+                breaker = seen
                 breaker.check()
 
                 async def one(lineage: Lineage, breaker: Breaker = breaker) -> None:
@@ -179,12 +182,14 @@ async def generate(
                     rejected = select([end], flow, pipeline).rejected
                     _saw_end(breaker, rejected[0] if rejected else None)
                     breaker.check()
+                    if end.query:
+                        display.saw_query(end.final.text, rejected[0].words if rejected else "")
                     good = not rejected
                     bar.advance(int(good and bar.done < target), f"last: {end.final.text[:60]}" if end.query else None)
 
                 await ask_each(pending, one, workers)
                 lineages = load_lineages(store, samples, flow.candidates, plan)
-            accepted = select(lineages, flow, pipeline)
+                accepted = select(lineages, flow, pipeline)
             found = len(accepted.lineages)
             bar.advance(found - bar.done, f"{len(lineages)} samples tried")
             if found >= target or len(samples) < drawn:

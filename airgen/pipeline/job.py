@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -205,8 +206,18 @@ class Job:
         retry_failed: bool = False,
     ) -> RunResult:
         """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends the run."""
-        if self.finished() and until is None:
-            return RunResult(self.directory, load_manifest(self.dataset), already_done=True)
+        done = until is None and self.finished()
+        with display.lasting(**self.about(done)):
+            if done:
+                return RunResult(self.directory, load_manifest(self.dataset), already_done=True)
+            return self._run(display, until, budget_usd, retry_failed)
+
+    def about(self, finished: bool) -> dict[str, str]:
+        """What the status file says of the job, besides its progress."""
+        identity = self.identity if finished else ""
+        return {"finished": identity, "name": self.pipeline.name, "pipeline": str(self.path.resolve())}
+
+    def _run(self, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool) -> RunResult:
         with self.open_store() as store:
             load_corpus(store, self.corpus, self.pipeline, self.fingerprints["corpus"], display)
             if until == "corpus":
@@ -215,7 +226,6 @@ class Job:
                 store.forget_failures()
             if (self.dataset / "manifest.json").exists() and (name := damaged_file(self.dataset)):
                 display.say(f"{self.dataset}: {name} is missing or damaged, so the dataset is exported again")
-            display.write(finished="", name=self.pipeline.name, pipeline=str(self.path.resolve()))
             accepted, usage = run_to_end(self._ask(store, display, until, budget_usd, retry_failed))
             if until is not None:
                 return RunResult(self.directory, usage=usage, note=f"stopped after {until}, as asked")
@@ -236,7 +246,7 @@ class Job:
             say=display.say,
         )  # fmt: skip
         workers = workers_of(*self.pipeline.llms.values())
-        display.bill = lambda: _bill(engine)
+        display.bill, display.figures = lambda: _bill(engine), lambda: _figures(engine)
         async with engine:
             with _interruptible(engine) as stopping:
                 members = Breaker(self.pipeline, store)
@@ -253,7 +263,7 @@ class Job:
                     plan = await control_quality(control)
                     settings, target = self._kept()
                     await asyncio.to_thread(store.save_plan, {**plan, **settings, **target})
-            usage = {stage: one.as_dict(asyncio.get_running_loop().time()) for stage, one in engine.usage().items()}
+            usage = _usage(engine)
         return accepted, usage
 
     def _meaning(self) -> Any:
@@ -293,6 +303,15 @@ def _bill(engine: Engine) -> str:
     """Calls and money of this process so far, for a line of progress; another thread may add to them meanwhile."""
     stages = list(engine.usage().values())
     return f"{sum(stage.calls for stage in stages):,} calls, ${sum(stage.usd for stage in stages):.4f}"
+
+
+def _usage(engine: Engine) -> dict[str, Any]:
+    return {stage: one.as_dict(time.monotonic()) for stage, one in list(engine.usage().items())}
+
+
+def _figures(engine: Engine) -> dict[str, Any]:
+    """Calls of this process by stage, and the money of the job, for the status file."""
+    return {"usage": _usage(engine), "spent_usd": round(engine.spent_usd, 6), "budget_usd": engine.budget_usd}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from airgen.errors import disk_error
-from airgen.text.display import terminal_text
+from airgen.errors import Stopped, disk_error
+from airgen.text.display import one_line, terminal_text
 
 __all__ = ["Display", "read_status"]
 
 STATUS_SECONDS = 1.0
 BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
+HEART_SECONDS = 5.0  # between two status files of a stage while nothing gets done
+_RECENT = 20  # queries in the status file
+_TEXT = 200  # characters of each
 _LARGEST = 1e15  # of any figure in a status file
 
 
@@ -28,7 +32,9 @@ class Display:
     """Progress on the terminal and in `status.json`.
 
     Without a terminal (a pipe, CI), a line every `every` seconds, also while nothing gets done, and one at the end of
-    each stage. `bill` says what the job has cost so far, for these lines.
+    each stage. `bill` says what the job has cost so far, for these lines. `figures` and `counts` say what the status
+    file holds besides the stages: values by name, and what was counted by name of a step. Both are asked at each
+    writing, which another thread may do.
     """
 
     def __init__(
@@ -41,6 +47,10 @@ class Display:
     ) -> None:
         self.status_file, self.every, self.clock = status_file, every, clock
         self.bill: Callable[[], str] = lambda: ""
+        self.figures: Callable[[], dict[str, Any]] = dict
+        self.counts: dict[str, Callable[[], dict[str, Any]]] = {}
+        self._recent: deque[dict[str, str]] = deque(maxlen=_RECENT)
+        self._writing = threading.Lock()
         self.console = console or Console(stderr=True)
         self.state: dict[str, Any] = {"stages": {}}
         self._written = 0.0
@@ -67,24 +77,53 @@ class Display:
             bar = Bar(self, progress, task, name, total, done)
             self.update(name, total=total, done=done)
             ended = threading.Event()
-            beat = threading.Thread(target=self._beat, args=(bar, ended), daemon=True)
-            if not interactive and not self.console.quiet:
-                beat.start()
+            lines = not interactive and not self.console.quiet
+            beat = threading.Thread(target=self._beat, args=(bar, ended, lines), daemon=True)
+            beat.start()
             try:
                 yield bar
             finally:
                 ended.set()
-                if beat.ident is not None:
-                    beat.join()
+                beat.join()
                 self.update(name, force=True, done=bar.done)
                 if not interactive:
                     seconds = self.clock() - bar.began
                     of = "" if total is None else f" of {total:,}"
                     self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
 
-    def _beat(self, bar: Bar, ended: threading.Event) -> None:
-        while not ended.wait(self.every):
-            self._line(bar.line(self.bill()))
+    def _beat(self, bar: Bar, ended: threading.Event, lines: bool) -> None:
+        said = time.monotonic()
+        while not ended.wait(min(self.every, HEART_SECONDS) if lines else HEART_SECONDS):
+            now = time.monotonic()
+            if now - self._written >= HEART_SECONDS:
+                self.write()
+            if lines and now - said >= self.every:
+                said = now
+                self._line(bar.line(self.bill()))
+
+    @contextmanager
+    def lasting(self, **values: Any) -> Iterator[None]:
+        """One run of a job: the status file says when it began, how it ended, and why it did.
+
+        Of a process that was killed the file says no end. `values` are known from the beginning. A run inside another
+        one is a part of it.
+        """
+        if "began" in self.state:
+            self.state.update(values)
+            yield
+            return
+        self.write(**values, began=time.time(), ended=None)
+        try:
+            yield
+        except BaseException as error:
+            how = "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed"
+            self.write(ended={"how": how, "why": one_line(error, 500)})
+            raise
+        self.write(ended={"how": "done", "why": ""})
+
+    def saw_query(self, text: str, problem: str = "") -> None:
+        """A query was made; `problem` says why it was not accepted. The status file holds the last ones."""
+        self._recent.append({"text": text[:_TEXT], "problem": problem[:_TEXT]})
 
     def _line(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -98,7 +137,6 @@ class Display:
         self.state["stages"].setdefault(name, {}).update(values)
         now = time.monotonic()
         if force or now - self._written >= STATUS_SECONDS:
-            self._written = now
             self.write()
 
     def write(self, **values: Any) -> None:
@@ -106,9 +144,16 @@ class Display:
 
         A disk that is full or read-only does not stop the work: that is said once, and tried again the next time.
         """
+        with self._writing:
+            self._write(values)
+
+    def _write(self, values: dict[str, Any]) -> None:
         self.state.update(values)
+        self._written = time.monotonic()
         temporary = self.status_file.with_suffix(".tmp")
-        text = json.dumps({**self.state, "pid": os.getpid(), "updated": time.time()})
+        counts = {name: count() for name, count in self.counts.items()}
+        now = {"counts": counts, "recent": list(self._recent), "pid": os.getpid(), "updated": time.time()}
+        text = json.dumps({**self.state, **self.figures(), **now})
         try:
             temporary.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(text, encoding="utf-8")

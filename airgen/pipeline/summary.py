@@ -48,21 +48,24 @@ def run_pipeline(
     began = time.monotonic()
     job = Job(path, runs, target=target)
     display = Display(job.directory / "status.json", console, every=every)
-    if until is not None or not job.finished():
+    done = until is None and job.finished()
+    if not done:
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
-        rehearse(job, display, until=until, evaluate=evaluate)
-        if until != "corpus":
-            probe_models(job, display.say, budget_usd=budget_usd)
-    try:
-        result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
-    except AirgenError:
-        with suppress(AirgenError):
-            if steps := job.funnel_so_far():
-                _print_funnel(display.console, steps)
-        raise
-    if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
-        scores, failed = evaluate_systems(job, display)
-        result = replace(result, scores=scores, failed=failed)
+    with display.lasting(**job.about(done)):
+        if not done:
+            rehearse(job, display, until=until, evaluate=evaluate)
+            if until != "corpus":
+                probe_models(job, display.say, budget_usd=budget_usd)
+        try:
+            result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
+        except AirgenError:
+            with suppress(AirgenError):
+                if steps := job.funnel_so_far():
+                    _print_funnel(display.console, steps)
+            raise
+        if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
+            scores, failed = evaluate_systems(job, display)
+            result = replace(result, scores=scores, failed=failed)
     memory = peak_bytes()
     return replace(result, seconds=time.monotonic() - began, memory_mb=None if memory is None else memory / (1 << 20))
 

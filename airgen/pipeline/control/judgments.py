@@ -46,6 +46,7 @@ async def add_judgments(control: Control) -> None:
             breaker.saw("judgment", skipped.reason, skipped.detail, usable=skipped.cause == "check")
         elif name not in pending:
             breaker.saw("judgment")
+    control.display.counts["judgments"] = breaker.counts
     if pending:
         breaker.check()
     order = list(pending)
