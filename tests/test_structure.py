@@ -19,7 +19,7 @@ PACKAGE = Path(airgen.__file__).parent
 FLOORS = (
     "errors", "keys", "records", "batches", "languages", "paths", "jit", "interruptible", "yaml_text", "database",
     "registry", "models", "settings", "store", "text", "dataset", "llms", "prompts", "corpus", "retrievers",
-    "evaluation", "publishing", "training", "pipeline", "quality", "api", "commands", "cli", "__main__",
+    "evaluation", "publishing", "training", "pipeline", "quality", "report", "api", "commands", "cli", "__main__",
 )  # fmt: skip
 # Published files are all that these know: no job, no work database, no LLM.
 FILES_ONLY = {"dataset", "retrievers", "evaluation", "publishing", "training"}

@@ -12,6 +12,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "check": "Validate a pipeline and estimate its cost.",
         "run": "Build, control, export and evaluate a benchmark.",
         "status": "Show the progress of a job, also while it runs.",
+        "report": "Write a page to browse queries, labels and systems.",
         "show": "Show everything that is known about one query.",
         "export": "Write a job's dataset again, whole or without a stage.",
         "evaluate": "Evaluate systems on datasets in BEIR format.",

@@ -5,8 +5,10 @@ Each stage says itself how its rows are shown; quality control is shown here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from airgen.errors import UsageError
 from airgen.pipeline.control.mining import mined_by_query
@@ -15,12 +17,16 @@ from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.public_ids import PublicIds
-from airgen.pipeline.stage import Lineage
-from airgen.records import Decision, Judgment, Passage, Prelabel, Skip
+from airgen.pipeline.stage import Lineage, Plan
+from airgen.records import Decision, HardNegative, Judgment, Passage, Prelabel, Recall, Row, Skip
 from airgen.store import Store
 from airgen.text.display import terminal_lines
 
-__all__ = ["find_lineage", "job_with", "life", "render_life"]
+__all__ = ["find_lineage", "job_with", "life", "lives", "render_life"]
+
+R = TypeVar("R", bound=Row)
+
+_AT_ONCE = 256  # queries whose rows of quality control are in memory together
 
 
 def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
@@ -63,21 +69,31 @@ def _name(lineage: Lineage, ids: PublicIds) -> str:
 
 def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
     """Everything that is known of one query, as plain values; `lines` are the stages' own, for the terminal."""
-    value: dict[str, Any] = {
-        "id": _name(lineage, job.ids),
-        "outcome": f"rejected: {rejected}" if rejected else "accepted",
-        "document": _shown(lineage.passage),
-        **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),
-        "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
-        "lines": [],
-    }
-    for stage in job.flow.every:
-        values, lines = stage.show(lineage)
-        value.update(values)
-        value["lines"] += lines
-    if lineage.query is not None:
-        value.update(_labels(store, job, lineage))
-    return value
+    return next(lives(store, job, [(lineage, rejected)]))
+
+
+def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Iterator[dict[str, Any]]:
+    """The same for many lineages, each with why it was rejected (empty if it was not)."""
+    plan, ids = job.plan(store), job.ids
+    for first in range(0, len(every), _AT_ONCE):
+        some = every[first : first + _AT_ONCE]
+        control = _Control.of(store, job, plan, [one for one, _ in some if one.query is not None])
+        for lineage, rejected in some:
+            value: dict[str, Any] = {
+                "id": _name(lineage, ids),
+                "outcome": f"rejected: {rejected}" if rejected else "accepted",
+                "document": _shown(lineage.passage),
+                **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),
+                "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
+                "lines": [],
+            }
+            for stage in job.flow.every:
+                values, lines = stage.show(lineage)
+                value.update(values)
+                value["lines"] += lines
+            if lineage.query is not None:
+                value.update(control.labels(lineage, ids))
+            yield value
 
 
 def _shown(passage: Passage) -> dict[str, str]:
@@ -88,39 +104,79 @@ def _why(row: Skip) -> str:
     return row.reason + (f": {row.detail}" if row.detail else "")
 
 
-def _labels(store: Store, job: Job, lineage: Lineage) -> dict[str, Any]:
-    """Hard negatives with the mined ones, and for each document of the query votes, judgment and decision."""
-    plan, key = job.plan(store), lineage.final.key
-    negatives = {row.id for row in lineage.hard_negatives}
-    mined = {row.id: row for row in mined_by_query(store, plan, [key]).get(key, ())}
-    stages = sorted(stage for stage in plan if stage.startswith("prelabel:"))
-    prelabels = [row for stage in stages for row in store.made(Prelabel, plan[stage], [key])]
-    counts = votes(prelabels, job.pipeline.control.thresholds, negatives)
-    judgments = {row.id: row for row in store.made(Judgment, plan["judgment"], [key])}
-    decisions = {row.id: row for row in store.made(Decision, plan.get("decision", ""), [key])}
-    kinds = {**dict.fromkeys(mined, "mined"), **dict.fromkeys(sorted(negatives), "negative")}
-    kinds = {**dict.fromkeys([one.id for one in lineage.sources], "own document"), **kinds}
-    ids = list(dict.fromkeys([*kinds, *decisions, *judgments]))
-    titles = dict(store.query("SELECT id, title FROM passage WHERE id IN (SELECT unnest(?))", [ids]))
-    public, found = job.ids, []
-    for id_ in ids:
-        judgment, decision = judgments.get(id_), decisions.get(id_)
-        found.append(
-            {
-                "id": id_,
-                "published": public.document(id_),
-                "kind": kinds.get(id_, "other"),
-                "title": titles.get(id_, ""),
-                "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
-                "level": judgment.level if judgment else None,
-                "probability": judgment.probability if judgment else None,
-                "decision": decision.action if decision else None,
-                "reason": decision.reason if decision else None,
-            }
+@dataclass(frozen=True)
+class _Control:
+    """The rows of quality control of some queries, by the key of the final query; titles by document id."""
+
+    job: Job
+    mined: Mapping[str, Sequence[HardNegative]]
+    recalls: Mapping[str, Sequence[Recall]]
+    prelabels: Mapping[str, Sequence[Prelabel]]
+    judgments: Mapping[str, Sequence[Judgment]]
+    decisions: Mapping[str, Sequence[Decision]]
+    titles: Mapping[str, str]
+
+    @classmethod
+    def of(cls, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> _Control:
+        keys = [one.final.key for one in lineages]
+        judgments = _by_query(store, Judgment, [plan["judgment"]], keys)
+        decisions = _by_query(store, Decision, [plan.get("decision", "")], keys)
+        named = {one.id for lineage in lineages for one in lineage.sources}
+        named |= {row.id for rows in judgments.values() for row in rows}
+        named |= {row.id for rows in decisions.values() for row in rows}
+        titles = store.query("SELECT id, title FROM passage WHERE id IN (SELECT unnest(?))", [sorted(named)])
+        stages = sorted(stage for stage in plan if stage.startswith("prelabel:"))
+        return cls(
+            job,
+            mined_by_query(store, plan, keys),
+            _by_query(store, Recall, [plan.get("recall", "")], keys),
+            _by_query(store, Prelabel, [plan[stage] for stage in stages], keys),
+            judgments,
+            decisions,
+            dict(titles),
         )
-    rows = [*lineage.hard_negatives, *mined.values()]
-    shown = [{"id": row.id, "title": row.title, "text": row.text, "origin": row.origin} for row in rows]
-    return {"hard_negatives": shown, "labels": found}
+
+    def labels(self, lineage: Lineage, public: PublicIds) -> dict[str, Any]:
+        """Hard negatives with the mined ones, and for each document of the query what was found and decided."""
+        key = lineage.final.key
+        negatives = {row.id for row in lineage.hard_negatives}
+        mined = {row.id: row for row in self.mined.get(key, ())}
+        prelabels = self.prelabels.get(key, ())
+        counts = votes(prelabels, self.job.pipeline.control.thresholds, negatives)
+        recalled = {id_: rank for row in self.recalls.get(key, ()) for rank, id_ in enumerate(row.ids, 1)}
+        judgments = {row.id: row for row in self.judgments.get(key, ())}
+        decisions = {row.id: row for row in self.decisions.get(key, ())}
+        kinds = {**dict.fromkeys(mined, "mined"), **dict.fromkeys(sorted(negatives), "negative")}
+        kinds = {**dict.fromkeys([one.id for one in lineage.sources], "own document"), **kinds}
+        found = []
+        for id_ in dict.fromkeys([*kinds, *decisions, *judgments]):
+            judgment, decision = judgments.get(id_), decisions.get(id_)
+            found.append(
+                {
+                    "id": id_,
+                    "published": public.document(id_),
+                    "kind": kinds.get(id_, "other"),
+                    "title": self.titles.get(id_, ""),
+                    "recall": recalled.get(id_),
+                    "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
+                    "level": judgment.level if judgment else None,
+                    "probability": judgment.probability if judgment else None,
+                    "words": judgment.reason if judgment else None,
+                    "decision": decision.action if decision else None,
+                    "reason": decision.reason if decision else None,
+                }
+            )
+        rows = [*lineage.hard_negatives, *mined.values()]
+        shown = [{"id": row.id, "title": row.title, "text": row.text, "origin": row.origin} for row in rows]
+        return {"hard_negatives": shown, "labels": found}
+
+
+def _by_query(store: Store, kind: type[R], fingerprints: Sequence[str], keys: Sequence[str]) -> dict[str, list[R]]:
+    found: dict[str, list[R]] = {}
+    for fingerprint in fingerprints:
+        for row in store.made(kind, fingerprint, keys):
+            found.setdefault(row.parent, []).append(row)
+    return found
 
 
 def render_life(value: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
-"""Jobs to report on."""
+"""Jobs to report on, and one small dataset without a job."""
 
+from dataset_maker import dataset, no_flush
 from job_maker import folder, run
 
-__all__ = ["folder", "run"]
+__all__ = ["dataset", "folder", "no_flush", "run"]

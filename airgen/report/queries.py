@@ -1,0 +1,265 @@
+"""The queries of a report: a table of all of them, and the life of each, in blocks.
+
+`d0/queries` has one list for each column of the table, all of one length. The life of query number n is element
+n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids that they have in the dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airgen.dataset.layouts import read_rows
+from airgen.errors import DatasetError, StoreError
+from airgen.evaluation.result import read_scores
+from airgen.pipeline.job import Job
+from airgen.pipeline.show import lives
+from airgen.report.pack import Pack
+from airgen.report.ranks import SystemRanks, rankings
+from airgen.report.sources import ReportSource, open_store
+from airgen.report.texts import LONGEST, TextFile
+from airgen.store import Store
+
+__all__ = ["BLOCK", "write_queries"]
+
+BLOCK = 32
+_HIT = 400  # characters of a document that has no label
+_COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "systems")
+_ATTRIBUTES = ("type", "length", "information", "style")
+_KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
+_KNOWN |= {"answer", "hard_negatives", "labels"}
+
+Life = dict[str, Any]
+
+
+def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
+    """Write the table and the lives; returns what the summary says of them. Nothing is written without queries."""
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    extra: list[dict[str, Any]] = []
+    systems = _systems(source)
+    block: list[Life] = []
+    number = 0
+
+    def flush() -> None:
+        nonlocal number
+        pack.write(f"{source.key}/lives-{number:03}", block)
+        block.clear()
+        number += 1
+
+    with TextFile() as texts:
+        for life in _lives(source, texts, systems):
+            for name in _COLUMNS:
+                columns[name].append(life.get(name))
+            extra.append(life["attributes"])
+            block.append(life)
+            if len(block) == BLOCK:
+                flush()
+        if block:
+            flush()
+    if not extra:
+        return {"queries": 0}
+    names = [name for name in _ATTRIBUTES if any(name in one for one in extra)]
+    names += sorted({name for one in extra for name in one} - set(names))
+    columns.update({f"is:{name}": [one.get(name) for one in extra] for name in names})
+    pack.write(f"{source.key}/queries", columns)
+    outcomes = columns["outcome"]
+    return {"queries": len(extra), "kept": outcomes.count("kept"), "attributes": names}
+
+
+def _lives(source: ReportSource, texts: TextFile, systems: _Systems) -> Iterator[Life]:
+    if source.job is not None:
+        try:
+            with open_store(source.job) as store:
+                every = list(_of_job(source, source.job, store, texts))
+                yield from _complete(source, every, texts, systems)
+            return
+        except StoreError as error:
+            if source.dataset is None:
+                raise
+            source.notes.append(f"{error}; so the steps before the dataset are not shown")
+    yield from _complete(source, list(_of_dataset(source)), texts, systems)
+
+
+class _Systems:
+    """What systems make of each query: headline, {system: scores by query} and rankings, by split."""
+
+    def __init__(self) -> None:
+        self.headline: dict[str, str] = {}
+        self.scores: dict[str, dict[str, dict[str, float]]] = {}
+        self.rankings: dict[str, dict[str, dict[str, SystemRanks]]] = {}
+
+    def of(self, split: str, query: str) -> list[dict[str, Any]]:
+        """Each system's score and ranking of one query, the best first."""
+        found = []
+        for name in self.scores.get(split, {}) | self.rankings.get(split, {}):
+            ranking = self.rankings.get(split, {}).get(name, {}).get(query)
+            found.append(
+                {
+                    "name": name,
+                    "score": self.scores.get(split, {}).get(name, {}).get(query),
+                    "top": list(ranking.top) if ranking else [],
+                    "ranks": dict(ranking.ranks) if ranking else {},
+                }
+            )
+        return sorted(found, key=lambda one: (-(one["score"] or 0.0), str(one["name"])))
+
+
+def _systems(source: ReportSource) -> _Systems:
+    systems = _Systems()
+    for split in source.splits:
+        for result in source.results.get(split, ()):
+            systems.headline[split] = result.headline
+            try:
+                of_system = read_scores(result.paths.scores, result.headline)
+            except DatasetError as error:
+                source.notes.append(f"{result.name}: its scores by query are not shown: {error}")
+                continue
+            systems.scores.setdefault(split, {})[result.name] = of_system
+        systems.rankings[split] = rankings(source, split)
+    return systems
+
+
+def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> Iterator[Life]:
+    """The lives of all that the job has begun, accepted ones first. The generated documents go into `texts`."""
+    accepted, public = job.accepted(store), job.ids
+    every = [(one, "") for one in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
+    finished = source.state == "finished"
+    for (lineage, rejected), value in zip(every, lives(store, job, every), strict=True):
+        query = value.get("query") or {}
+        rewrites = value.get("rewrites", [])
+        labels = [{**row, "id": row["published"], "own_id": row["id"]} for row in value.get("labels", ())]
+        for row in labels:
+            row.pop("published")
+        decided = {row["decision"] for row in labels}
+        fallen = next((row for row in labels if row["decision"] == "drop_query"), None)
+        outcome, why = "kept", ""
+        if rejected:
+            outcome, why = "dropped", rejected
+        elif fallen is not None:
+            outcome, why = "dropped", f"quality control: {fallen['reason']}"
+        elif finished and value["id"] not in source.queries:
+            outcome, why = "dropped", "export: left out as saturated"
+        elif decided <= {None} and not finished:
+            outcome, why = "pending", "quality control has not seen it yet"
+        texts.add(
+            (public.document(row["id"]), row["title"], row["text"])
+            for row in value.get("hard_negatives", ())
+            if row["origin"] != "mined"
+        )
+        documents = [value[name] for name in ("document", "second") if name in value]
+        texts.add((public.document(row["id"]), row["title"], row["text"]) for row in documents)
+        yield {
+            "id": value["id"],
+            "text": lineage.final.text if lineage.query is not None else "",
+            "split": public.split(lineage),
+            "outcome": outcome,
+            "why": why,
+            "attributes": {name: query[name] for name in ("type", "length", "information") if name in query}
+            | ({"style": rewrites[-1]["style"]} if rewrites else {}),
+            "sources": [public.document(row["id"]) for row in documents],
+            "character": value.get("character"),
+            "scenario": value.get("scenario"),
+            "original": query.get("original"),
+            "attempts": query.get("attempts"),
+            "rewrites": rewrites,
+            "answer": value.get("answer"),
+            "skips": value["skips"],
+            "more": {name: part for name, part in value.items() if name not in _KNOWN},
+            "made": [public.document(row["id"]) for row in value.get("hard_negatives", ()) if row["origin"] != "mined"],
+            "labels": labels,
+        }
+
+
+def _of_dataset(source: ReportSource) -> Iterator[Life]:
+    """The lives that published files tell; with the private lineage, how each query was made."""
+    lineage = {} if source.public else _lineage(source)
+    for key, query in source.queries.items():
+        split = source.split_of.get(key, "")
+        row = lineage.get(key, {})
+        attributes = {name: value for name, value in query.metadata.items() if name != "split"}
+        hidden = split in source.withheld
+        life: Life = {
+            "id": key,
+            "text": query.text,
+            "split": split,
+            "outcome": "kept",
+            "why": "its labels are private" if hidden else "",
+            "attributes": {name: value for name, value in attributes.items() if isinstance(value, str | int | float)},
+            "sources": [row[name] for name in ("positive", "second") if name in row],
+            "character": {"chosen": row["character"], "options": []} if row.get("character") else None,
+            "scenario": {"chosen": row["scenario"], "options": []} if row.get("scenario") else None,
+            "original": row.get("original"),
+            "rewrites": [{"text": text, "style": ""} for text in row.get("rewrites", ())],
+            "skips": {},
+            "more": {},
+            "made": row.get("negatives", []),
+            "labels": [],
+        }
+        kinds = dict.fromkeys(row.get("mined", ()), "mined") | dict.fromkeys(life["made"], "negative")
+        kinds |= dict.fromkeys(life["sources"], "own document")
+        for id_ in source.labels(split).get(key, {}):
+            life["labels"].append({"id": id_, "kind": kinds.get(id_, "other")})
+        yield life
+
+
+def _lineage(source: ReportSource) -> dict[str, dict[str, Any]]:
+    path = source.dataset.path / "private" / "lineage.jsonl" if source.dataset is not None else None
+    if path is None or not path.is_file():
+        return {}
+    return {str(row.get("query")): row for row in read_rows(path)}
+
+
+def _complete(source: ReportSource, every: list[Life], texts: TextFile, systems: _Systems) -> Iterator[Life]:
+    """The lives with labels, systems and the texts of all documents that they name."""
+    wanted: set[str] = set()
+    for life in every:
+        labels = source.labels(life["split"]).get(life["id"], {})
+        known = {row["id"] for row in life["labels"]}
+        life["labels"] += [{"id": id_, "kind": "other"} for id_ in labels if id_ not in known]
+        for row in life["labels"]:
+            row["label"] = labels.get(row["id"])
+        life["ranked"] = systems.of(life["split"], life["id"]) if labels else []
+        counted = _counts(life, labels, hidden=life["split"] in source.withheld)
+        life.update(counted)
+        wanted |= set(_documents(life))
+    texts.add(_texts(source, wanted))
+    for life in every:
+        life["headline"] = systems.headline.get(life["split"])
+        life["docs"] = texts.shown(_documents(life))
+        yield life
+
+
+def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[str, Any]:
+    scores = [one["score"] for one in life["ranked"] if one["score"] is not None]
+    if labels:
+        positives = sum(label > 0 for label in labels.values())
+        negatives = len(labels) - positives
+    else:
+        actions = [row.get("decision") for row in life["labels"]]
+        positives = sum(one in ("keep_query", "add_positive") for one in actions)
+        negatives = actions.count("keep_negative")
+    return {
+        "positives": None if hidden else positives,
+        "negatives": None if hidden else negatives,
+        "score": sum(scores) / len(scores) if scores else None,
+        "systems": len(scores),
+    }
+
+
+def _documents(life: Life) -> dict[str, int]:
+    """{id: how much of its text is shown} of every document that a life names."""
+    hits = {id_: _HIT for one in life["ranked"] for id_ in one["top"]}
+    return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
+
+
+def _texts(source: ReportSource, wanted: set[str]) -> Iterator[tuple[str, str, str]]:
+    if source.dataset is not None:
+        for one in source.dataset.passages():
+            if one.id in wanted:
+                yield one.id, one.title, one.text
+    elif source.job is not None:
+        with open_store(source.job) as store:
+            public, plan = source.job.ids, source.job.plan(store)
+            for passage in store.passages(plan["corpus"]):
+                if (id_ := public.document(passage.id)) in wanted:
+                    yield id_, passage.title, passage.text

@@ -1,0 +1,91 @@
+"""Write a report: the summary, the queries, and the parts that other modules make.
+
+A part is a function of a source whose value goes to `data/KEY/NAME.js`, which one page reads. It stands in `PARTS`. It
+returns None where it has nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from airgen import __version__
+from airgen.report.pack import Pack, report_file, report_folder
+from airgen.report.queries import write_queries
+from airgen.report.sources import ReportSource, find_sources
+from airgen.text.analysis.stopwords import STOPWORDS
+
+__all__ = ["FORMAT", "PARTS", "make_report", "write_data"]
+
+FORMAT = 1
+
+PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = ()
+"""The name of the data file, the function that makes it, and whether a public report has it."""
+
+
+def make_report(
+    what: Sequence[str | Path],
+    out: Path | None = None,
+    *,
+    runs: Path = Path("runs"),
+    single_file: bool = False,
+    public: bool = False,
+    private: Sequence[str] = (),
+) -> Path:
+    """Write the report of jobs, datasets and results; returns the page to open. See `find_sources` for the arguments.
+
+    `out` is the folder, or with `single_file` the HTML file. By default it is `report` or `report.html`, in the job's
+    directory for a single job, else in the working directory; a public report has `report-public`.
+
+    Raises UsageError, DatasetError and StoreError where something is missing or cannot be read.
+    """
+    sources, notes = find_sources(what, runs=runs, public=public, private=private)
+    title = ", ".join(source.name for source in sources[:3]) + (", …" if len(sources) > 3 else "")
+    out = out or _place(sources, single_file, public)
+    writer: AbstractContextManager[Pack] = (report_file if single_file else report_folder)(out, title)
+    with writer as pack:
+        write_data(pack, sources, notes, title)
+    return out if single_file else out / "index.html"
+
+
+def write_data(pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str) -> None:
+    """Write all data. The summary is the last: it says what there is."""
+    datasets = []
+    for source in sources:
+        counts = write_queries(source, pack)
+        has = ["queries"] if counts["queries"] else []
+        for name, make, public in PARTS:
+            if (public or not source.public) and (value := make(source)) is not None:
+                pack.write(f"{source.key}/{name}", value)
+                has.append(name)
+        datasets.append(_summary(source, has, counts))
+    public = any(source.public for source in sources)
+    value = {"format": FORMAT, "title": title, "made_by": f"airgen {__version__}", "public": public}
+    pack.write("report", {**value, "notes": list(notes), "datasets": datasets})
+
+
+def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -> dict[str, Any]:
+    language = source.language.partition("-")[0].lower()
+    manifest = source.manifest
+    return {
+        "key": source.key,
+        "name": source.name,
+        **{name: source.info.get(name) for name in ("task", "language", "domain", "version")},
+        "state": source.state,
+        "splits": source.splits,
+        "withheld": sorted(source.withheld),
+        "passages": manifest.statistics.passages if manifest is not None else None,
+        "systems": {split: [one.name for one in every] for split, every in source.results.items()},
+        "counts": counts,
+        "has": list(has),
+        "stopwords": sorted(STOPWORDS.get(language, ())),
+        "notes": list(source.notes),
+    }
+
+
+def _place(sources: Sequence[ReportSource], single_file: bool, public: bool) -> Path:
+    name = ("report-public" if public else "report") + (".html" if single_file else "")
+    home = sources[0].home if len(sources) == 1 else None
+    return (home or Path()) / name

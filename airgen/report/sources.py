@@ -1,0 +1,389 @@
+"""What a report is about: jobs, datasets and results, named on the command line, each as one `ReportSource`.
+
+    sources, notes = find_sources(["runs/python-reference"], public=False)
+    sources[0].dataset, sources[0].results, sources[0].job
+
+A source says what may be shown. In the public form the labels of withheld splits do not exist for whoever asks it, and
+neither do the job, the lineage and scores by query of these splits, so no part of a report can tell them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.atomic import is_alive
+from airgen.dataset.beir import BeirDataset, BeirQuery
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.errors import AirgenError, DatasetError, SettingsError, StoreError, UsageError
+from airgen.evaluation.result import Paths, Result, load_result
+from airgen.evaluation.run import Run, read_run
+from airgen.pipeline.job import Job
+from airgen.pipeline.progress import read_status
+from airgen.publishing.suites import dataset_folders
+from airgen.settings.yaml_file import find_yaml
+from airgen.store import Store
+
+__all__ = ["ReportSource", "find_sources", "open_store"]
+
+_SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
+_COPIES = 5
+DEV = "dev"
+_NO_RESULTS = ("comparison", "mteb")
+
+
+@dataclass
+class ReportSource:
+    """One dataset of a report, with all that is known about it. Each part is read at its first use.
+
+    key: its name in the page's addresses. job: the work directory that made it. dataset: its published files.
+    results: by split, one for each system, all of exactly these files. notes: what a reader must know about it.
+    private: the splits whose labels must not be shown; of a public report only. home: the job's work directory.
+    """
+
+    key: str
+    name: str
+    job: Job | None = None
+    dataset: BeirDataset | None = None
+    results: dict[str, list[Result]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    public: bool = False
+    private: frozenset[str] = frozenset()
+    home: Path | None = None
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The dataset's manifest; None without one that can be read."""
+        if self.dataset is None or not (self.dataset.path / MANIFEST).is_file():
+            return None
+        try:
+            return load_manifest(self.dataset.path)
+        except DatasetError as error:
+            self.notes.append(str(error))
+            return None
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Name, task, language, domain and so on, as far as they are known."""
+        if self.dataset is not None and self.dataset.info:
+            return self.dataset.info
+        if self.job is not None:
+            pipeline = self.job.pipeline
+            return {"task": pipeline.task, "language": pipeline.language, "domain": pipeline.domain}
+        return next((one.about for every in self.results.values() for one in every), {})
+
+    @property
+    def language(self) -> str:
+        """The language's code; `en` where none is named."""
+        return str(self.info.get("language") or "en")
+
+    @property
+    def state(self) -> str:
+        """`finished`, `running` or `stopped` of a job; else `dataset` or `results`."""
+        if self.job is None:
+            return "results" if self.dataset is None else "dataset"
+        return "running" if is_running(self.job) else "finished" if self.job.finished() else "stopped"
+
+    @cached_property
+    def withheld(self) -> frozenset[str]:
+        """The splits whose labels this report does not have: they are not there, or are private."""
+        absent = frozenset() if self.dataset is None else frozenset(self.dataset.withheld)
+        return absent | self.private
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """The splits whose labels may be shown."""
+        return [] if self.dataset is None else [one for one in self.dataset.splits if one not in self.withheld]
+
+    @cached_property
+    def queries(self) -> dict[str, BeirQuery]:
+        """The dataset's queries of every split, with the split in their metadata where it is known."""
+        if self.dataset is None:
+            return {}
+        return self.dataset.queries()
+
+    @cached_property
+    def split_of(self) -> dict[str, str]:
+        """{query id: split}: by the metadata, else by the labels that may be shown."""
+        found = {key: str(split) for key, one in self.queries.items() if (split := one.metadata.get("split"))}
+        for split in self.splits:
+            for key in self.labels(split):
+                found.setdefault(key, split)
+        return found
+
+    def labels(self, split: str) -> dict[str, dict[str, float]]:
+        """{query id: {passage id: label}} of a split; empty if they may not be shown."""
+        if self.dataset is None or split not in self.splits:
+            return {}
+        if split not in self._labels:
+            self._labels[split] = self.dataset.qrels(split).labels
+        return self._labels[split]
+
+    @cached_property
+    def _labels(self) -> dict[str, dict[str, dict[str, float]]]:
+        return {}
+
+    def run(self, result: Result) -> Run | None:
+        """A system's hits in their order; None if they are private, and, with a note, if the file cannot be read."""
+        if result.split in self.withheld:
+            return None
+        try:
+            return read_run(result.paths.run).ranked()
+        except (DatasetError, OSError) as error:
+            self.notes.append(f"{result.name}: its hits are not shown: {error}")
+            return None
+
+    def texts(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """{passage id: (title, text)} of the dataset's corpus, which is read once for each call."""
+        if self.dataset is None or not ids:
+            return {}
+        wanted = set(ids)
+        return {one.id: (one.title, one.text) for one in self.dataset.passages() if one.id in wanted}
+
+
+def find_sources(
+    what: Sequence[str | Path],
+    *,
+    runs: Path = Path("runs"),
+    public: bool = False,
+    private: Sequence[str] = (),
+) -> tuple[list[ReportSource], list[str]]:
+    """The sources behind the words of a command line, and notes about what is not shown.
+
+    Each word is a pipeline (YAML or name), a job's directory, a dataset, a suite, or a folder of results. Results go to
+    the dataset of their name if they are of exactly its files. `private`: the splits whose labels a public report does
+    not show; by default every split but dev.
+
+    Raises UsageError for a word that is none of these, DatasetError for a dataset with a missing file.
+    """
+    found: list[ReportSource] = []
+    notes: list[str] = []
+    folders: list[Path] = []
+    for word in what:
+        path = Path(word)
+        if not path.is_dir():
+            found.append(_of_job(Job(_pipeline(path), runs)))
+        elif (path / "status.json").is_file() or (path / "work.duckdb").is_file():
+            found.append(_of_directory(path, notes))
+        elif _results_below(path):
+            folders.append(path)
+        else:
+            datasets = [BeirDataset.open(place) for place in dataset_folders(path).values()]
+            found += [ReportSource("", one.name, dataset=one) for one in datasets]
+    folders += [one.job.directory / "evaluation" for one in found if one.job is not None and one.dataset is not None]
+    _give_results(found, [one for folder in folders for one in _results_below(folder)], notes)
+    for place, source in enumerate(found):
+        source.key = f"d{place}"
+        if public:
+            _make_public(source, private)
+    if not found:
+        raise UsageError("nothing to report on: name a pipeline, a job's directory, a dataset or a folder of results")
+    return found, notes
+
+
+def _pipeline(path: Path) -> Path:
+    if path.suffix in (".yaml", ".yml") and not path.is_file():
+        raise UsageError(f"{path}: no such file; name a pipeline, a job's directory, a dataset or a folder of results")
+    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"{path}: is a file; name a pipeline (YAML), or the folder of a job, dataset or results")
+    try:
+        return find_yaml("pipelines", path)
+    except SettingsError:
+        raise UsageError(f"{path}: no such file or folder, and no pipeline of that name") from None
+
+
+def _of_job(job: Job) -> ReportSource:
+    if not (job.directory / "work.duckdb").is_file() and not (job.dataset / MANIFEST).is_file():
+        raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
+    source = ReportSource("", job.pipeline.name, job=job, home=job.directory)
+    if (job.dataset / MANIFEST).is_file():
+        source.dataset = BeirDataset.open(job.dataset)
+    elif job.dataset.is_dir():
+        source.notes.append(f"{job.dataset} has no {MANIFEST}, so the dataset is not shown: run the pipeline again")
+    return source
+
+
+def _of_directory(path: Path, notes: list[str]) -> ReportSource:
+    """The job of a work directory; without its YAML, what the directory holds besides."""
+    pipeline = Path(str((read_status(path / "status.json") or {}).get("pipeline", "")))
+    why = "its status.json names no pipeline" if not pipeline.name else f"its pipeline {pipeline} is not there"
+    if pipeline.is_file():
+        try:
+            job = Job(pipeline, path.parent)
+            if job.directory.resolve() == path.resolve():
+                return _of_job(job)
+            why = f"its pipeline {pipeline} is now named {job.pipeline.name!r}"
+        except SettingsError as error:
+            why = error.problems[0]
+    if not (path / "dataset" / MANIFEST).is_file():
+        raise DatasetError(f"{path}: {why}, and there is no finished dataset in it: nothing to report on")
+    dataset = BeirDataset.open(path / "dataset")
+    source = ReportSource("", dataset.name, dataset=dataset, home=path)
+    source.notes.append(f"{path}: {why}, so the steps before the dataset are not shown")
+    _give_results([source], _results_below(path / "evaluation"), notes)
+    return source
+
+
+def _make_public(source: ReportSource, private: Sequence[str]) -> None:
+    """Take away what the public must not see. A job's own rows are private, as its lineage is when it is published."""
+    source.public = True
+    if source.job is not None and source.dataset is None:
+        raise UsageError(f"{source.name}: has no finished dataset yet, so there is nothing that is public")
+    source.job = None
+    known = set(source.dataset.splits) | set(source.dataset.withheld) if source.dataset else set(source.results)
+    if source.dataset is not None and (unknown := sorted(set(private) - known)):
+        raise UsageError(f"{source.name} has no split {unknown[0]!r} (it has: {', '.join(sorted(known))})")
+    source.private = frozenset(private or known - {DEV})
+    source.results = {
+        split: [_without_queries(one) for one in every] if split in source.withheld else every
+        for split, every in source.results.items()
+    }
+
+
+def _without_queries(result: Result) -> Result:
+    """A result without anything that is told of single queries: with the hits they would tell the labels."""
+    nowhere = Paths.of(Path("private"), result.name)
+    return replace(result, worst=(), groups=(), negatives_above={}, biases={}, paths=nowhere)
+
+
+def _results_below(folder: Path) -> list[Result]:
+    """The results in a folder, at the depth of DATASET/SPLIT/SYSTEM.json or less."""
+    if not folder.is_dir():
+        return []
+    found = []
+    for pattern in ("*.json", "*/*.json", "*/*/*.json"):
+        for path in sorted(folder.glob(pattern)):
+            if path.name.endswith(".mteb.json") or path.stem in _NO_RESULTS:
+                continue
+            if (result := load_result(Paths.of(path.parent, path.stem))) is not None:
+                found.append(result)
+    return found
+
+
+def _give_results(sources: list[ReportSource], results: Sequence[Result], notes: list[str]) -> None:
+    """Give results to the datasets that they are of; results of datasets that are not given become sources."""
+    digests: dict[tuple[int, str], str] = {}
+    by_name: dict[str, list[Result]] = {}
+    for result in results:
+        by_name.setdefault(result.dataset, []).append(result)
+    for name, every in by_name.items():
+        same = [one for one in sources if one.dataset is not None and one.dataset.name == name]
+        if not same:
+            sources.append(_only_results(name, every, notes))
+            continue
+        others: Counter[str] = Counter()
+        for result in every:
+            fits = False
+            for source in same:
+                fits |= _fits(source, result, digests)
+            if not fits:
+                others[result.split] += 1
+        notes += [
+            f"{count} results on {name} ({split}) are of another version of the dataset, so they are not shown: "
+            "run `airgen evaluate` on this one"
+            for split, count in others.items()
+        ]
+
+
+def _fits(source: ReportSource, result: Result, digests: dict[tuple[int, str], str]) -> bool:
+    """Whether a result is of exactly the source's files; if so, the source gets it."""
+    dataset, split = source.dataset, result.split
+    assert dataset is not None
+    if split not in (*dataset.splits, *dataset.withheld) and split != "all":
+        return False
+    key = (id(source), split)
+    if key not in digests:
+        digests[key] = dataset.digest(split)
+    if digests[key] != result.about.get("digest"):
+        return False
+    _add(source.results.setdefault(split, []), result)
+    return True
+
+
+def _add(every: list[Result], result: Result) -> None:
+    if all(one.name != result.name for one in every):
+        every.append(result)
+
+
+def _only_results(name: str, every: Sequence[Result], notes: list[str]) -> ReportSource:
+    """Results whose dataset is not there: of each split those of one version, the version that most are of."""
+    source = ReportSource("", name)
+    source.notes.append("the dataset is not here, so its queries are not shown: name its folder, too")
+    for split in dict.fromkeys(one.split for one in every):
+        of_split = [one for one in every if one.split == split]
+        counts = Counter(str(one.about.get("digest")) for one in of_split)
+        digest = max(counts, key=lambda one: (counts[one], one))
+        if len(counts) > 1:
+            notes.append(
+                f"results on {name} ({split}) are of {len(counts)} versions of the dataset: only the "
+                f"{counts[digest]} of one version are shown"
+            )
+        for one in of_split:
+            if str(one.about.get("digest")) == digest:
+                _add(source.results.setdefault(split, []), one)
+    return source
+
+
+def is_running(job: Job) -> bool:
+    """Whether another process works at the job now, by its status file."""
+    status = read_status(job.directory / "status.json") or {}
+    pid, updated = status.get("pid"), status.get("updated")
+    if not isinstance(pid, int) or not isinstance(updated, int | float):
+        return False
+    return is_alive(pid) and time.time() - updated < _SILENT and not job.finished()
+
+
+@contextmanager
+def open_store(job: Job) -> Iterator[Store]:
+    """The work database for reading; while another process has it open, a copy of it.
+
+    Raises StoreError where there is none, or where it cannot be read.
+    """
+    try:
+        store = job.open_store(read_only=True)
+    except StoreError:
+        if not is_running(job):
+            raise
+    else:
+        with store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="airgen-report-") as folder, _copied(job, Path(folder)) as store:
+        yield store
+
+
+@contextmanager
+def _copied(job: Job, folder: Path) -> Iterator[Store]:
+    """A copy of a database that another process writes: the rows up to one of its commits."""
+    path, copy = job.directory / "work.duckdb", folder / "work.duckdb"
+    error: AirgenError | OSError | None = None
+    for _ in range(_COPIES):
+        try:
+            before = _stamp(path)
+            for suffix in (".wal", ""):
+                (folder / f"work.duckdb{suffix}").unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+            if _stamp(path) != before:
+                continue  # the log was taken into the database meanwhile, so the two copies may not fit
+            store = Store.open(copy, create=False)
+        except (StoreError, OSError) as problem:
+            error = problem
+            continue
+        with store:
+            yield store
+        return
+    raise StoreError(f"{path}: cannot be copied while its job runs ({error}): try again when it has ended")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

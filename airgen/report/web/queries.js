@@ -1,0 +1,309 @@
+"use strict";
+/* The table of queries, and the page of each query that tells its life. */
+
+const OUTCOMES = {
+  kept: ["kept", "good"],
+  dropped: ["dropped", "bad"],
+  pending: ["not yet controlled", ""],
+};
+const WORDS = {
+  type: "Type", length: "Length", information: "Information", style: "Style", split: "Split", outcome: "Outcome",
+  why: "Why", positives: "Positives", difficulty: "Difficulty",
+};
+const DIFFICULTY = { hard: [-1, 1 / 3], medium: [1 / 3, 2 / 3], easy: [2 / 3, 2] };
+const BLOCK = 32;
+
+function outcomeTag(outcome) {
+  const [words, kind] = OUTCOMES[outcome] || [outcome, ""];
+  return el("span", { class: `tag ${kind}` }, words);
+}
+
+/* The rows of the table, with what a search looks at; made once for each dataset. */
+async function queryRows(dataset) {
+  const columns = await get(`${dataset.key}/queries`);
+  if (!columns.rows) {
+    const names = Object.keys(columns).filter((name) => Array.isArray(columns[name]));
+    columns.rows = columns.id.map((_, place) => {
+      const row = { place };
+      for (const name of names) row[name.replace(/^is:/, "")] = columns[name][place];
+      row.difficulty = Object.keys(DIFFICULTY).find((name) => isNumber(row.score) && row.score >= DIFFICULTY[name][0] && row.score < DIFFICULTY[name][1]) || "";
+      row.found = fold(`${row.id} ${row.text}`);
+      return row;
+    });
+    columns.byId = new Map(columns.rows.map((row) => [row.id, row]));
+  }
+  return columns;
+}
+
+/* The value of a filter: counts above 5 are one choice. */
+function filterValue(row, name) {
+  const value = row[name];
+  if (name === "positives") return value === null ? "" : value > 5 ? "6 or more" : String(value);
+  return value === null || value === undefined ? "" : String(value);
+}
+
+function passes(row, words, chosen) {
+  for (const word of words) if (!row.found.includes(word)) return false;
+  for (const [name, value] of chosen) if (filterValue(row, name) !== value) return false;
+  return true;
+}
+
+airgenPage("queries", {
+  route: /^\/d\d+\/queries$/, title: "Queries", tab: "Queries", order: 20, has: (one) => one && one.has.includes("queries"),
+  async draw(main, params) {
+    const { dataset, query } = params;
+    const { rows } = await queryRows(dataset);
+    const names = ["outcome", "why", ...dataset.counts.attributes, "split", "difficulty", "positives"]
+      .filter((name, place, all) => all.indexOf(name) === place)
+      .filter((name) => {
+        const values = new Set(rows.map((row) => filterValue(row, name)));
+        values.delete("");
+        return values.size > (name === "why" ? 0 : 1) && values.size < 60;
+      });
+    const chosen = new Map(names.filter((name) => query.get(name)).map((name) => [name, query.get(name)]));
+    const said = el("span", { class: "quiet small", role: "status", "aria-live": "polite" });
+    const search = el("input", { type: "search", placeholder: "Words or id", value: query.get("q") || "", dir: "auto", spellcheck: "false" });
+    const controls = el("div", { class: "controls", role: "search" });
+    const reset = el("button", { type: "button", class: "quiet" }, "Clear");
+    let shown = rows;
+
+    const list = table({
+      label: "Queries", virtual: true, rows, sort: query.get("sort") || "", columns: columnsOf(dataset, rows),
+      onSort: (sort) => remember({ sort }), href: (row) => link(dataset.key, "query", row.id), empty: "No query is like that.",
+    });
+
+    function apply() {
+      const words = fold(search.value).split(/\s+/).filter(Boolean);
+      shown = rows.filter((row) => passes(row, words, chosen));
+      list.setRows(shown);
+      said.textContent = shown.length === rows.length ? count(rows.length) : `${count(shown.length)} of ${count(rows.length)}`;
+      reset.hidden = !words.length && !chosen.size;
+      remember({ q: search.value.trim(), ...Object.fromEntries(names.map((name) => [name, chosen.get(name)])) });
+      airgen.lastQueries = { key: dataset.key, hash: location.hash, ids: () => list.shownRows().map((row) => row.id) };
+      drawFilters();
+    }
+
+    /* Each choice has the number of queries that it would show with the other filters as they are. */
+    function drawFilters() {
+      const words = fold(search.value).split(/\s+/).filter(Boolean);
+      controls.replaceChildren(el("label", { class: "search" }, "Search", search), ...names.map((name) => {
+        const others = [...chosen].filter(([one]) => one !== name);
+        const counts = new Map();
+        for (const row of rows) {
+          const value = filterValue(row, name);
+          if (value !== "" && passes(row, words, others)) counts.set(value, (counts.get(value) || 0) + 1);
+        }
+        if (chosen.has(name) && !counts.has(chosen.get(name))) counts.set(chosen.get(name), 0);
+        const values = [...counts.keys()].sort(compare);
+        if (name === "why" && !values.length) return "";
+        return el("label", { class: chosen.has(name) ? "active" : null }, WORDS[name] || name.replaceAll("_", " "),
+          el("select", { dir: "auto", on: { change: (event) => {
+            if (event.target.value) chosen.set(name, event.target.value); else chosen.delete(name);
+            apply();
+            const again = controls.querySelector(`select[data-name="${CSS.escape(name)}"]`);
+            if (again) again.focus();
+          } }, dataset: { name } },
+            el("option", { value: "" }, "all"),
+            values.map((value) => el("option", { value, selected: chosen.get(name) === value },
+              `${name === "outcome" ? (OUTCOMES[value] || [value])[0] : value} (${count(counts.get(value))})`))));
+      }), reset);
+    }
+
+    let waiting = 0;
+    search.addEventListener("input", () => {
+      cancelAnimationFrame(waiting);
+      waiting = requestAnimationFrame(apply);
+    });
+    reset.addEventListener("click", () => { search.value = ""; chosen.clear(); apply(); search.focus(); });
+    put(main, el("h1", {}, "Queries ", said), dataset.notes.map((note) => notice(note)), controls, list);
+    apply();
+  },
+});
+
+function columnsOf(dataset, rows) {
+  const some = (name) => rows.some((row) => row[name] !== null && row[name] !== undefined && row[name] !== "");
+  const wide = (key, label, width, more = {}) => some(key) && { key, label, width, class: "wide", ...more };
+  return [
+    { key: "text", label: "Query", class: "main", cell: (row) => el("a", { href: link(dataset.key, "query", row.id), class: "foreign line", dir: "auto" },
+      row.text || `no query: ${row.id}`) },
+    wide("type", "Type", "104px"),
+    wide("length", "Length", "84px"),
+    wide("style", "Style", "112px"),
+    wide("split", "Split", "64px"),
+    wide("positives", "Pos.", "64px", { number: true, title: "Documents that are relevant" }),
+    wide("negatives", "Neg.", "64px", { number: true, title: "Hard negatives with a label" }),
+    wide("score", "Score", "80px", { number: true, title: "Mean score of the systems: low is difficult", cell: (row) => score(row.score) }),
+    some("outcome") && { key: "outcome", label: "Outcome", width: "104px", class: "outcome", value: (row) => `${row.outcome} ${row.why}`,
+      cell: (row) => el("span", { title: row.why }, outcomeTag(row.outcome)) },
+  ].filter(Boolean);
+}
+
+/* --- one query -------------------------------------------------------------------------------------------- */
+
+airgenPage("query", {
+  route: /^\/d\d+\/query\/[^/]+$/, under: "queries", title: (params) => params.path[2],
+  async draw(main, params) {
+    const { dataset, path } = params;
+    const { byId } = await queryRows(dataset);
+    const row = byId.get(path[2]);
+    if (!row) throw new Error(`There is no query ${path[2]} in this report.`);
+    const block = String(Math.floor(row.place / BLOCK)).padStart(3, "0");
+    const life = (await get(`${dataset.key}/lives-${block}`))[row.place % BLOCK];
+    const about = { language: dataset.language, stopwords: dataset.stopwords };
+    put(main, stepBar(dataset, life), header(life), life.why && life.outcome === "dropped" && notice(life.why), labels(life, about),
+      systemsOf(life, dataset), madeOf(life, about));
+  },
+});
+
+/* Back to the table, and to the neighbours in it. */
+function stepBar(dataset, life) {
+  const last = airgen.lastQueries && airgen.lastQueries.key === dataset.key ? airgen.lastQueries : null;
+  const ids = last ? last.ids() : [];
+  const place = ids.indexOf(life.id);
+  const step = (id, words, rel) => id !== undefined && el("a", { href: link(dataset.key, "query", id), rel }, words);
+  return el("nav", { class: "steps small", "aria-label": "Neighbours" },
+    el("a", { href: last ? last.hash : link(dataset.key, "queries") }, "← Queries"),
+    place >= 0 && el("span", { class: "quiet" }, `${count(place + 1)} of ${count(ids.length)}`),
+    place > 0 && step(ids[place - 1], "Previous", "prev"), place >= 0 && step(ids[place + 1], "Next", "next"));
+}
+
+function header(life) {
+  const attributes = Object.values(life.attributes).filter((value) => typeof value === "string" && value);
+  return el("header", { class: "query" },
+    life.text ? foreign(life.text, "h1") : el("h1", { class: "quiet" }, "No query was written"),
+    el("p", { class: "tags" }, outcomeTag(life.outcome), life.split && el("span", { class: "tag" }, life.split),
+      attributes.map((value) => el("span", { class: "tag" }, value)), el("code", { class: "quiet small" }, life.id)));
+}
+
+/* A text that shows its beginning, and the rest when it is asked for. */
+function longText(nodes, length, more = 0) {
+  const text = el("div", { class: "foreign text", dir: "auto" }, nodes, more > 0 && el("span", { class: "quiet" }, ` … ${count(more)} more characters`));
+  if (length < 420) return text;
+  text.classList.add("short");
+  const button = el("button", { type: "button", class: "quiet small more", "aria-expanded": "false", on: { click: () => {
+    const short = text.classList.toggle("short");
+    button.setAttribute("aria-expanded", String(!short));
+    button.textContent = short ? "Show all" : "Show less";
+  } } }, "Show all");
+  return [text, button];
+}
+
+function documentOf(life, id, about, query) {
+  const one = life.docs[id];
+  if (!one) return el("p", { class: "quiet" }, "Its text is not in this report.");
+  const nodes = query ? marked(one.text, query, about) : one.text;
+  return longText(nodes, one.text.length, one.more);
+}
+
+function titleOf(life, id) {
+  const one = life.docs[id];
+  return one && one.title ? foreign(one.title, "span") : el("code", {}, id);
+}
+
+const DECISIONS = {
+  keep_query: "positive: the query's own document", add_positive: "positive: found and judged relevant", keep_negative: "hard negative",
+  drop_negative: "left out: judged relevant", drop_query: "the query was dropped", ignore: "no label",
+};
+
+function isPositive(row) {
+  return row.label > 0 || (row.label === null && (row.decision === "keep_query" || row.decision === "add_positive"));
+}
+
+function labels(life, about) {
+  const positive = life.labels.filter(isPositive);
+  const negative = life.labels.filter((row) => !isPositive(row) && (row.label !== null || row.decision === "keep_negative"));
+  const other = life.labels.filter((row) => !positive.includes(row) && !negative.includes(row));
+  const part = (title, rows) => rows.length > 0 && el("section", {},
+    el("h2", {}, title, " ", el("span", { class: "quiet" }, count(rows.length))), rows.map((row) => labelOf(life, row, about)));
+  return [
+    life.why && life.outcome !== "dropped" && el("p", { class: "quiet" }, `${life.why}.`),
+    part("Relevant documents", positive), part("Hard negatives", negative), part("Judged, without a label", other),
+  ];
+}
+
+function labelOf(life, row, about) {
+  const ranks = life.ranked.filter((one) => one.ranks[row.id] !== undefined).map((one) => `${one.name} ${one.ranks[row.id]}`);
+  const facts = [
+    row.kind !== "other" && ["Kind", row.kind],
+    row.level !== null && row.level !== undefined && ["Judged", `${row.level}${isNumber(row.probability) ? `, p ${row.probability.toFixed(2)}` : ""}`],
+    row.votes && ["Votes", row.votes],
+    row.recall && ["Recall rank", count(row.recall)],
+    row.decision && ["Decision", `${DECISIONS[row.decision] || row.decision}${row.reason ? ` (${row.reason})` : ""}`],
+    isNumber(row.label) && Math.abs(row.label) !== 1 && row.label !== 0 && ["Label", String(row.label)],
+    life.ranked.length > 0 && ["Ranks", ranks.length ? ranks.join(", ") : "no system finds it"],
+  ].filter(Boolean);
+  return el("article", { class: isPositive(row) ? "doc good" : "doc" },
+    el("h3", {}, titleOf(life, row.id)),
+    documentOf(life, row.id, about, life.text),
+    row.words && foreign(row.words, "blockquote"),
+    el("dl", { class: "line" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    row.own_id && row.own_id !== row.id && el("p", { class: "quiet small" }, el("code", {}, row.own_id)));
+}
+
+/* A square for each of the first ten hits: relevant, hard negative, or without a label. */
+function strip(life, one) {
+  const known = new Map(life.labels.map((row) => [row.id, row]));
+  return el("span", { class: "strip", role: "img", "aria-label": one.top.map((id, place) => {
+    const row = known.get(id);
+    return row && isPositive(row) ? `${place + 1} relevant` : "";
+  }).filter(Boolean).join(", ") || "none of the first ten is relevant" }, one.top.map((id, place) => {
+    const row = known.get(id);
+    const kind = row && isPositive(row) ? "good" : row && row.label === 0 ? "bad" : "";
+    const title = (life.docs[id] && life.docs[id].title) || id;
+    return el("span", { class: kind, title: `${place + 1}. ${title}` }, kind === "good" ? "●" : kind === "bad" ? "×" : "·");
+  }));
+}
+
+function systemsOf(life, dataset) {
+  if (!life.ranked.length) return null;
+  const best = (one) => Math.min(...life.labels.filter(isPositive).map((row) => one.ranks[row.id] || Infinity));
+  return el("section", {}, el("h2", {}, "Systems"), table({
+    label: "Systems on this query", rows: life.ranked, columns: [
+      { key: "name", label: "System", cell: (one) => foreign(one.name) },
+      { key: "score", label: life.headline || "Score", number: true, cell: (one) => score(one.score) },
+      { key: "best", label: "First relevant", number: true, value: (one) => (Number.isFinite(best(one)) ? best(one) : null) },
+      { key: "top", label: "First ten", sortable: false, cell: (one) => strip(life, one) },
+    ],
+  }), el("p", { class: "quiet small" }, "● relevant   × hard negative   · no label"),
+  life.ranked.map((one) => el("details", {}, el("summary", {}, foreign(one.name), ": its first ten"),
+    el("ol", { class: "hits" }, one.top.map((id) => {
+      const row = life.labels.find((label) => label.id === id);
+      const text = life.docs[id];
+      return el("li", {}, titleOf(life, id), " ", row && isPositive(row) && el("span", { class: "tag good" }, "relevant"),
+        row && row.label === 0 && el("span", { class: "tag bad" }, "hard negative"),
+        text && foreign(text.text.slice(0, 240), "div", { class: "quiet small" }));
+    })))));
+}
+
+/* The way from the document to the query. */
+function madeOf(life, about) {
+  const steps = [];
+  const step = (name, ...inside) => steps.push(el("li", {}, el("h3", {}, name), el("div", {}, inside)));
+  life.sources.forEach((id, place) => step(life.sources.length > 1 ? `Document ${place + 1}` : "Document",
+    el("p", {}, titleOf(life, id)), documentOf(life, id, about, "")));
+  for (const name of ["character", "scenario"]) {
+    const one = life[name];
+    if (!one) continue;
+    const others = (one.options || []).filter((text) => text !== one.chosen);
+    step(name === "character" ? "Character" : "Scenario", foreign(one.chosen, "p"),
+      others.length > 0 && el("details", { class: "small" }, el("summary", {}, `${others.length} others`),
+        el("ul", {}, others.map((text) => foreign(text, "li")))));
+  }
+  if (life.original) {
+    const asked = ["type", "length", "information"].map((name) => life.attributes[name]).filter(Boolean).join(", ");
+    step("Query", foreign(life.original, "p"), el("p", { class: "quiet small" },
+      [asked && `asked for: ${asked}`, life.attempts > 1 && `${life.attempts} attempts`].filter(Boolean).join("; ")));
+  }
+  let before = life.original;
+  life.rewrites.forEach((one, place) => {
+    step(`Rewrite ${place + 1}`, el("p", { class: "foreign", dir: "auto" }, before ? wordDiff(before, one.text, about.language) : one.text),
+      el("p", { class: "quiet small" }, [one.style, one.attempts > 1 && `${one.attempts} attempts`].filter(Boolean).join("; ")));
+    before = one.text;
+  });
+  if (life.answer) step("Answer", foreign(life.answer.text, "p"), life.answer.quote && foreign(life.answer.quote, "blockquote"));
+  const missing = life.made.filter((id) => !life.labels.some((row) => row.id === id));
+  if (missing.length) step("Negatives", missing.map((id) => [el("p", {}, titleOf(life, id)), documentOf(life, id, about, life.text)]));
+  for (const [stage, why] of Object.entries(life.skips)) step(stage.replaceAll("_", " "), el("p", { class: "quiet" }, "Stopped here:"), foreign(why, "pre"));
+  for (const [name, value] of Object.entries(life.more)) step(name.replaceAll("_", " "), foreign(typeof value === "string" ? value : JSON.stringify(value, null, 1), "pre"));
+  return steps.length > 0 && el("section", {}, el("h2", {}, "How it was made"), el("ol", { class: "made" }, steps));
+}

@@ -1,0 +1,35 @@
+"""Read the data of a report back, as its page does."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+_CALL = re.compile(r'airgenData\("([^"]+)","([A-Za-z0-9+/=]*)"\);\n')
+_BLOCK = re.compile(r'<script type="text/plain" data-chunk="([^"]+)">([A-Za-z0-9+/=]*)</script>')
+
+
+def unpacked(text: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def read_report(page: Path) -> dict[str, Any]:
+    """{name: value} of every chunk of a folder's `index.html`, or of a single HTML file."""
+    found = {name: unpacked(text) for name, text in _BLOCK.findall(page.read_text("utf-8"))}
+    for path in sorted((page.parent / "data").rglob("*.js")) if not found else ():
+        name, text = _CALL.fullmatch(path.read_text("ascii")).groups()  # type: ignore[union-attr]
+        assert path == page.parent / "data" / f"{name}.js"
+        found[name] = unpacked(text)
+    return found
+
+
+def lives(data: dict[str, Any], key: str = "d0") -> dict[str, dict[str, Any]]:
+    """{query id: life} of a dataset, in the order of the table."""
+    blocks = [value for name, value in sorted(data.items()) if name.startswith(f"{key}/lives-")]
+    every = [life for block in blocks for life in block]
+    assert [life["id"] for life in every] == data[f"{key}/queries"]["id"]
+    return {life["id"]: life for life in every}
