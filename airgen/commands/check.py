@@ -49,16 +49,18 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
     from airgen.corpus.language_checks import in_words
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
-    from airgen.pipeline.preflight import preflight
+    from airgen.pipeline.preflight import advice, preflight
     from airgen.pipeline.probing import probe_models, unprobed
 
-    problems = preflight(job, budget_usd=budget_usd)
+    problems, warnings = preflight(job, budget_usd=budget_usd), advice(job)
     said: list[str] = []
     if probe and not problems:
         try:
             probe_models(job, said.append, budget_usd=budget_usd, every=True)
         except AirgenError as error:
             problems += str(error).splitlines()
+    elif probe:
+        problems.append("no model was probed, because of the problems above: solve them, then probe")
     untested = [llm.model for llm in unprobed(job).values()]
     found = None
     try:
@@ -67,7 +69,8 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
         problems += str(error).splitlines()
     if as_json:
         figures = {"usd": found.usd, "seconds": found.seconds, **asdict(found)} if found else {"usd": None}
-        echo(json.dumps({"problems": problems, "probed": said, "untested": untested, **figures}, indent=1))
+        lines = {"problems": problems, "advice": warnings, "probed": said, "untested": untested}
+        echo(json.dumps({**lines, **figures}, indent=1))
     else:
         if found:
             _print_estimate(job, found)
@@ -75,7 +78,7 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
             echo(f"  {line}")
         for line in said:
             echo(f"  probe: {line}")
-        for line in [*(found.warnings if found else []), *problems]:
+        for line in [*(found.warnings if found else []), *warnings, *problems]:
             echo(f"  ! {line}")
         if not problems:
             echo("  everything that it needs is there")

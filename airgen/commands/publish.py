@@ -50,6 +50,7 @@ def publish(
     import json
     import tempfile
     from dataclasses import asdict
+    from functools import partial
 
     from airgen.publishing.hub import Hub
     from airgen.publishing.publish import plan
@@ -79,7 +80,8 @@ def publish(
                 _print_files(upload)
             echo("Nothing was sent. Add --yes to publish.")
             return
-        published = carry_out(uploads, Hub(), say=lambda line: echo(line, err=True))
+        say = partial(echo, err=True)
+        published = carry_out(uploads, Hub(say=say), say=say)
     if as_json:
         echo(json.dumps([asdict(item) for item in published], indent=1))
         return

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
 from airgen.errors import DatasetError
+from airgen.evaluation.by_parent import PARENTS, read_parents
 from airgen.evaluation.own_ids import IdLookup
 from airgen.retrievers.base import Corpus
 
@@ -55,6 +56,15 @@ class DatasetSplit:
     def corpus(self) -> Corpus:
         """The whole corpus in memory."""
         return Corpus.from_passages(self.dataset.passages(), self.language)
+
+    @cached_property
+    def parents(self) -> dict[str, str]:
+        """The document of each chunk; empty where passages are documents, or where the dataset came without private/.
+
+        Raises DatasetError for a damaged file.
+        """
+        path = self.dataset.path / PARENTS
+        return read_parents(path) if path.is_file() else {}
 
     @cached_property
     def ids(self) -> IdLookup:

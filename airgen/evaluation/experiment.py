@@ -20,6 +20,7 @@ from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
+from airgen.evaluation.by_parent import PARENTS, labels_by_parent, run_by_parent
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
 from airgen.evaluation.report import DatasetReport
@@ -32,11 +33,11 @@ from airgen.evaluation.result import (
     write_result,
     write_scores,
 )
-from airgen.evaluation.run import read_run, write_run
+from airgen.evaluation.run import Run, read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
-from airgen.keys import content_key
+from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
 
@@ -168,7 +169,9 @@ class _Experiment:
         """Run and score one system, as far as that is not kept."""
         task, options, paths = self.task, self.options, Paths.of(self.target, system.name)
         key = run_key(task, system, options, [self.results[name].key for name in system.uses])
-        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules])
+        tree = task.dataset.path / PARENTS
+        parents = [file_sha256(tree)] if tree.is_file() else []
+        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *parents])
         kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
             self.results[system.name] = kept
@@ -260,7 +263,19 @@ def _score(
         biases=biases(run, labels, task.queries, task.corpus, split=task.words),
         worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
         notes=done.notes,
+        by_document=_by_document(run, task, measures),
     )
+
+
+def _by_document(run: Run, task: DatasetSplit, measures: tuple[Measure, ...]) -> dict[str, tuple[float, float, float]]:
+    """{measure: (mean, low, high)} with documents in place of chunks; empty where passages are documents."""
+    if not task.parents or not any(passage in task.parents for passage in run.passage_ids):
+        return {}
+    scores = score(run_by_parent(run, task.parents), labels_by_parent(task.qrels.labels, task.parents), measures)
+    return {
+        name: (mean, float(low), float(high))
+        for (name, mean), (low, high) in zip(scores.means().items(), bootstrap_interval(scores.values), strict=True)
+    }
 
 
 def run_key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptions, uses: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from airgen.evaluation.tables import (
     dataset_table,
     note_lines,
     overview_table,
+    parent_table,
     results_csv,
 )
 from airgen.text.display import md
@@ -67,6 +68,7 @@ class DatasetReport:
         """The report for people; text from outside is escaped."""
         first = self.results[0]
         sections = {
+            "By document": parent_table(self.results) if any(result.by_document for result in self.results) else "",
             "Costs": cost_table(self.results),
             "Pairs": comparison_table(self.comparison) if self.comparison.pairs else "",
             "By kind of query": attribute_table(self.results) if any(result.groups for result in self.results) else "",

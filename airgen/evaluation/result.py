@@ -89,7 +89,8 @@ class Result:
     queries: how many queries the qrels have. missing: queries of the qrels without a result, which score zero.
     unjudged: queries of the run that the qrels lack, which are left out. without_relevant: queries of the qrels
     without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
-    from a file. notes: counts of unusual things.
+    from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
+    per document.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Result:
     biases: Mapping[str, float] = field(default_factory=dict)
     worst: tuple[Mapping[str, Any], ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
+    by_document: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     key: str = ""
     scores_key: str = ""
     cached: bool = False
@@ -146,6 +148,7 @@ def load_result(paths: Paths) -> Result | None:
         value["costs"] = Costs(**{**value["costs"], "includes": tuple(value["costs"]["includes"])})
         value["groups"] = tuple(Group(**group) for group in value["groups"])
         value["worst"] = tuple(value["worst"])
+        value["by_document"] = {name: tuple(row) for name, row in value.get("by_document", {}).items()}
         value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}
         return Result(**value, paths=paths, cached=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -20,6 +20,7 @@ __all__ = [
     "note_lines",
     "overview_table",
     "pair_text",
+    "parent_table",
     "places_text",
     "rank_text",
     "ranking_text",
@@ -63,6 +64,23 @@ def dataset_table(results: Sequence[Result], comparison: Comparison) -> str:
         rows.append([str(number), md(name), cells[0], f"{low:.3f}–{high:.3f}", *known, *cells[1:]])
     header = ["#", "system", headline, "95 %", "rank", "not told apart from #", *measures[1:]]
     return markdown_table(header, rows, right=[name != "system" for name in header])
+
+
+def parent_table(results: Sequence[Result]) -> str:
+    """A dataset of chunks read per document, the best system first: a document is as good as its best chunk."""
+    found = sorted((one for one in results if one.by_document), key=lambda one: -one.by_document[one.headline][0])
+    headline = found[0].headline
+    others = [name for name in found[0].by_document if name != headline]
+    rows = []
+    for result in found:
+        mean, low, high = result.by_document[headline]
+        cells = [f"{result.by_document[name][0]:.4f}" for name in others]
+        rows.append([md(result.name), f"{mean:.4f}", f"{low:.3f}–{high:.3f}", *cells])
+    header = ["system", headline, "95 %", *others]
+    return (
+        "Passages are chunks. Here each document has the best score and the highest label of its chunks.\n\n"
+        + markdown_table(header, rows, right=[name != "system" for name in header])
+    )
 
 
 def cost_table(results: Sequence[Result]) -> str:

@@ -72,6 +72,7 @@ class EmbeddedBackend(Backend):
     """
 
     Settings = EmbeddedSettings
+    SMALL = True
 
     @classmethod
     def make(cls, settings: EmbeddedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:

@@ -15,11 +15,13 @@ from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
 from airgen.evaluation.systems import load_systems, missing_needs
 from airgen.llms.base import backend_class
+from airgen.pipeline.control.judge import judge_kind
+from airgen.pipeline.control.judge_kinds import YesNo
 from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
 from airgen.settings.parts import needs, walk
 
-__all__ = ["ensure_ready", "preflight"]
+__all__ = ["advice", "ensure_ready", "preflight"]
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
 
@@ -57,6 +59,19 @@ def preflight(
         attempt(lambda: _systems(job, problems))
     problems += _folder_problems(job.directory)
     return list(dict.fromkeys(problems))
+
+
+def advice(job: Job) -> list[str]:
+    """One line for each setting that works, but not well."""
+    found = []
+    for judge in job.pipeline.control.judge.members:
+        llm = judge.llm or job.pipeline.llm
+        if backend_class(llm).SMALL and judge_kind(judge).GRADED:
+            found.append(
+                f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
+                f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
+            )
+    return list(dict.fromkeys(found))
 
 
 def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None) -> None:

@@ -195,8 +195,9 @@ def render_life(value: dict[str, Any]) -> str:
         probability = "" if row["probability"] is None else f" p={row['probability']:.2f}"
         level = "-" if row["level"] is None else row["level"]
         decision = row["decision"] or "-"
+        own = "" if row["id"] == row["published"] else f"  {row['id']}"  # with `export.ids: opaque` they differ
         lines.append(
             f"label      {row['kind']:<12} votes {row['votes']}  level {level}{probability}  {decision}"
-            f"  {row['published']}  {row['id']}  {row['title']}".rstrip()
+            f"  {row['published']}{own}  {row['title']}".rstrip()
         )
     return terminal_lines("\n".join(lines))

@@ -21,6 +21,7 @@ __all__ = ["Hub", "HubChanged"]
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5
+_FIRST_ATTEMPTS = 2  # before the Hub has answered for the first time: it may not be there at all
 _LONGEST_PAUSE = 300.0
 _MOST_FILES = 100_000  # of a repository; a listing can go on for ever, page by page
 _MOST_TEXT = 16 << 20  # bytes of a card
@@ -41,10 +42,15 @@ class HubChanged(DatasetError):
 
 
 class Hub:
-    """Dataset repositories on the Hub. `sleep` waits between attempts (seconds)."""
+    """Dataset repositories on the Hub. `sleep` waits between attempts (seconds); `say` gets a line before each wait."""
 
     def __init__(
-        self, *, endpoint: str | None = None, token: str | None = None, sleep: Callable[[float], None] | None = None
+        self,
+        *,
+        endpoint: str | None = None,
+        token: str | None = None,
+        sleep: Callable[[float], None] | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._library = load_extra("huggingface_hub", "publishing")
         errors = load_extra("huggingface_hub.errors", "publishing")
@@ -52,7 +58,7 @@ class Hub:
         if not sys.stderr.isatty():  # bars are drawn in threads, which hang where nobody reads them
             load_extra("huggingface_hub.utils", "publishing").disable_progress_bars()
         self._api = self._library.HfApi(endpoint=endpoint, token=token, library_name="airgen")
-        self._sleep = sleep
+        self._sleep, self._say, self._answered = sleep, say, False
         self.endpoint: str = self._api.endpoint
 
     def exists(self, repo: str, *, private: bool) -> bool:
@@ -158,7 +164,7 @@ class Hub:
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
         """Run a request. Temporary failures are tried again after growing pauses, others become DatasetError."""
-        from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+        from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential_jitter
         from tenacity.nap import sleep as default_sleep
 
         growing = wait_exponential_jitter(initial=1, max=60)
@@ -167,15 +173,30 @@ class Hub:
             error = state.outcome.exception() if state.outcome else None
             return max(growing(state), _asked_pause(error))
 
+        def enough(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome else None
+            self._answered = self._answered or (error is not None and _status(error) is not None)
+            return state.attempt_number >= (attempts if self._answered else min(attempts, _FIRST_ATTEMPTS))
+
+        def announce(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            status = _status(error) if error else None
+            what = f"HTTP {status}" if status else "no connection"
+            wait = state.next_action.sleep if state.next_action else 0.0
+            self._say(f"{repo}: {what} from {self.endpoint}, trying again in {wait:.0f} s")
+
         retrying = Retrying(
             retry=retry_if_exception(self.is_temporary),
-            stop=stop_after_attempt(attempts),
+            stop=enough,
             wait=pause,
+            before_sleep=announce,
             sleep=self._sleep or default_sleep,
             reraise=True,
         )
         try:
-            return retrying(action)
+            found = retrying(action)
+            self._answered = True
+            return found
         except (self._http_error, *_transport_errors()) as error:
             raise self._explained(repo, error) from error
         except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
@@ -196,6 +217,11 @@ class Hub:
         status = _status(error)
         if isinstance(error, self._offline):
             return DatasetError(f"{repo}: HF_HUB_OFFLINE is set: unset it to publish")
+        if status is None and not self._answered:
+            return DatasetError(
+                f"{repo}: no connection to {self.endpoint} ({_first_line(error)}): check the network, the proxy and "
+                "HF_ENDPOINT; nothing was sent"
+            )
         if status is None:
             return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again to go on")
         advice = _ADVICE.get(status, f"the Hub answered: {_first_line(error)}")

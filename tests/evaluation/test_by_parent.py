@@ -6,14 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from beir_folder import write_beir
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from airgen.commands.metrics import app
 from airgen.errors import DatasetError
-from airgen.evaluation import run_from_dict
+from airgen.evaluation import evaluate, run_from_dict
 from airgen.evaluation.by_parent import labels_by_parent, read_parents, run_by_parent
+from airgen.evaluation.systems import SystemSettings
 
 PARENTS = {"a1": "A", "a2": "A", "b1": "B", "c1": "C"}
 
@@ -54,3 +56,33 @@ def test_the_command(tmp_path: Path) -> None:
         for more in ([], ["--parents", str(tmp_path / "p.jsonl")])
     ]
     assert means == [0.0, 1.0]
+
+
+def test_evaluate_reads_a_dataset_of_chunks_per_document_too(tmp_path: Path) -> None:
+    """The report has a second table, equal to `airgen metrics --parents`; a dataset without parents has none."""
+    passages = [
+        {"_id": "a1", "text": "bees dance in the hive"},
+        {"_id": "a2", "text": "the queen of the bees"},
+        {"_id": "b1", "text": "bees bees bees and boats"},
+        {"_id": "c1", "text": "boats in the harbour"},
+    ]
+    queries = [{"_id": "q1", "text": "bees"}, {"_id": "q2", "text": "boats"}]
+    home = write_beir(tmp_path / "d", passages, queries, {"test": [("q1", "a1", 1), ("q2", "c1", 1)]})
+    systems = [SystemSettings.model_validate({"name": "bm25", "kind": "bm25"})]
+    (plain,) = evaluate(home, systems, tmp_path / "out")
+    report = tmp_path / "out" / "d" / "test" / "report.md"
+    assert plain.by_document == {} and "By document" not in report.read_text()
+    (home / "private").mkdir()
+    lines = [json.dumps({"_id": key, "parent": parent}) for key, parent in PARENTS.items()]
+    (home / "private" / "parents.jsonl").write_text("\n".join(lines))
+    (found,) = evaluate(home, systems, tmp_path / "out")  # the run is kept, and scored again
+    assert not found.cached and found.means == plain.means
+    files = [str(found.paths.run), str(home / "qrels" / "test.tsv"), "--json", "--metrics", " ".join(found.means)]
+    parents = ["--parents", str(home / "private" / "parents.jsonl")]
+    means = json.loads(CliRunner().invoke(app, [*files, *parents]).stdout)["means"]
+    assert {name: row[0] for name, row in found.by_document.items()} == pytest.approx(means)
+    assert means["RR@10"] != found.means["RR@10"]
+    table = report.read_text().partition("## By document")[2]
+    assert "each document has the best score" in table and f"{means['nDCG@10']:.4f}" in table
+    (kept,) = evaluate(home, systems, tmp_path / "out")
+    assert kept.cached and kept.by_document == found.by_document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import typer
 from airgen.commands.check import print_check
 from airgen.errors import MissingExtra, SettingsError
 from airgen.pipeline.job import Job
-from airgen.pipeline.preflight import preflight
+from airgen.pipeline.preflight import advice, preflight
 from airgen.settings import ControlSettings, EvaluateSettings, Pipeline
 
 
@@ -133,3 +134,36 @@ def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) ->
     found.pipeline = found.pipeline.model_copy(update={"evaluate": EvaluateSettings(systems="systems.yaml")})
     lines = [line for line in preflight(found) if "systems.yaml" in line]
     assert [line.partition("systems.yaml:")[2].partition(": ")[0] for line in lines] == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "judge", "warned"),
+    [
+        ("embedded", {"prompt": "judge"}, True),
+        ("embedded", {"kind": "rubric", "prompt": "small/judge_rubric"}, True),
+        ("embedded", {"kind": "yes-no", "prompt": "small/judge_yes_no"}, False),
+        ("scripted", {"prompt": "judge"}, False),
+        ("scripted", {"prompt": "judge", "llm": {"backend": "embedded"}}, True),
+    ],
+)
+def test_a_small_model_that_gives_levels_is_warned_of(
+    folder: Path, backend: str, judge: dict[str, object], warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = job(folder, {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"], "judge": judge})
+    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "llm": {"backend": backend}})
+    lines = advice(found)
+    assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
+    if backend == "scripted" and not warned:
+        return
+    with contextlib.suppress(typer.Exit):  # the model may not be on this machine
+        print_check(found, as_json=False)
+    assert ("  ! control.judge: levels of a small model" in capsys.readouterr().out) == warned
+
+
+def test_a_probe_that_is_not_made_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = job(folder, {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["no-such-reranker/model"]})
+    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "corpus": "small.yaml"})
+    (folder / "runs").write_text("a file where the folder of jobs would be")
+    with pytest.raises(typer.Exit):
+        print_check(found, as_json=False, probe=True)
+    assert "  ! no model was probed, because of the problems above" in capsys.readouterr().out

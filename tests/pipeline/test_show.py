@@ -10,6 +10,7 @@ import pytest
 
 from airgen.cli import main
 from airgen.pipeline import RunResult
+from airgen.pipeline.show import render_life
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -17,6 +18,15 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
         main(["show", *words])
     said = capsys.readouterr()
     return int(stop.value.code or 0), said.out, said.err
+
+
+@pytest.mark.parametrize(("published", "shown"), [("doc-1", "keep  doc-1  Bees"), ("d7", "keep  d7  doc-1  Bees")])
+def test_a_label_has_its_id_once_unless_it_is_published_under_another(published: str, shown: str) -> None:
+    label = {"id": "doc-1", "published": published, "kind": "other", "title": "Bees", "votes": "2/3", "level": 3,
+             "probability": None, "decision": "keep", "reason": ""}  # fmt: skip
+    document = {"id": "doc-1", "title": "", "text": "Bees fly."}
+    value = {"id": "q1", "outcome": "accepted", "document": document, "lines": [], "skips": {}, "labels": [label]}
+    assert render_life(value).splitlines()[-1].endswith(shown)
 
 
 def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -175,6 +176,27 @@ def test_the_hubs_own_pause_is_kept(server: FakeHub, dataset: Path, tmp_path: Pa
     uploads = plan(dataset, REPO, tmp_path / "work")
     publish(uploads, Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=pauses.append))
     assert [pause for pause in pauses if pause >= 120] == [120.0, 120.0]
+
+
+def test_a_hub_that_is_nowhere_ends_after_one_pause_that_is_said(dataset: Path, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
+    pauses, said = list[float](), list[str]()
+    hub = Hub(endpoint=nowhere, token=GOOD_TOKEN, sleep=pauses.append, say=said.append)
+    with pytest.raises(DatasetError, match=f"no connection to {nowhere} .*check the network.*nothing was sent"):
+        publish(plan(dataset, REPO, tmp_path / "work"), hub)
+    assert len(pauses) == 1 and pauses[0] <= 3
+    assert len(said) == 1 and f"no connection from {nowhere}, trying again in " in said[0]
+
+
+def test_every_pause_is_said(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
+    said = list[str]()
+    server.create(REPO)
+    server.faults.append(Fault("refs", status=503, times=2))
+    hub = Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=lambda _: None, say=said.append)
+    publish(plan(dataset, REPO, tmp_path / "work"), hub)
+    assert len([line for line in said if "HTTP 503 from" in line and "trying again in" in line]) == 2
 
 
 def test_offline_says_so_at_once(
