@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +20,12 @@ import duckdb
 import pytest
 from beir_folder import write_beir
 
+from airgen.corpus.readers.pdf import PdfReader
+from airgen.corpus.readers.reader import Place
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
 from airgen.evaluation import read_run
+from airgen.records import Document, Dropped
 
 MB = 1 << 20
 CHILD = """
@@ -69,6 +73,20 @@ def text(path: Path) -> None:
 
 def pdf(path: Path) -> None:
     path.write_bytes(gzip.compress(b"%PDF-1.4\n" + b"a" * (300 * MB)))
+
+
+def page_of_a_pdf(path: Path) -> None:
+    """One page of ten million letters in 11 kB."""
+    words = zlib.compress(b"BT /F1 1 Tf " + (b"(" + b"a" * 30_000 + b") Tj ") * 333 + b"ET", 9)
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Resources<</Font<</F1 5 0 R>>>>/Contents 4 0 R>>",
+        b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(words), words),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    body = b"".join(b"%d 0 obj\n%b\nendobj\n" % (number, part) for number, part in enumerate(parts, 1))
+    path.write_bytes(b"%PDF-1.4\n" + body + b"trailer <</Root 1 0 R>>\n%%EOF")  # PDFium repairs the missing table
 
 
 def parquet(path: Path) -> None:
@@ -119,6 +137,7 @@ CASES = {
     "manual page": ("man", "ManReader", "f.1.gz", text, "too large"),
     "HTML": ("html", "HtmlReader", "f.html.gz", page, "too large"),
     "PDF": ("pdf", "PdfReader", "f.pdf.gz", pdf, "too large"),
+    "page of a PDF": ("pdf", "PdfReader", "f.pdf", page_of_a_pdf, "too large"),
     "Word document": ("docx", "DocxReader", "f.docx", word(b"a", 200), "too large"),
     "elements of a Word document": ("docx", "DocxReader", "f.docx", word(b"<w:p/>", 60), "too large"),
     "chapters of a book": ("epub", "EpubReader", "f.epub", book(b" "), "too large"),
@@ -141,6 +160,23 @@ def test_a_bomb_for_a_reader(name: str, tmp_path: Path) -> None:
     found, peak = json.loads(ended.stdout)
     assert len(found) == 1 and reason in found[0] and "\n" not in found[0], found
     assert peak < 1000, f"{peak} MB"
+
+
+def test_the_pdf_files_after_a_bomb_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    for number, name in enumerate(("a", "c", "d"), 1):
+        page_of_a_pdf(tmp_path / f"{name}.pdf")
+        whole = (tmp_path / f"{name}.pdf").read_bytes()
+        start, end = whole.index(b"stream\n") + 7, whole.index(b"\nendstream")
+        text = zlib.compress(b"BT /F1 9 Tf (Lamp %d burns) Tj ET" % number)
+        (tmp_path / f"{name}.pdf").write_bytes(whole[:start] + text + whole[end:])
+    page_of_a_pdf(tmp_path / "b.pdf")
+    place = Place(tmp_path, licence="CC0-1.0", language="en")
+    rows = list(PdfReader(PdfReader.Settings(path="."), place).read())
+    assert [row.text for row in rows if isinstance(row, Document)] == ["Lamp 1 burns", "Lamp 2 burns", "Lamp 3 burns"]
+    assert [(row.source, row.reason, row.detail) for row in rows if isinstance(row, Dropped)] == [
+        ("b.pdf", "too large", "page 1 needs more than 1,024 MB of memory")
+    ]
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl.gz", "queries.jsonl.gz", "qrels", "run"])

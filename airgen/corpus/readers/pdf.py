@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from typing import Any, ClassVar
+from contextlib import suppress
+from typing import IO, Any, ClassVar
 
-from airgen.corpus.readers.reader import drop
+from airgen.corpus.readers import pdf_child
+from airgen.corpus.readers.pdf_child import MOST_BROKEN, TOO_LARGE, TOO_MANY_BROKEN
+from airgen.corpus.readers.reader import Place, drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
@@ -18,9 +27,6 @@ __all__ = ["PdfReader", "join_pages"]
 
 _PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of)\s*\d{1,4})?\W*$", re.IGNORECASE)
 _HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
-
-
-_MAX_BROKEN = 100  # damaged pages after which the file is one damaged PDF
 
 
 class PdfReader(FileReader):
@@ -35,38 +41,46 @@ class PdfReader(FileReader):
 
     suffixes = (".pdf", ".pdf.gz")
 
+    def __init__(self, settings: PdfReader.Settings, place: Place) -> None:
+        super().__init__(settings, place)
+        self._child: _Child | None = None
+
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file. A page that cannot be read is dropped; so is a file that needs a password, is
-        damaged, or has no text (scanned)."""
-        pdfium = load_extra("pypdfium2", "reader 'pdf'")
-        try:
-            book = interruptible(lambda: pdfium.PdfDocument(raw))
-        except pdfium.PdfiumError as error:
-            locked = getattr(error, "err_code", 0) == pdfium.raw.FPDF_ERR_PASSWORD
-            reason = "password needed" if locked else "damaged PDF"
-            yield drop(reason, identity=name, detail=str(error)[:200], source=name)
-            return
-        identity = self.identity(name)
-        with _closing(book):
-            title = str(book.get_metadata_value("Title") or "")
-            pages: list[str] = []
-            left, broken = self.settings.max_bytes, set[int]()
-            for number in range(1, len(book) + 1):
-                try:
-                    pages.append(_page_text_soon(book, number - 1, left))
-                except pdfium.PdfiumError as error:
-                    pages.append("")
-                    broken.add(number)
-                    where = {"identity": f"{identity}#page={number}", "source": name, "position": f"page {number}"}
-                    yield drop("damaged page", detail=str(error)[:200], **where)
-                left -= len(pages[-1])
-                if left < 0 or len(broken) > _MAX_BROKEN:
-                    detail = f"its pages have more than {self.settings.max_bytes} characters"
-                    detail = detail if left < 0 else f"more than {_MAX_BROKEN} damaged pages"
-                    yield drop("too large" if left < 0 else "damaged PDF", identity=name, detail=detail, source=name)
-                    return
+        damaged, has no text (scanned), or needs too much memory."""
+        load_extra("pypdfium2", "reader 'pdf'")
+        if self._child is None or not self._child.lives:
+            self._child = _Child()
+        identity, most = self.identity(name), self.settings.max_bytes
+        title, pages, broken = "", list[str](), set[int]()
+        whole = {"identity": name, "source": name}
+        for message in self._child.ask(raw, most):
+            number = len(pages) + 1
+            if "refused" in message:
+                reason = "password needed" if message["locked"] else "damaged PDF"
+                yield drop(reason, detail=message["refused"], **whole)
+                return
+            if "damaged" in message:
+                pages.append("")
+                broken.add(number)
+                where = {"identity": f"{identity}#page={number}", "source": name, "position": f"page {number}"}
+                yield drop("damaged page", detail=message["damaged"], **where)
+            elif "text" in message:
+                pages.append(message["text"])
+            elif "title" in message:
+                title = message["title"]
+            elif "died" in message:
+                reason, detail = _why_it_died(message["died"], number)
+                yield drop(reason, detail=detail, **whole)
+                return
+            elif message["end"] == TOO_LARGE:
+                yield drop("too large", detail=f"its pages have more than {most} characters", **whole)
+                return
+            elif message["end"] == TOO_MANY_BROKEN:
+                yield drop("damaged PDF", detail=f"more than {MOST_BROKEN} damaged pages", **whole)
+                return
         if not any(page.strip() for page in pages):
-            yield drop("no text in the PDF", identity=name, detail=f"{len(pages)} pages, scanned?", source=name)
+            yield drop("no text in the PDF", detail=f"{len(pages)} pages, scanned?", **whole)
             return
         common: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         cleaned = join_pages(pages)
@@ -78,30 +92,74 @@ class PdfReader(FileReader):
                 yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
 
 
-@contextmanager
-def _closing(book: Any) -> Iterator[None]:
-    """Close the book in the end; not after Ctrl-C, because PDFium may still be reading a page in another thread."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        book.close()
-        raise
-    book.close()
+class _Child:
+    """A process that reads PDF files, one after another; see `pdf_child`."""
+
+    def __init__(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", pdf_child.__name__],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
+        )  # fmt: skip
+        self._end = weakref.finalize(self, _end, self._process, self._said)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it can be asked."""
+        return self._end.alive and self._process.poll() is None
+
+    def ask(self, raw: bytes, most: int) -> Iterator[dict[str, Any]]:
+        """The child's messages about one file, without its `end` where all is said; {"died": exit code} at the end of
+        the process. Who does not read all of them ends the process."""
+        whole = began = False
+        try:
+            interruptible(lambda: self._send(b"%d %d\n" % (len(raw), most) + raw), self._end)
+            while (message := interruptible(lambda: _answer(self._process), self._end)) is not None:
+                began, whole = True, "end" in message
+                if whole and not message["end"]:
+                    return
+                yield message
+                if whole:
+                    return
+            code = self._process.wait()
+            if code > 0 and not began:
+                self._said.seek(0)
+                lines = self._said.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+                raise CorpusError(f"the process that reads PDF files failed: {lines[-1] if lines else f'code {code}'}")
+            yield {"died": code}
+        finally:
+            if not whole:
+                self._end()
+
+    def _send(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: reading will say so
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
 
 
-def _page_text_soon(book: Any, index: int, most: int) -> str:
-    """The same as `_page_text`, but Ctrl-C is heard meanwhile: PDFium may take long, and looks at no signals."""
-    return interruptible(lambda: _page_text(book, index, most))
+def _end(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, said):
+        if stream is not None:
+            with suppress(OSError, ValueError):  # a pipe with what was not read
+                stream.close()
 
 
-def _page_text(book: Any, index: int, most: int) -> str:
-    """The text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
-    with closing(book[index]) as page, closing(page.get_textpage()) as text:
-        found: str = text.get_text_range(0, min(text.count_chars(), most + 1))
-    # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away.
-    return found.replace("\r\n", "\n").replace("\ufffe", "")
+def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """The next message; None at the end of the process."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    message: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+    return message
+
+
+def _why_it_died(code: int, page: int) -> tuple[str, str]:
+    """(reason, detail) for a file over which the process ended by a signal."""
+    if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
+        return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
+    return "damaged PDF", f"PDFium ended its process (code {code}) at page {page}"
 
 
 def join_pages(pages: list[str]) -> list[str]:

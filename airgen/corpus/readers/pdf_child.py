@@ -1,0 +1,92 @@
+"""The texts of a PDF's pages, in a process of its own with limited memory: `python -m airgen.corpus.readers.pdf_child`.
+
+PDFium bounds no memory: a page of a file of 11 kB can take gigabytes. Where PDFium gets none, it ends its process.
+
+Standard input: for each file a line `BYTES CHARACTERS`, then its bytes. Standard output, one JSON a line: `{"title"}`
+or `{"refused", "locked"}`, then for each page `{"text"}` or `{"damaged"}`, then `{"end"}`: empty, or why pages are left
+out. A process that ends without an `end` had too little memory, or was ended by a fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from airgen.registry import load_extra
+
+__all__ = ["MEMORY", "MOST_BROKEN", "TOO_LARGE", "TOO_MANY_BROKEN"]
+
+MEMORY = 1 << 30  # bytes of address space, besides the file itself
+TOO_LARGE, TOO_MANY_BROKEN = "too large", "too many damaged pages"
+MOST_BROKEN = 100  # damaged pages after which the file is one damaged PDF
+_MOST_FILE = 256 * 1024 * 1024
+
+
+def _limit_memory() -> None:
+    try:
+        import resource  # only on POSIX
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = MEMORY + _MOST_FILE
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    except (ValueError, OSError):  # macOS may refuse it
+        return
+
+
+def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[dict[str, Any]]:
+    """What is said of one file."""
+    try:
+        book = pdfium.PdfDocument(raw)
+    except pdfium.PdfiumError as error:
+        yield {"refused": str(error)[:200], "locked": getattr(error, "err_code", 0) == pdfium.raw.FPDF_ERR_PASSWORD}
+        yield {"end": ""}
+        return
+    with closing(book):
+        yield {"title": str(book.get_metadata_value("Title") or "")}
+        left, broken = most, 0
+        for index in range(len(book)):
+            try:
+                text = _page_text(book, index, left)
+                left -= len(text)
+                yield {"text": text}
+            except pdfium.PdfiumError as error:
+                broken += 1
+                yield {"damaged": str(error)[:200]}
+            if left < 0 or broken > MOST_BROKEN:
+                yield {"end": TOO_LARGE if left < 0 else TOO_MANY_BROKEN}
+                return
+    yield {"end": ""}
+
+
+def _page_text(book: Any, index: int, most: int) -> str:
+    """The text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
+    with closing(book[index]) as page, closing(page.get_textpage()) as text:
+        found: str = text.get_text_range(0, min(text.count_chars(), most + 1))
+    # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away.
+    return found.replace("\r\n", "\n").replace("\ufffe", "")
+
+
+def main() -> None:
+    """Answer files until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and ends this process
+    pdfium = load_extra("pypdfium2", "reader 'pdf'")
+    _limit_memory()
+    out = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for header in iter(sys.stdin.buffer.readline, b""):
+        size, most = map(int, header.split())
+        for message in _messages(pdfium, sys.stdin.buffer.read(size), most):
+            out.write(json.dumps(message) + "\n")
+            out.flush()
+
+
+if __name__ == "__main__":
+    main()
