@@ -22,6 +22,7 @@ from airgen.evaluation.result import Result
 from airgen.text.display import distinct_names, one_line
 
 __all__ = [
+    "COLOURS",
     "AnyChart",
     "Panel",
     "chart_names",
@@ -34,10 +35,11 @@ __all__ = [
     "panels_chart",
     "save_svg",
     "scores_chart",
+    "svg_text",
     "titled",
 ]
 
-_COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
+COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 _SHAPES = ["circle", "square", "triangle-up", "diamond"]
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others are as wide
@@ -61,9 +63,13 @@ class Panel(NamedTuple):
 
 def save_svg(chart: AnyChart, path: Path) -> None:
     """Draw the chart into a file, without any access to a network."""
+    path.write_text(svg_text(chart.to_dict()) + "\n", encoding="utf-8", errors="backslashreplace")
+
+
+def svg_text(specification: dict[str, Any]) -> str:
+    """A Vega-Lite specification as SVG, without any access to a network."""
     version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
-    text = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=version, allowed_base_urls=[])
-    path.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+    return vl_convert.vegalite_to_svg(specification, vl_version=version, allowed_base_urls=[])
 
 
 def label(text: object) -> str:
@@ -76,14 +82,14 @@ def chart_names(names: Sequence[str]) -> list[str]:
     return distinct_names(map(label, names))
 
 
-def colours(field: str, names: Sequence[str], palette: Sequence[str] = _COLOURS) -> alt.Color:
+def colours(field: str, names: Sequence[str], palette: Sequence[str] = COLOURS) -> alt.Color:
     """A colour for each name. After the eighth name they repeat; dashes or shapes tell these names apart."""
     return alt.Color(f"{field}:N", scale=_cycle(names, palette, 1), legend=_legend(names))
 
 
 def dashes(field: str, names: Sequence[str]) -> alt.StrokeDash:
     """Solid lines for the first eight names, dashed ones for the next."""
-    return alt.StrokeDash(f"{field}:N", scale=_cycle(names, _DASHES, len(_COLOURS)), legend=_legend(names))
+    return alt.StrokeDash(f"{field}:N", scale=_cycle(names, _DASHES, len(COLOURS)), legend=_legend(names))
 
 
 def _cycle(names: Sequence[str], values: Sequence[Any], each: int) -> alt.Scale:
@@ -120,7 +126,7 @@ def panels_chart(
     groups: Mapping[str, str],
     *,
     title: str,
-    palette: Sequence[str] = _COLOURS,
+    palette: Sequence[str] = COLOURS,
 ) -> AnyChart:
     """A row for each system in the order given, a panel for each thing measured, a dot with its interval.
 
@@ -131,7 +137,7 @@ def panels_chart(
     shown = dict(zip(names, chart_names(names), strict=True))
     group = {name: label(groups.get(name, "")) or "other" for name in names}
     kinds = list(dict.fromkeys(group.values()))
-    shape = alt.Shape("group:N", scale=_cycle(kinds, _SHAPES, len(_COLOURS)), legend=_legend(kinds))
+    shape = alt.Shape("group:N", scale=_cycle(kinds, _SHAPES, len(COLOURS)), legend=_legend(kinds))
     axis: dict[str, Any] = {"title": None, "ticks": False, "domain": False, "grid": True, "labelPadding": 8}
     drawn = []
     for place, panel in enumerate(panels):
@@ -196,7 +202,7 @@ def latency_chart(results: Sequence[Result]) -> AnyChart:
     ]
     title = f"{results[0].dataset}: {results[0].headline} against time"
     names = [result.name for result in timed]
-    return panels_chart(names, panels, groups, title=title, palette=[_COLOURS[0], "#999999"])
+    return panels_chart(names, panels, groups, title=title, palette=[COLOURS[0], "#999999"])
 
 
 def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:

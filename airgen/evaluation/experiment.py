@@ -174,6 +174,9 @@ class _Experiment:
         scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *parents])
         kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
+            if kept.family != _family(system):  # it is no part of a run's identity
+                kept = replace(kept, family=_family(system))
+                write_result(kept)
             self.results[system.name] = kept
             self.progress(_line(kept, "kept"))
             return
@@ -264,7 +267,12 @@ def _score(
         worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
         notes=done.notes,
         by_document=_by_document(run, task, measures),
+        family=_family(system),
     )
+
+
+def _family(system: SystemSettings) -> str:
+    return system.family or system.kind
 
 
 def _by_document(run: Run, task: DatasetSplit, measures: tuple[Measure, ...]) -> dict[str, tuple[float, float, float]]:

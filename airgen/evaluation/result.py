@@ -90,7 +90,7 @@ class Result:
     unjudged: queries of the run that the qrels lack, which are left out. without_relevant: queries of the qrels
     without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
     from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
-    per document.
+    per document. family: groups systems in reports.
     """
 
     name: str
@@ -119,6 +119,7 @@ class Result:
     by_document: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     key: str = ""
     scores_key: str = ""
+    family: str = ""
     cached: bool = False
 
     @property

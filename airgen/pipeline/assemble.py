@@ -39,7 +39,7 @@ from airgen.store import Store
 from airgen.text.display import plain_text
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["ABLATIONS", "Source", "assemble"]
+__all__ = ["ABLATIONS", "Source", "assemble", "provenance"]
 
 ABLATIONS = ("control", "negatives", "rewrite")
 
@@ -105,7 +105,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         corpus=_corpus(store, plan, every, kept, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
         qrels=list(_qrels(accepted, decisions, kept, mined, ids)),
-        provenance=_provenance(source),
+        provenance=provenance(pipeline, source.prompts, source.flow, combination),
         funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
         pipeline_yaml=source.pipeline_yaml,
         secret=ids.secret,
@@ -234,10 +234,12 @@ def _answers(accepted: Accepted, ids: PublicIds) -> Iterator[AnswerRow]:
             )  # fmt: skip
 
 
-def _provenance(source: Source) -> list[ModelUse]:
-    pipeline, prompts = source.pipeline, source.prompts
+def provenance(
+    pipeline: Pipeline, prompts: PromptSet, flow: Flow, combination: Combination | None = None
+) -> list[ModelUse]:
+    """The models that a pipeline uses, what for, and with which prompts."""
     uses = []
-    for stage in source.flow.every:
+    for stage in flow.every:
         if stage.prompt is not None and stage.asks(pipeline):
             prompt = prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
             uses.append(ModelUse(stage.name.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt)))
@@ -251,9 +253,9 @@ def _provenance(source: Source) -> list[ModelUse]:
         prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         model = (judge.llm or pipeline.llm).model
         uses.append(ModelUse(f"judge ({about})", model, prompt.name, _version(prompt)))
-    if source.combination is not None:
+    if combination is not None:
         what = "combined judge (its decisions weigh the judge, recall and re-rankers)"
-        name, fingerprint = source.combination.name, source.combination.fingerprint
+        name, fingerprint = combination.name, combination.fingerprint
         uses.append(ModelUse(what, f"calibration {name}", "", fingerprint[:8]))
     return uses
 

@@ -288,10 +288,13 @@ class Job:
     def funnel_so_far(self) -> list[FunnelStep]:
         """The funnel of a job that stopped: of what is on the disk, up to quality control. Empty before any sample."""
         with self.open_store(read_only=True) as store:
-            accepted = self.accepted(store)
-            if not (accepted.lineages or accepted.rejected):
-                return []
-            steps = funnel(store, self.flow, self.fingerprints, accepted, ())
+            return self.funnel_of(store, self.accepted(store))
+
+    def funnel_of(self, store: Store, accepted: Accepted) -> list[FunnelStep]:
+        """The same of an open work database."""
+        if not (accepted.lineages or accepted.rejected):
+            return []
+        steps = funnel(store, self.flow, self.fingerprints, accepted, ())
         return steps[: 1 + len(self.flow.candidates) + len(self.flow.accepted)]
 
     def accepted(self, store: Store) -> Accepted:

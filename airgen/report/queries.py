@@ -15,7 +15,7 @@ from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
 from airgen.report.pack import Pack
-from airgen.report.ranks import SystemRanks, rankings
+from airgen.report.ranks import SystemRanks
 from airgen.report.sources import ReportSource, open_store
 from airgen.report.texts import LONGEST, TextFile
 from airgen.store import Store
@@ -91,6 +91,7 @@ class _Systems:
     def of(self, split: str, query: str) -> list[dict[str, Any]]:
         """Each system's score and ranking of one query, the best first."""
         found = []
+        split = split if split in self.scores or split in self.rankings else "all"
         for name in self.scores.get(split, {}) | self.rankings.get(split, {}):
             ranking = self.rankings.get(split, {}).get(name, {}).get(query)
             found.append(
@@ -106,8 +107,10 @@ class _Systems:
 
 def _systems(source: ReportSource) -> _Systems:
     systems = _Systems()
-    for split in source.splits:
-        for result in source.results.get(split, ()):
+    for split, every in source.results.items():
+        if source.is_private(split) or not every:
+            continue
+        for result in every:
             systems.headline[split] = result.headline
             try:
                 of_system = read_scores(result.paths.scores, result.headline)
@@ -115,7 +118,7 @@ def _systems(source: ReportSource) -> _Systems:
                 source.notes.append(f"{result.name}: its scores by query are not shown: {error}")
                 continue
             systems.scores.setdefault(split, {})[result.name] = of_system
-        systems.rankings[split] = rankings(source, split)
+        systems.rankings[split] = source.rankings(split)
     return systems
 
 
@@ -224,7 +227,7 @@ def _complete(source: ReportSource, every: list[Life], texts: TextFile, systems:
         wanted |= set(_documents(life))
     texts.add(_texts(source, wanted))
     for life in every:
-        life["headline"] = systems.headline.get(life["split"])
+        life["headline"] = systems.headline.get(life["split"]) or systems.headline.get("all")
         life["docs"] = texts.shown(_documents(life))
         yield life
 

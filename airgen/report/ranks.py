@@ -1,20 +1,35 @@
-"""Where systems rank the documents of each query: of each run the first hits, and the ranks of labelled documents."""
+"""Where a system ranks the documents of each query: the first hits of its run, and the ranks of labelled documents.
+
+    found = ranks_of(result, labels)
+    found["q1"].top                     # ("p7", "p2", ...)
+    found["q1"].ranks                   # {"p7": 1, "p9": 84}
+
+A run has a thousand hits for each query and a report shows few of them, so DuckDB reads the file and gives these alone.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
+from airgen.database import in_memory, without_globs
+from airgen.errors import DatasetError
+from airgen.evaluation.result import Result
 
-from airgen.evaluation.run import Run
-from airgen.report.sources import ReportSource
-
-__all__ = ["TOP", "SystemRanks", "rankings"]
+__all__ = ["TOP", "SystemRanks", "ranks_of"]
 
 TOP = 10
 """How many hits of a system are shown."""
+
+_SQL = """
+SELECT query, passage, rank FROM read_csv(?, delim = ?, header = false, auto_detect = false, quote = '', escape = '',
+    columns = {'query': 'VARCHAR', 'q0': 'VARCHAR', 'passage': 'VARCHAR', 'rank': 'BIGINT', 'score': 'VARCHAR',
+    'tag': 'VARCHAR'}) AS hit
+WHERE query IN (SELECT query FROM label)
+    AND (rank <= ? OR query = passage OR (query, passage) IN (SELECT (query, passage) FROM label))
+ORDER BY query, rank
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +40,38 @@ class SystemRanks:
     ranks: Mapping[str, int]
 
 
-def rankings(source: ReportSource, split: str) -> dict[str, dict[str, SystemRanks]]:
-    """{system: {query id: ranking}} of a split, one run in memory at a time; empty for a withheld split."""
-    labels, found = source.labels(split), {}
-    for result in source.results.get(split, ()) if labels else ():
-        run = source.run(result)
-        if run is not None:
-            found[result.name] = _of_run(run, labels)
-    return found
+def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[str, SystemRanks]:
+    """{query id: its ranks} of a result's run, for the queries that have labels.
 
+    The run is one that airgen wrote, with its ranks. Hits whose id is the query's own are left out where the rules of
+    the result leave them out. Raises DatasetError for a file that is missing or damaged.
+    """
+    import duckdb
 
-def _of_run(run: Run, labels: Mapping[str, Mapping[str, float]]) -> dict[str, SystemRanks]:
-    ids, found = run.passage_ids, {}
-    for place, query in enumerate(run.query_ids):
-        if query not in labels:
+    path, own_out = result.paths.run, result.rules.get("identical_ids") == "left out"
+    queries = [query for query, passages in labels.items() for _ in passages]
+    passages = [passage for of_query in labels.values() for passage in of_query]
+    try:
+        with in_memory(files=[path]) as base:
+            base.execute(
+                "CREATE TABLE label AS SELECT unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS passage",
+                [queries, passages],
+            )
+            with gzip.open(path, "rb") as stream:  # `write_run` separates by tabs where an id holds a space
+                gap = "\t" if b"\t" in stream.readline(1 << 20) else " "
+            rows = base.execute(_SQL, [without_globs(path), gap, TOP + own_out]).fetchall()
+    except (duckdb.Error, OSError, EOFError) as error:
+        raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
+    top: dict[str, list[str]] = {}
+    ranks: dict[str, dict[str, int]] = {}
+    moved: set[str] = set()  # queries whose own id stood above, so that all hits below it move up
+    for query, passage, rank in rows:
+        if own_out and query == passage:
+            moved.add(query)
             continue
-        hits = run.passages[run.offsets[place] : run.offsets[place + 1]]
-        ranks = {}
-        for id_ in labels[query]:
-            number = bisect_left(ids, id_)
-            if number < len(ids) and ids[number] == id_ and (at := np.flatnonzero(hits == number)).size:
-                ranks[id_] = int(at[0]) + 1
-        found[query] = SystemRanks(tuple(ids[number] for number in hits[:TOP].tolist()), ranks)
-    return found
+        place = rank - (query in moved)
+        if place <= TOP:
+            top.setdefault(query, []).append(passage)
+        if passage in labels[query]:
+            ranks.setdefault(query, {})[passage] = place
+    return {query: SystemRanks(tuple(top.get(query, ())), ranks.get(query, {})) for query in {**top, **ranks}}

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
+from airgen.report.overview import overview, together
 from airgen.report.pack import Pack, report_file, report_folder
 from airgen.report.queries import write_queries
 from airgen.report.sources import ReportSource, find_sources
+from airgen.report.systems import Board, boards, systems_chunks
 from airgen.text.analysis.stopwords import STOPWORDS
 
 __all__ = ["FORMAT", "PARTS", "make_report", "write_data"]
 
 FORMAT = 1
 
-PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = ()
+PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = (("overview", overview, True),)
 """The name of the data file, the function that makes it, and whether a public report has it."""
 
 
@@ -52,7 +54,7 @@ def make_report(
 
 def write_data(pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str) -> None:
     """Write all data. The summary is the last: it says what there is."""
-    datasets = []
+    datasets, every = [], list[list[Board]]()
     for source in sources:
         counts = write_queries(source, pack)
         has = ["queries"] if counts["queries"] else []
@@ -60,10 +62,17 @@ def write_data(pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str]
             if (public or not source.public) and (value := make(source)) is not None:
                 pack.write(f"{source.key}/{name}", value)
                 has.append(name)
+        every.append(boards(source))
+        for name, value in systems_chunks(source, every[-1]):
+            pack.write(name, value)
+            has += ["systems"] if name == f"{source.key}/systems" else []
         datasets.append(_summary(source, has, counts))
+    side = together(sources, every)
+    if side is not None:
+        pack.write("together", side)
     public = any(source.public for source in sources)
     value = {"format": FORMAT, "title": title, "made_by": f"airgen {__version__}", "public": public}
-    pack.write("report", {**value, "notes": list(notes), "datasets": datasets})
+    pack.write("report", {**value, "notes": list(notes), "datasets": datasets, "together": side is not None})
 
 
 def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -> dict[str, Any]:

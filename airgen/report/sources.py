@@ -25,10 +25,10 @@ from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import AirgenError, DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
-from airgen.evaluation.run import Run, read_run
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.publishing.suites import dataset_folders
+from airgen.report.ranks import SystemRanks, ranks_of
 from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
 
@@ -119,9 +119,13 @@ class ReportSource:
                 found.setdefault(key, split)
         return found
 
+    def is_private(self, split: str) -> bool:
+        """Whether nothing may be told of the split's single queries; `all` has those of every split."""
+        return split in self.withheld or (split == "all" and bool(self.withheld))
+
     def labels(self, split: str) -> dict[str, dict[str, float]]:
-        """{query id: {passage id: label}} of a split; empty if they may not be shown."""
-        if self.dataset is None or split not in self.splits:
+        """{query id: {passage id: label}} of a split, or of `all`; empty if they may not be shown."""
+        if self.dataset is None or self.is_private(split) or split not in (*self.splits, "all"):
             return {}
         if split not in self._labels:
             self._labels[split] = self.dataset.qrels(split).labels
@@ -131,22 +135,25 @@ class ReportSource:
     def _labels(self) -> dict[str, dict[str, dict[str, float]]]:
         return {}
 
-    def run(self, result: Result) -> Run | None:
-        """A system's hits in their order; None if they are private, and, with a note, if the file cannot be read."""
-        if result.split in self.withheld:
-            return None
-        try:
-            return read_run(result.paths.run).ranked()
-        except (DatasetError, OSError) as error:
-            self.notes.append(f"{result.name}: its hits are not shown: {error}")
-            return None
+    def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
+        """{system: {query id: ranking}} of a split; empty if its labels may not be shown.
 
-    def texts(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """{passage id: (title, text)} of the dataset's corpus, which is read once for each call."""
-        if self.dataset is None or not ids:
-            return {}
-        wanted = set(ids)
-        return {one.id: (one.title, one.text) for one in self.dataset.passages() if one.id in wanted}
+        A system whose run cannot be read is left out, with a note.
+        """
+        labels = self.labels(split)
+        if split not in self._rankings:
+            found: dict[str, dict[str, SystemRanks]] = {}
+            for result in self.results.get(split, ()) if labels else ():
+                try:
+                    found[result.name] = ranks_of(result, labels)
+                except DatasetError as error:
+                    self.notes.append(f"{result.name}: its hits are not shown: {error}")
+            self._rankings[split] = found
+        return self._rankings[split]
+
+    @cached_property
+    def _rankings(self) -> dict[str, dict[str, dict[str, SystemRanks]]]:
+        return {}
 
 
 def find_sources(
@@ -243,7 +250,7 @@ def _make_public(source: ReportSource, private: Sequence[str]) -> None:
         raise UsageError(f"{source.name} has no split {unknown[0]!r} (it has: {', '.join(sorted(known))})")
     source.private = frozenset(private or known - {DEV})
     source.results = {
-        split: [_without_queries(one) for one in every] if split in source.withheld else every
+        split: [_without_queries(one) for one in every] if source.is_private(split) else every
         for split, every in source.results.items()
     }
 

@@ -236,6 +236,14 @@ def test_qrels_without_any_query_text_are_refused(dataset, tmp_path):
         evaluate(dataset, systems(BM25), tmp_path / "out")
 
 
+def test_the_family_of_a_kept_result_can_change(dataset, tmp_path):
+    (plain,) = evaluate(dataset, systems(BM25), tmp_path / "out")
+    (named,) = evaluate(dataset, systems({**BM25, "family": "lexical"}), tmp_path / "out")
+    assert (plain.family, named.family) == ("bm25", "lexical")
+    assert named.cached
+    assert json.loads(named.paths.json.read_text())["family"] == "lexical"
+
+
 def test_what_finished_is_kept_and_reported_when_a_later_system_fails(dataset, tmp_path):
     out = tmp_path / "out"
     (tmp_path / "their.run").write_text("not a run\n")

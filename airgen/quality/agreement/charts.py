@@ -9,6 +9,7 @@ from typing import Literal
 import altair as alt
 
 from airgen.evaluation.charts import (
+    COLOURS,
     AnyChart,
     Panel,
     chart_names,
@@ -26,10 +27,12 @@ from airgen.quality.agreement.rankings import Resamplings, Side
 __all__ = ["ranks_chart", "resamplings_chart", "scores_chart"]
 
 
-def ranks_chart(gains: Sequence[RankGain], *, title: str) -> AnyChart:
+def ranks_chart(
+    gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = COLOURS, width: int = 340
+) -> AnyChart:
     """A slope graph: human ranks on the left, generated ones on the right; a colour a family, best on top.
 
-    Systems of equal rank stand below each other, so that no two names overlap.
+    Systems of equal rank stand below each other, so that no two names overlap. `width`: pixels between the sides.
     """
     if not gains:
         return nothing_chart(title)
@@ -47,14 +50,13 @@ def ranks_chart(gains: Sequence[RankGain], *, title: str) -> AnyChart:
         }
         for gain in gains
     ]
-    width = 340
     scale = alt.Scale(domain=[-1.2, len(gains) - 0.5], reverse=True, nice=False, zero=False)
     base = alt.Chart(alt.InlineData(values=rows))
     left_y, right_y = (alt.Y(f"{side}:Q", scale=scale, axis=None) for side in ("left", "right"))
     families = list(dict.fromkeys(str(row["family"]) for row in rows))
     lines = base.mark_rule().encode(
         x=alt.value(0), x2=alt.value(width), y=left_y, y2="right:Q",
-        color=colours("family", families), strokeDash=dashes("family", families),
+        color=colours("family", families, palette), strokeDash=dashes("family", families),
         strokeWidth=alt.StrokeWidth("width:Q", scale=None),
     )  # fmt: skip
     layers = [lines]

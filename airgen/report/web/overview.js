@@ -1,16 +1,237 @@
 "use strict";
-/* The first page: what the report is about. */
+/* The first page: of one dataset what it is, which systems are best, how it was made and what that cost;
+   of several datasets the systems on each of them. */
 
-airgenPage("overview", {
-  route: /^\/$/, title: "Overview", tab: "Overview", order: 0, link: () => "#/",
-  draw(main, params, data) {
-    put(main, el("h1", {}, foreign(data.title)));
-    put(main, data.notes.map((note) => notice(note)));
-    for (const one of data.datasets) {
-      put(main, el("h2", {}, foreign(one.name)), one.notes.map((note) => notice(note)),
-        el("dl", { class: "facts" }, ["task", "language", "domain", "state"].filter((name) => one[name]).map((name) =>
-          el("div", {}, el("dt", {}, name), el("dd", {}, one[name])))),
-        one.has.includes("queries") && el("p", {}, el("a", { href: link(one.key, "queries") }, `${count(one.counts.queries)} queries`)));
+(() => {
+  const ROLES = { lt5: "under 5 words", lt10: "5 to 9 words", "10to20": "10 to 19 words", ge20: "20 words or more" };
+
+  function figuresOf(about, facts, dataset) {
+    const splits = Object.values(facts.splits || {});
+    const sum = (name) => (splits.length && splits.every((one) => isNumber(one[name]))
+      ? splits.reduce((total, one) => total + one[name], 0) : null);
+    const systems = new Set(Object.values(dataset.systems || {}).flat());
+    const shown = (value) => (value === null || value === undefined ? null : count(value));
+    return figures.facts([
+      ["passages", shown(facts.passages ?? dataset.passages)],
+      ["queries", shown(sum("queries") ?? dataset.counts.queries), facts.target && `of ${count(facts.target)} wanted`],
+      ["positives", shown(sum("positives"))],
+      [about.models.length ? "hard negatives" : "labelled not relevant", shown(sum("negatives"))],
+      ["systems", systems.size ? count(systems.size) : null],
+      ["spent", about.money && about.stages.length ? money(about.money.spent) : null],
+    ]);
+  }
+
+  const OWN_SCALE = new Set(["corpus", "hard negatives", "positives"]);
+  const UNITS = { corpus: "passages", "hard negatives": "hard negatives", positives: "positives" };
+
+  /* Each stage with what entered it (light) and what left it (dark), and why the rest did not. */
+  function funnel(steps, soFar) {
+    if (!steps.length) return [];
+    const shared = Math.max(1, ...steps.filter((one) => !OWN_SCALE.has(one.stage)).map((one) => Math.max(one.entered, one.left)));
+    const rows = steps.map((one) => {
+      const scale = OWN_SCALE.has(one.stage) ? Math.max(1, one.entered, one.left) : shared;
+      const reasons = Object.entries(one.reasons || {});
+      const first = reasons.slice(0, 3).map(([why, number]) => `${count(number)} ${why}`).join("; ");
+      const rest = reasons.slice(3);
+      const grown = one.left > one.entered;
+      return el("li", { class: grown ? "grown" : null },
+        el("span", { class: "stage" }, one.stage),
+        figures.bar((grown ? one.entered : one.left) / scale, (grown ? one.left : one.entered) / scale),
+        el("span", { class: "numbers" }, `${count(one.entered)} → `, el("strong", {}, count(one.left)),
+          el("span", { class: "unit" }, ` ${UNITS[one.stage] || ""}`)),
+        el("span", { class: "why" }, first, rest.length ? el("details", {},
+          el("summary", {}, `${rest.length} other reasons`), rest.map(([why, number]) => el("div", {}, `${count(number)} ${why}`))) : null));
+    });
+    return [
+      el("p", { class: "lead" }, "Light: what entered a stage. Dark: what left it. The bars of samples and queries share one scale.",
+        soFar ? " This is what is there so far." : ""),
+      el("ol", { class: "funnel" }, rows),
+    ];
+  }
+
+  function splits(facts, made) {
+    const rows = Object.entries(facts.splits || {}).map(([split, one]) => ({ split, ...one }));
+    if (!rows.length) return null;
+    const number = (key, label) => ({ key, label, number: true, cell: (row) => (row[key] === null ? "private" : count(row[key])) });
+    return table({ label: "Splits", rows, columns: [{ key: "split", label: "Split" }, number("queries", "Queries"),
+      number("positives", "Positives"), number("negatives", made ? "Hard negatives" : "Labelled not relevant"),
+      { key: "each", label: "Positives a query", number: true, value: (row) => (isNumber(row.positives) && row.queries ? row.positives / row.queries : null),
+        cell: (row) => (isNumber(row.positives) && row.queries ? (row.positives / row.queries).toFixed(1) : EMPTY) }] });
+  }
+
+  function costs(about) {
+    const rows = about.stages;
+    if (!rows.length) return [];
+    const total = { stage: "all", model: "" };
+    const names = ["calls", "failed", "prompt_tokens", "cached_tokens", "completion_tokens", "usd"];
+    for (const name of names) total[name] = rows.reduce((sum, one) => sum + one[name], 0);
+    const most = Math.max(1, ...rows.map((one) => one.prompt_tokens + one.completion_tokens));
+    const number = (key, label, title) => ({ key, label, title, number: true, cell: (row) => count(row[key]) });
+    const spent = about.money || {};
+    const notes = [];
+    if (spent.without_answer > 0) notes.push(`${money(spent.without_answer)} for attempts whose answer was not kept`);
+    if (spent.lost > 0) notes.push(`at most ${money(spent.lost)} for calls in flight at a kill`);
+    return [
+      table({
+        label: "Calls, tokens and cost by stage", rows: [...rows, total],
+        columns: [
+          { key: "stage", label: "Stage", cell: (row) => el("span", { class: row === total ? "total" : null }, row.stage.replaceAll("_", " ")) },
+          { key: "model", label: "Model", cell: (row) => foreign(row.model) },
+          number("calls", "Calls"),
+          { key: "failed", label: "Failed", number: true, cell: (row) => (row.failed ? count(row.failed) : EMPTY) },
+          number("prompt_tokens", "Tokens in"), number("cached_tokens", "of them cached"), number("completion_tokens", "Tokens out"),
+          { key: "tokens", label: "", sortable: false, class: "wide", cell: (row) => (row === total ? "" : figures.bar((row.prompt_tokens + row.completion_tokens) / most)) },
+          { key: "usd", label: "Cost", number: true, cell: (row) => money(row.usd) },
+        ],
+      }),
+      notes.length ? el("p", { class: "lead" }, `The job spent ${money(spent.spent)} in all, with ${notes.join(" and ")}.`) : null,
+      about.failures && about.failures.length ? el("details", {}, el("summary", {}, "Failed calls by reason"),
+        el("ul", {}, about.failures.map(([stage, why, number]) => el("li", {}, `${count(number)} × ${stage.replaceAll("_", " ")}: `, foreign(why))))) : null,
+    ];
+  }
+
+  function models(about) {
+    if (!about.models.length) return [];
+    const columns = [
+      { key: "role", label: "Role", cell: (row) => row.role },
+      { key: "model", label: "Model", cell: (row) => foreign(row.model) },
+      { key: "prompt", label: "Prompt", cell: (row) => row.prompt ? [foreign(row.prompt), el("span", { class: "quiet" }, ` v${row.version}`)] : row.version },
+    ];
+    if (about.models.some((one) => one.did)) columns.push({ key: "did", label: "What it did" });
+    return [table({ label: "Models and prompts", rows: about.models, columns })];
+  }
+
+  function coverage(about, dataset) {
+    const parts = about.coverage.map((one) => {
+      const total = one.values.reduce((sum, row) => sum + row.queries, 0) || 1;
+      const most = Math.max(...one.values.map((row) => Math.max(row.queries / total, row.asked || 0)), 0.01);
+      const asked = one.values.some((row) => row.asked !== null);
+      return el("div", { class: "covered" }, el("h3", {}, one.attribute), el("ul", {}, one.values.map((row) => el("li", {},
+        el("a", { href: link(dataset.key, "queries", { [one.attribute]: row.value }) }, foreign(ROLES[row.value] || row.value)),
+        el("span", { class: "bar-box", "aria-hidden": "true" },
+          el("span", { class: "part", style: { width: `${(row.queries / total / most) * 100}%` } }),
+          row.asked !== null && el("span", { class: "asked", style: { left: `${(row.asked / most) * 100}%` } })),
+        el("span", { class: "numbers" }, count(row.queries),
+          el("small", {}, ` ${percent(row.queries / total)}`, asked ? ` (${percent(row.asked || 0)})` : ""))))));
+    });
+    if (!parts.length) return [];
+    const asked = about.coverage.some((one) => one.values.some((row) => row.asked !== null));
+    return [el("p", { class: "lead" }, asked ? "Accepted queries of each kind; in brackets and as a mark the share that the pipeline asks for." : "Queries of each kind."),
+      el("div", { class: "coverage" }, parts)];
+  }
+
+  function about(facts) {
+    const rows = [["Source", facts.source], ["Address", facts.source_url], ["Licence of the corpus", facts.source_licence],
+      ["Licence of queries and labels", facts.labels_licence], ["Version", facts.version], ["Digest of the data", facts.digest && facts.digest.slice(0, 16)]]
+      .filter(([, value]) => value);
+    return rows.length ? [el("dl", { class: "about" }, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, foreign(value))]))] : [];
+  }
+
+  async function drawDataset(main, dataset, alone) {
+    const found = await get(`${dataset.key}/overview`);
+    const facts = found.facts;
+    const words = [facts.task === "long-doc" ? "Long-Doc" : facts.task && facts.task.toUpperCase(), facts.domain, facts.language].filter(Boolean);
+    main.append(el("header", { class: "intro" },
+      el("h1", {}, foreign(dataset.name)),
+      el("p", { class: "quiet" }, words.join(" · "), dataset.state === "running" || dataset.state === "stopped" ? el("span", { class: `tag ${dataset.state}` }, dataset.state) : null),
+      facts.description ? foreign(facts.description, "p") : null, figuresOf(found, facts, dataset)));
+    put(main, [...(dataset.notes || []), ...found.notes].map((one) => notice(one)));
+    if (dataset.has.includes("systems")) {
+      const { boards } = await get(`${dataset.key}/systems`);
+      put(main, boards.map((board) => figures.section(`systems-${board.key}`, boards.length > 1 ? `Systems on ${board.split}` : "Systems",
+        systemsTable(dataset, board, { views: false }),
+        scoreAgainstTime(board))));
     }
-  },
-});
+    put(main, [
+      figures.section("funnel", found.funnel.length ? "From samples to labels" : "Labels", funnel(found.funnel, found.so_far), splits(facts, found.models.length)),
+      figures.section("coverage", "What the queries cover", coverage(found, dataset)),
+      figures.section("costs", "Cost by stage", costs(found)),
+      figures.section("models", "Models and prompts", models(found)),
+      figures.section("about", "About the data", about(facts)),
+    ]);
+  }
+
+  async function drawAll(main, data) {
+    main.append(el("header", { class: "intro" }, el("h1", {}, foreign(data.title)), el("p", { class: "quiet" }, `${data.datasets.length} datasets`)));
+    put(main, data.notes.map((one) => notice(one)));
+    const rows = await Promise.all(data.datasets.map(async (one) => ({ ...one, facts: (await get(`${one.key}/overview`)).facts })));
+    const sum = (row, name) => {
+      const every = Object.values(row.facts.splits || {}).map((one) => one[name]);
+      return every.length && every.every(isNumber) ? every.reduce((a, b) => a + b, 0) : null;
+    };
+    const number = (key, label) => ({ key, label, number: true, value: (row) => sum(row, key), cell: (row) => count(sum(row, key)) });
+    main.append(figures.section("datasets", "Datasets", table({
+      label: "Datasets", rows, columns: [
+        { key: "name", label: "Dataset", cell: (row) => el("a", { href: link(row.key) }, foreign(row.name)) },
+        { key: "task", label: "Task" }, { key: "domain", label: "Domain" }, { key: "language", label: "Language" },
+        { key: "passages", label: "Passages", number: true, value: (row) => row.facts.passages ?? row.passages, cell: (row) => count(row.facts.passages ?? row.passages) },
+        number("queries", "Queries"), number("positives", "Positives"), number("negatives", "Hard negatives"),
+        { key: "systems", label: "Systems", number: true, value: (row) => new Set(Object.values(row.systems).flat()).size },
+        { key: "state", label: "State" },
+      ],
+    })));
+    if (!data.together) return;
+    const side = await get("together");
+    put(main, [sideBySide(side), ...slopes(side)]);
+  }
+
+  function sideBySide(side) {
+    const complete = side.systems.some((one) => one.mean !== null);
+    const best = side.columns.map((_, at) => Math.max(...side.systems.map((one) => one.scores[at] ?? -1)));
+    const least = side.columns.map((_, at) => Math.min(...side.systems.map((one) => one.scores[at] ?? 2)));
+    return figures.section("together", "Systems on each dataset",
+      el("p", { class: "lead" }, "The head measure of each dataset. Darker is better within a column. A system has a mean if it was run on all of them."),
+      table({
+        label: "Systems on each dataset", rows: side.systems, sort: complete ? "-mean" : "-0", columns: [
+          { key: "name", label: "System", cell: (row) => foreign(row.name) }, { key: "family", label: "Family", cell: (row) => foreign(row.family) },
+          complete && { key: "mean", label: "Mean", number: true, cell: (row) => score(row.mean, 4) },
+          ...side.columns.map((column, at) => ({
+            key: String(at), label: `${column.name}${column.split === "test" ? "" : ` (${column.split})`}`, number: true, title: `${column.headline}, ${count(column.queries)} queries`,
+            value: (row) => row.scores[at], cell: (row) => shaded(row.scores[at], least[at], best[at]),
+          })),
+        ].filter(Boolean),
+      }));
+  }
+
+  function slopes(side) {
+    return side.slopes.map((one, place) => {
+      const [left, right] = [side.columns[one.left], side.columns[one.right]];
+      return figures.section(`slope-${place}`, `People's labels on ${left.name} beside generated ones on ${right.name}`,
+        el("p", { class: "lead" }, `${one.systems.length} systems. Spearman's rank correlation is ${score(one.spearman, 2)}.`),
+        figures.drawing(one.drawings, "Ranks of the systems on both sides"), slopeTable(one, left.headline), side.missing ? notice(side.missing, "info") : null);
+    });
+  }
+
+  airgenPage("overview", {
+    route: /^\/(d\d+)?\/?$/, title: "Overview", tab: "Overview", order: 0,
+    link: (first, data) => (data.datasets.length > 1 && first ? link(first.key) : "#/"),
+    async draw(main, params, data) {
+      if (!data.datasets.length) main.append(el("h1", {}, foreign(data.title)), notice("There is nothing in this report."));
+      else if (params.dataset || data.datasets.length === 1) {
+        if (data.datasets.length === 1) put(main, data.notes.map((one) => notice(one)));
+        await drawDataset(main, params.dataset || data.datasets[0]);
+      } else await drawAll(main, data);
+    },
+  });
+})();
+
+/* A score on a background that is darker the better it is. */
+function shaded(value, low, high) {
+  if (!isNumber(value)) return EMPTY;
+  const strength = high > low ? (value - low) / (high - low) : 1;
+  return figures.strong(el("span", { class: "shaded" }, score(value, 4)), strength);
+}
+
+/* The ranks of a slope graph as a table, folded: a screen reader reads this one. */
+function slopeTable(one, measure) {
+  const column = (key, label, side) => ({ key, label, number: true, value: (row) => row.scores[side], cell: (row) => score(row.scores[side], 4) });
+  const rank = (key, label) => ({ key, label, number: true, cell: (row) => String(row[key]) });
+  return el("details", {}, el("summary", {}, "The figures"), table({
+    label: "Ranks and scores on both sides", rows: one.systems, sort: "human", columns: [
+      { key: "system", label: "System", cell: (row) => foreign(row.system) }, { key: "family", label: "Family", cell: (row) => foreign(row.family) },
+      rank("human", "Rank by people"), rank("generated", "Rank, generated"),
+      { key: "gain", label: "Gain", number: true, value: (row) => row.human - row.generated, cell: (row) => figures.signed(row.human - row.generated, 1) },
+      column("left", `${measure} by people`, 0), column("right", `${measure}, generated`, 1),
+    ],
+  }));
+}

@@ -1,0 +1,285 @@
+"""What the report says first of a dataset: the way from samples to labels, what it cost, who did what, what it covers.
+
+    overview(source)                      # data/d0/overview
+    together(sources, boards)             # data/together: several datasets, and human labels beside generated ones
+
+Figures of a job come from its work database, whatever its state; those of a dataset from its manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from airgen.dataset.content import FunnelStep, ModelUse
+from airgen.errors import AirgenError
+from airgen.evaluation.result import without_nan
+from airgen.pipeline.assemble import provenance
+from airgen.pipeline.engines import money
+from airgen.pipeline.generate import Accepted
+from airgen.pipeline.job import Job
+from airgen.quality.agreement.bias import RankGain
+from airgen.quality.agreement.rankings import average_ranks, spearman
+from airgen.quality.diversity.measure import ATTRIBUTES, profile_dataset
+from airgen.records import Rewrite
+from airgen.report.charts import MISSING, rank_slopes
+from airgen.report.sources import ReportSource, open_store
+from airgen.report.systems import Board
+from airgen.store import Store
+
+__all__ = ["overview", "together"]
+
+_CALLS = """
+SELECT stage, model, count(*), count(*) FILTER (error <> ''), sum(prompt_tokens), sum(cached_tokens),
+       sum(completion_tokens), sum(cost_usd) FROM answer GROUP BY stage, model ORDER BY min(rowid)
+"""
+_CALL = ("stage", "model", "calls", "failed", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
+_FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20"
+_RANKED = "SELECT model, count(*), sum(len(ids)) FROM {table} WHERE fingerprint IN (SELECT unnest(?)) GROUP BY model"
+_PROFILED = 5000  # passages of a corpus whose words are counted; more take seconds
+_LEAST = 3  # systems of a slope graph
+_GENERATION = {"type": "types", "length": "lengths", "information": "information", "style": "styles"}
+
+
+def overview(source: ReportSource) -> dict[str, Any]:
+    """The facts of one dataset or job; parts that are not known are missing or empty."""
+    found: dict[str, Any] = {"facts": _facts(source), "funnel": [], "stages": [], "models": [], "notes": []}
+    manifest, job = source.manifest, source.job
+    coverage = _of_queries(source)
+    uses: Sequence[ModelUse] = () if manifest is None else manifest.provenance
+    if manifest is not None:
+        found["funnel"] = [asdict(step) for step in manifest.funnel]
+        found["calibration"] = dict(manifest.calibration) if manifest.calibration else None
+        found["audit"] = dict(manifest.audit) if manifest.audit else None
+    if job is not None:
+        try:
+            with open_store(job) as store:
+                accepted = job.accepted(store)
+                found["stages"], found["money"] = _costs(store)
+                found["failures"] = [list(row) for row in store.query(_FAILURES)]
+                work = _work(store, job, found["stages"])
+                if source.state != "finished":
+                    steps: Iterable[FunnelStep] = job.funnel_of(store, accepted)
+                    found["funnel"], found["so_far"] = [asdict(step) for step in steps], True
+                    coverage = _of_lineages(accepted)
+        except AirgenError as error:
+            found["notes"].append(f"what the job did is not shown: {error}")
+        else:
+            uses = provenance(job.pipeline, job.prompts, job.flow, job.combination)
+            found["models"] = [{**asdict(use), "did": work.get(_role(use), "")} for use in uses]
+            if job.combination is not None:
+                found["calibration"] = {"combined judge": job.combination.name, **job.combination.notes}
+    found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
+    found["coverage"] = _coverage(coverage, source)
+    found["diversity"] = _diversity(source)
+    found["agreement"] = _agreement(source)
+    return found
+
+
+def _facts(source: ReportSource) -> dict[str, Any]:
+    """What a reader wants to know first; nothing of it is computed."""
+    info, manifest = source.info, source.manifest
+    facts = {name: info.get(name) for name in ("task", "language", "domain", "version", "source", "source_url",
+                                               "source_licence", "labels_licence", "description")}  # fmt: skip
+    if manifest is not None:
+        facts["digest"] = manifest.digest
+        facts["passages"] = manifest.statistics.passages
+        facts["splits"] = {
+            name: {
+                "queries": one.queries,
+                "positives": None if name in source.withheld else one.positives,
+                "negatives": None if name in source.withheld else one.hard_negatives,
+            }
+            for name, one in manifest.statistics.splits.items()
+        }
+    elif source.dataset is not None:
+        facts["splits"] = {split: _labelled(source.labels(split)) for split in source.splits}
+    if source.job is not None:
+        facts["target"] = source.job.pipeline.target
+    return facts
+
+
+def _labelled(labels: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
+    every = [label for passages in labels.values() for label in passages.values()]
+    positives = sum(label > 0 for label in every)
+    return {"queries": len(labels), "positives": positives, "negatives": len(every) - positives}
+
+
+def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Calls, tokens and US dollars by stage and model, and what the job has spent in all."""
+    stages = [dict(zip(_CALL, row, strict=True)) for row in store.query(_CALLS)]
+    spent = money(store)
+    answers = sum(row["usd"] for row in stages)
+    return stages, {"spent": spent.spent, "without_answer": max(0.0, spent.paid - answers), "lost": spent.lost}
+
+
+def _work(store: Store, job: Job, stages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """{role: what its model did} in words, for the roles of `provenance`."""
+    found: dict[str, str] = {}
+    for stage in dict.fromkeys(row["stage"] for row in stages):
+        rows = [row for row in stages if row["stage"] == stage]
+        calls, tokens = (sum(row[name] for row in rows) for name in ("calls", "completion_tokens"))
+        found[stage.replace("_", " ")] = f"{calls:,} calls, {tokens:,} tokens written"
+    plan = job.plan(store)
+    for role, table in (("recall", "recall"), ("re-ranker (pre-label)", "prelabel")):
+        prints = [value for stage, value in plan.items() if stage.partition(":")[0] == table]
+        ranked = store.query(_RANKED.format(table=table), [prints])
+        if ranked:
+            queries, passages = max(row[1] for row in ranked), max(row[2] for row in ranked)
+            found[role] = f"{passages:,} passages ranked for {queries:,} queries"
+    return found
+
+
+def _role(use: ModelUse) -> str:
+    """The stage of a role: that of a judge has its kind in brackets."""
+    return "judgment" if use.role.startswith("judge (") else use.role
+
+
+def _of_queries(source: ReportSource) -> dict[str, Counter[str]]:
+    """{attribute: {value: queries}} of published queries; `split` is one of the attributes."""
+    found: dict[str, Counter[str]] = {}
+    for key, query in source.queries.items():
+        for name in (*ATTRIBUTES, "hops", "language", "domain"):
+            value = query.metadata.get(name)
+            if isinstance(value, str | int) and value != "":
+                found.setdefault(name, Counter())[str(value)] += 1
+        if split := source.split_of.get(key):
+            found.setdefault("split", Counter())[split] += 1
+    return found
+
+
+def _of_lineages(accepted: Accepted) -> dict[str, Counter[str]]:
+    """The same of the accepted queries of a job that has no dataset yet."""
+    found: dict[str, Counter[str]] = {}
+    for lineage in accepted.lineages:
+        query = lineage.query
+        if query is None:
+            continue
+        values = {name: getattr(query, name) for name in ("type", "length", "information")}
+        values["style"] = lineage.rewrites[-1].style if isinstance(lineage.final, Rewrite) else ""
+        for name, value in values.items():
+            if value:
+                found.setdefault(name, Counter())[value] += 1
+    return found
+
+
+def _coverage(found: Mapping[str, Counter[str]], source: ReportSource) -> list[dict[str, Any]]:
+    """The attributes with more than one value: counts, and the share that the pipeline asked for."""
+    generation = source.job.pipeline.generation if source.job is not None else None
+    shown = []
+    for name, counts in found.items():
+        asked: Mapping[str, float] = getattr(generation, _GENERATION.get(name, ""), {}) if generation else {}
+        total = sum(asked.values())
+        wanted = {value: ratio / total for value, ratio in asked.items() if ratio}
+        order = {value: at for at, value in enumerate(asked)}
+        values = sorted({*counts, *wanted}, key=lambda value: (order.get(value, len(order)), -counts[value], value))
+        if len(values) > 1 and len(values) <= 40:
+            rows = [{"value": value, "queries": counts[value], "asked": wanted.get(value)} for value in values]
+            shown.append({"attribute": name, "values": rows})
+    return shown
+
+
+def _diversity(source: ReportSource) -> dict[str, Any] | None:
+    """Lengths, overlap with positives and near-duplicates; None where the corpus is large or has no labels here."""
+    if source.dataset is None or source.withheld or not source.queries:
+        return None
+    manifest = source.manifest
+    passages = manifest.statistics.passages if manifest else sum(1 for _ in source.dataset.passages())
+    if passages > _PROFILED:
+        return {"large": passages}
+    try:
+        profile = profile_dataset(source.dataset, language=source.language)
+    except AirgenError as error:
+        return {"note": str(error)}
+    parts = ("query_words", "passage_words", "overlap", "duplicates", "length_classes", "query_growth")
+    return {name: without_nan(getattr(profile, name)) for name in parts}
+
+
+def _agreement(source: ReportSource) -> dict[str, Any] | None:
+    """What `airgen agree` found for this job: ranks by people's labels and by generated ones."""
+    if source.public or source.home is None:
+        return None
+    try:
+        value = json.loads((source.home / "agreement" / "agreement.json").read_text("utf-8"))
+        gains = [
+            RankGain(str(one["system"]), str(one["family"]), float(one["human"]), float(one["generated"]))
+            for one in value["rank_gains"]
+        ]
+        rho = value["variants"][0]["agreement"]["all"]["spearman"]
+        names = ("collection", "measure", "queries", "split_half", "same_size_human", "notes")
+        found = {name: value[name] for name in names}
+        scores = {side: dict(value["scores"][side]) for side in ("human", "generated")}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # there is none, or another version wrote it
+    rows = [_slope(one, scores["human"].get(one.system), scores["generated"].get(one.system)) for one in gains]
+    title = f"Ranks of {len(gains)} systems on {found['collection']}"
+    return {**found, "spearman": rho, "systems": rows, "drawings": rank_slopes(gains, title)}
+
+
+def _slope(gain: RankGain, human: float | None, generated: float | None) -> dict[str, Any]:
+    """One system of a slope graph."""
+    return {**asdict(gain), "scores": [human, generated]}
+
+
+def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]]) -> dict[str, Any] | None:
+    """All boards of a report side by side; None where there is only one.
+
+    columns: the boards. systems: each system's headline score on each of them, and its mean if it is on all. slopes: of
+    each board with people's labels beside each with generated ones, where both have three systems or more.
+    """
+    columns = [(source, board) for source, every in zip(sources, boards, strict=True) for board in every]
+    if len(columns) < 2:
+        return None
+    scores: dict[str, dict[int, float]] = {}
+    families: dict[str, str] = {}
+    for at, (_, board) in enumerate(columns):
+        for one in board.results:
+            scores.setdefault(one.name, {})[at] = one.score
+            families.setdefault(one.name, one.family or one.kind)
+    systems = [
+        {
+            "name": name,
+            "family": families[name],
+            "scores": [values.get(at) for at in range(len(columns))],
+            "mean": sum(values.values()) / len(values) if len(values) == len(columns) else None,
+        }
+        for name, values in scores.items()
+    ]
+    slopes = []
+    for left, (human, _) in enumerate(columns):
+        for right, (generated, _) in enumerate(columns):
+            if not _generated(human) and _generated(generated):
+                both = {name: (values[left], values[right]) for name, values in scores.items()
+                        if left in values and right in values}  # fmt: skip
+                if len(both) >= _LEAST:
+                    slopes.append({"left": left, "right": right, **_slopes(both, families)})
+    shown = [
+        {
+            "key": source.key, "board": board.key, "name": source.name, "split": board.split,
+            "headline": board.headline, "queries": board.results[0].queries, "generated": _generated(source),
+            **{name: source.info.get(name) for name in ("task", "domain", "language")},
+        }
+        for source, board in columns
+    ]  # fmt: skip
+    return {"columns": shown, "systems": systems, "slopes": slopes, "missing": MISSING}
+
+
+def _generated(source: ReportSource) -> bool:
+    """Whether a model wrote the queries: airgen's own datasets say which one."""
+    return source.job is not None or (source.manifest is not None and bool(source.manifest.provenance))
+
+
+def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str]) -> dict[str, Any]:
+    """Two rankings of the same systems, by their scores."""
+    values = np.array(list(both.values()))
+    ranks = average_ranks(-values.T)
+    gains = [RankGain(name, families[name], float(ranks[0, at]), float(ranks[1, at])) for at, name in enumerate(both)]
+    gains.sort(key=lambda gain: (gain.human, gain.system))
+    rho = float(spearman(values[:, 0], values[:, 1]))
+    rows = [_slope(one, *both[one.system]) for one in gains]
+    return {"spearman": rho, "systems": rows, "drawings": rank_slopes(gains, f"Ranks of {len(gains)} systems")}

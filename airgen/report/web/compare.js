@@ -1,0 +1,172 @@
+"use strict";
+/* Two systems, query by query: who wins where, which queries decide it, and their first hits side by side. */
+
+(() => {
+  const LOST = 12; // relevant passages below the first hits that are named
+  const EQUAL = 1; // millionths: scores that differ by less are equal
+
+  const file = (dataset, board, at) => get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`);
+
+  function find(board, name) {
+    const at = board.systems.findIndex((one) => one.name === name);
+    if (at < 0) throw new Error(`There is no system ${name} on ${board.split}.`);
+    return at;
+  }
+
+  /* The scores of two systems by query, those with the largest difference first. */
+  async function differences(dataset, board, a, b) {
+    const [{ ids, texts, relevant }, one, other] = await Promise.all([get(`${dataset.key}/${board.key}/queries`), file(dataset, board, a), file(dataset, board, b)]);
+    const rows = ids.map((id, at) => ({
+      id, at, text: texts[at] || id, relevant: relevant[at], a: one.scores[at] / 1e6, b: other.scores[at] / 1e6,
+      difference: one.scores[at] - other.scores[at], firstA: one.first[at], firstB: other.first[at],
+    }));
+    for (const row of rows) {
+      row.winner = Math.abs(row.difference) < EQUAL ? "tie" : row.difference > 0 ? "a" : "b";
+      row.difference /= 1e6;
+    }
+    return rows.sort((x, y) => Math.abs(y.difference) - Math.abs(x.difference) || x.at - y.at);
+  }
+
+  function pairOf(board, a, b) {
+    const found = board.pairs.find(([one, other]) => (one === a && other === b) || (one === b && other === a));
+    return found ? { difference: found[0] === a ? found[2] : -found[2], p: found[3], needed: found[4] } : null;
+  }
+
+  /* Every query's difference, the largest win of A on the left: an area above and below a line. */
+  function curve(rows) {
+    const values = rows.map((one) => one.difference).sort((x, y) => y - x);
+    const [width, height] = [600, 96];
+    const most = Math.max(...values.map(Math.abs), 1e-9);
+    const steps = Math.min(values.length, 300);
+    const points = (keep) => {
+      const path = [`M0 ${height / 2}`];
+      for (let at = 0; at < steps; at++) {
+        const value = keep(values[Math.min(values.length - 1, Math.floor(((at + 0.5) / steps) * values.length))]);
+        const y = (height / 2 - (value / most) * (height / 2 - 4)).toFixed(1);
+        path.push(`L${((at / steps) * width).toFixed(1)} ${y}L${(((at + 1) / steps) * width).toFixed(1)} ${y}`);
+      }
+      return `${path.join("")}L${width} ${height / 2}Z`;
+    };
+    return el("figure", { class: "curve" }, el("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": "The difference of every query, sorted" },
+      el("path", { class: "a", d: points((value) => Math.max(0, value)) }), el("path", { class: "b", d: points((value) => Math.min(0, value)) }),
+      el("line", { class: "axis", x1: 0, x2: width, y1: height / 2, y2: height / 2 })),
+    el("figcaption", { class: "quiet small" }, "Every query's difference, sorted: above the line A is better, below it B."));
+  }
+
+  function summary(board, a, b, rows) {
+    const [one, other] = [board.systems[a], board.systems[b]];
+    const counts = { a: 0, b: 0, tie: 0 };
+    for (const row of rows) counts[row.winner] += 1;
+    const pair = pairOf(board, a, b);
+    const apart = pair && pair.p <= board.alpha;
+    const better = pair && (pair.difference > 0 ? one.name : other.name);
+    const verdict = !pair ? "" : apart ? [foreign(better), ` is better: the difference is significant (p ${figures.pValue(pair.p)} after Holm's correction).`]
+      : [`It cannot be told yet which is better (p ${figures.pValue(pair.p)} after Holm's correction).`, isNumber(pair.needed) && pair.needed > board.queries ? ` About ${count(pair.needed)} queries would tell, if the difference stays as it is.` : ""];
+    return [
+      el("div", { class: "duel" },
+        el("div", { class: "a" }, el("span", { class: "letter" }, "A"), foreign(one.name), el("strong", {}, score(one.score, 4))),
+        el("div", { class: "versus" }, figures.signed(one.score - other.score)),
+        el("div", { class: "b" }, el("span", { class: "letter" }, "B"), foreign(other.name), el("strong", {}, score(other.score, 4)))),
+      figures.stack([["a", counts.a], ["tie", counts.tie], ["b", counts.b]].map(([kind, number]) => ({ kind, share: number / (rows.length || 1) }))),
+      el("p", { class: "tally" }, el("span", { class: "a" }, el("strong", { id: "wins" }, count(counts.a)), " wins of A"), el("span", {}, el("strong", { id: "ties" }, count(counts.tie)), " ties"),
+        el("span", { class: "b" }, el("strong", { id: "losses" }, count(counts.b)), " wins of B")),
+      el("p", { class: "verdict" }, verdict),
+    ];
+  }
+
+  const rank = (value) => (value ? count(value) : EMPTY);
+
+  airgenPage("compare", {
+    route: /^\/d\d+\/compare\/[^/]+\/[^/]+$/, under: "systems", title: (params) => `${params.path[2]} against ${params.path[3]}`,
+    async draw(main, params) {
+      const dataset = params.dataset;
+      const { boards } = await get(`${dataset.key}/systems`);
+      const board = boardOf(boards, params.query);
+      const [a, b] = [find(board, params.path[2]), find(board, params.path[3])];
+      put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "systems", splitOf(board)) }, "All systems"),
+        el("a", { href: link(dataset.key, "compare", params.path[3], params.path[2], splitOf(board)) }, "Swap A and B")), el("h1", {}, "Two systems compared"));
+      if (!board.by_query) {
+        put(main, notice(board.private ? "The labels of this split are private, so nothing is told of single queries." : "The scores by query are not there, so the two cannot be compared.", "info"));
+        return;
+      }
+      const rows = await differences(dataset, board, a, b);
+      const shown = () => {
+        const winner = address().query.get("wins") || "";
+        const words = fold(address().query.get("q") || "");
+        return rows.filter((row) => (!winner || row.winner === winner) && (!words || fold(row.text).includes(words) || row.id.includes(words)));
+      };
+      const list = table({
+        label: "Queries by difference", rows: shown(), virtual: rows.length > 40, empty: "No query is like this.",
+        sort: params.query.get("sort") || "", onSort: (sort) => remember({ sort }),
+        href: (row) => link(dataset.key, "compare", params.path[2], params.path[3], row.id, splitOf(board)),
+        columns: [
+          { key: "text", label: "Query", class: "main", cell: (row) => el("a", { class: "line", href: link(dataset.key, "compare", params.path[2], params.path[3], row.id, splitOf(board)) }, foreign(row.text)) },
+          { key: "a", label: "A", number: true, class: "score", cell: (row) => score(row.a, 3) },
+          { key: "b", label: "B", number: true, class: "score", cell: (row) => score(row.b, 3) },
+          { key: "difference", label: "A − B", number: true, class: "score", cell: (row) => el("span", { class: `winner-${row.winner}` }, row.winner === "tie" ? "0" : figures.signed(row.difference, 3)) },
+          { key: "firstA", label: "First relevant: A", number: true, class: "score wide", title: "The rank of the first relevant passage", value: (row) => row.firstA || 1e9, cell: (row) => rank(row.firstA) },
+          { key: "firstB", label: "B", number: true, class: "rank wide", title: "The rank of the first relevant passage", value: (row) => row.firstB || 1e9, cell: (row) => rank(row.firstB) },
+        ],
+      });
+      const counter = el("p", { class: "quiet", role: "status" });
+      const update = () => { const now = shown(); list.setRows(now); counter.replaceChildren(`${count(now.length)} of ${count(rows.length)} queries`); };
+      const search = el("input", { type: "search", value: params.query.get("q") || "", "aria-label": "Search the queries", placeholder: "Search the queries", on: { input: (event) => { remember({ q: event.target.value }); update(); } } });
+      put(main, compareChoice(dataset, board, a, b), summary(board, a, b, rows), curve(rows),
+        el("h2", {}, "The queries that decide it"),
+        el("div", { class: "controls" }, el("label", { class: "search" }, search),
+          figures.choice("Which queries", [["", "All"], ["a", "A wins"], ["b", "B wins"], ["tie", "Ties"]], params.query.get("wins") || "", (wins) => { remember({ wins }); update(); })),
+        counter, list);
+    },
+  });
+
+  airgenPage("compared-query", {
+    route: /^\/d\d+\/compare\/[^/]+\/[^/]+\/[^/]+$/, under: "systems", title: (params) => `${params.path[2]} against ${params.path[3]}`,
+    async draw(main, params) {
+      const dataset = params.dataset;
+      const [, , left, right, id] = params.path;
+      const { boards } = await get(`${dataset.key}/systems`);
+      const board = boardOf(boards, params.query);
+      const [a, b] = [find(board, left), find(board, right)];
+      const rows = await differences(dataset, board, a, b);
+      const at = rows.findIndex((row) => row.id === id);
+      if (at < 0) throw new Error(`There is no query ${id} on ${board.split}.`);
+      const row = rows[at];
+      const to = (other, words) => (other ? el("a", { href: link(dataset.key, "compare", left, right, other.id, splitOf(board)) }, words) : null);
+      put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "compare", left, right, splitOf(board)) }, "All queries"), to(rows[at - 1], "← Larger difference"), to(rows[at + 1], "Smaller difference →")),
+        el("h1", {}, foreign(row.text)),
+        el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "The life of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant passages`));
+      const life = await lifeOf(dataset, id);
+      put(main, el("div", { class: "beside" }, side(board, a, "A", row.a, life, row.text, dataset), side(board, b, "B", row.b, life, row.text, dataset)));
+    },
+  });
+
+  /* The life of a query, in which the hits of all systems are; null where the report has none. */
+  async function lifeOf(dataset, id) {
+    if (!dataset.has.includes("queries")) return null;
+    const { id: ids } = await get(`${dataset.key}/queries`);
+    const at = ids.indexOf(id);
+    if (at < 0) return null;
+    const block = await get(`${dataset.key}/lives-${String(Math.floor(at / 32)).padStart(3, "0")}`);
+    return block[at % 32];
+  }
+
+  function side(board, at, letter, value, life, query, dataset) {
+    const system = board.systems[at];
+    const found = life && life.ranked.find((one) => one.name === system.name);
+    const labels = new Map(((life && life.labels) || []).map((one) => [one.id, one.label]));
+    const lost = found ? [...labels].filter(([id, label]) => label > 0 && !found.top.includes(id)).map(([id]) => [id, found.ranks[id] || 0]) : [];
+    lost.sort((x, y) => (x[1] || 1e9) - (y[1] || 1e9));
+    return el("section", { class: letter.toLowerCase() }, el("h2", {}, el("span", { class: "letter" }, letter), foreign(system.name), el("small", { class: "quiet" }, ` ${board.headline} ${score(value, 4)}`)),
+      !found ? el("p", { class: "lead" }, "The first hits are not in this report: make it with the dataset's folder.")
+        : !found.top.length ? el("p", { class: "lead" }, "It found nothing for this query.")
+          : el("ol", { class: "hits" }, found.top.map((id) => hit(id, labels.get(id), life.docs[id], query, dataset))),
+      lost.length ? el("p", { class: "lead" }, `${count(lost.length)} relevant and not among them: `, lost.slice(0, LOST).map(([id, place], each) => [each ? ", " : "", foreign(id), place ? ` (rank ${count(place)})` : " (not found)"]),
+        lost.length > LOST ? ` and ${count(lost.length - LOST)} more.` : ".") : null);
+  }
+
+  function hit(id, label, text, query, dataset) {
+    const tag = label === undefined || label === null ? el("span", { class: "tag" }, "no label") : label > 0 ? el("span", { class: "tag good" }, label === 1 ? "relevant" : `relevant ${label}`) : el("span", { class: "tag bad" }, "not relevant");
+    return el("li", {}, el("p", {}, tag, " ", el("span", { class: "quiet small" }, foreign(id)), text && text.title ? [" ", el("strong", {}, foreign(text.title))] : null),
+      text ? el("p", { class: "text short", dir: "auto" }, marked(text.text, query, dataset)) : null);
+  }
+})();

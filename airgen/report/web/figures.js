@@ -1,0 +1,115 @@
+"use strict";
+/* Small pictures that several pages share: bars, intervals, charts that were drawn before, choices between views. */
+
+const figures = {
+  /* A figure's image for the colours and the width of the page; nothing where it was not drawn. */
+  drawing(drawings, words) {
+    if (!drawings || !drawings["light-wide"]) return null;
+    const image = el("img", { alt: words, class: "chart", decoding: "async" });
+    const narrow = matchMedia("(max-width: 640px)");
+    const show = () => {
+      const printed = matchMedia("print").matches;
+      const name = `${isDark() && !printed ? "dark" : "light"}-${narrow.matches ? "narrow" : "wide"}`;
+      image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(drawings[name])}`;
+    };
+    const events = [[document, "theme"], [narrow, "change"], [matchMedia("(prefers-color-scheme: dark)"), "change"],
+      [matchMedia("print"), "change"]];
+    const changed = () => {
+      if (image.isConnected) show();
+      else events.forEach(([what, name]) => what.removeEventListener(name, changed));
+    };
+    events.forEach(([what, name]) => what.addEventListener(name, changed));
+    show();
+    return el("figure", { class: "drawn" }, image);
+  },
+
+  /* A dot with its interval on an axis from `low` to `high`; all rows of a table share the axis. */
+  interval(value, ends, low, high) {
+    const width = 132;
+    const at = (one) => (6 + ((one - low) / (high - low || 1)) * (width - 12)).toFixed(1);
+    return el("svg", { class: "interval", viewBox: `0 0 ${width} 14`, width, height: 14, "aria-hidden": "true" },
+      el("line", { class: "axis", x1: 0, x2: width, y1: 7, y2: 7 }),
+      ends && el("line", { class: "span", x1: at(ends[0]), x2: at(ends[1]), y1: 7, y2: 7 }),
+      el("circle", { class: "dot", cx: at(value), cy: 7, r: 3.5 }));
+  },
+
+  /* The interval of a rank as a bar on places 1 to `count`. */
+  ranks(ends, count) {
+    if (!ends) return null;
+    const width = 72;
+    const step = width / count;
+    return el("svg", { class: "ranks", viewBox: `0 0 ${width} 14`, width, height: 14, "aria-hidden": "true" },
+      el("line", { class: "axis", x1: 0, x2: width, y1: 7, y2: 7 }),
+      el("rect", { class: "span", x: ((ends[0] - 1) * step).toFixed(1), y: 4, height: 6, rx: 2,
+        width: Math.max(3, (ends[1] - ends[0] + 1) * step).toFixed(1) }));
+  },
+
+  /* A bar of `share` (0 to 1), with a second, lighter one of `whole` behind it. */
+  bar(share, whole = null, kind = "") {
+    const wide = (value) => ({ width: `${Math.max(0, Math.min(1, value)) * 100}%` });
+    return el("span", { class: `bar-box ${kind}`.trim(), "aria-hidden": "true" },
+      whole !== null && el("span", { class: "whole", style: wide(whole) }), el("span", { class: "part", style: wide(share) }));
+  },
+
+  /* Parts that stand beside each other: [{share, kind}]. */
+  stack(parts) {
+    return el("span", { class: "stack", "aria-hidden": "true" },
+      parts.map((one) => el("span", { class: one.kind, style: { width: `${one.share * 100}%` } })));
+  },
+
+  /* How strong the colour of an element is, 0 to 1. */
+  strong(element, value) {
+    element.style.setProperty("--strength", value.toFixed(2));
+    return element;
+  },
+
+  /* Buttons of which one is chosen; `show(name)` is called at once and at each choice. */
+  choice(label, names, chosen, show) {
+    const box = el("div", { class: "choice", role: "group", "aria-label": label });
+    const pick = (name) => {
+      box.replaceChildren(...names.map(([key, words]) => el("button", {
+        type: "button", "aria-pressed": String(key === name), on: { click: () => {
+          pick(key);
+          const button = [...box.children].find((one) => one.getAttribute("aria-pressed") === "true");
+          if (button) button.focus();
+        } },
+      }, words)));
+      show(name);
+    };
+    pick(names.some(([key]) => key === chosen) ? chosen : names[0][0]);
+    return box;
+  },
+
+  /* A row of figures with their names. */
+  facts(pairs) {
+    return el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined)
+      .map(([name, value, more]) => el("div", {}, el("dt", {}, name), el("dd", {}, value, more && el("small", {}, " ", more)))));
+  },
+
+  section(id, title, ...children) {
+    const inside = children.flat().filter(Boolean);
+    return inside.length ? el("section", { "aria-labelledby": `h-${id}` }, el("h2", { id: `h-${id}` }, title), inside) : null;
+  },
+
+  signed(value, digits = 4) {
+    return isNumber(value) ? `${value > 0 ? "+" : value < 0 ? "−" : "±"}${Math.abs(value).toFixed(digits)}` : EMPTY;
+  },
+
+  span(ends) {
+    return !ends ? EMPTY : ends[0] === ends[1] ? String(ends[0]) : `${ends[0]}–${ends[1]}`;
+  },
+
+  /* Places such as [0, 2, 3, 4] as "1, 3–5". */
+  places(numbers) {
+    const runs = [];
+    for (const number of [...numbers].sort((a, b) => a - b)) {
+      if (runs.length && runs.at(-1)[1] === number) runs.at(-1)[1] = number + 1;
+      else runs.push([number + 1, number + 1]);
+    }
+    return runs.map(figures.span).join(", ") || "none";
+  },
+
+  pValue(value) {
+    return !isNumber(value) ? EMPTY : value < 0.0001 ? "< .0001" : value.toFixed(4);
+  },
+};

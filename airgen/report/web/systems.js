@@ -1,0 +1,278 @@
+"use strict";
+/* Which system is best, and how sure that is: the table of systems, pairs, kinds of queries, one system. */
+
+/* The board of a page: of the split in the address, else the first. */
+function boardOf(boards, query) {
+  return boards.find((one) => one.split === query.get("split")) || boards[0];
+}
+
+const splitOf = (board) => (board.split === "test" ? {} : { split: board.split });
+
+function splitChoice(boards, board) {
+  return boards.length < 2 ? null : el("label", {}, "Split", el("select", { on: { change: (event) => {
+    remember({ split: event.target.value });
+    draw();
+  } } }, boards.map((one) => el("option", { value: one.split, selected: one === board }, one.split))));
+}
+
+/* The systems of a board. `views`: with buttons for other measures and costs. */
+function systemsTable(dataset, board, { views = true } = {}) {
+  const rows = board.systems.map((one, at) => ({ ...one, at }));
+  const ends = rows.map((one) => one.interval || [one.score, one.score]);
+  const low = Math.min(...ends.map((one) => one[0]));
+  const high = Math.max(...ends.map((one) => one[1]));
+  const families = [...new Set(rows.map((one) => one.family))];
+  const place = { key: "at", label: "#", number: true, value: (row) => row.at, cell: (row) => String(row.at + 1), class: "place" };
+  const name = { key: "name", label: "System", class: "name", cell: (row) => el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)) };
+  const family = families.length > 1 ? { key: "family", label: "Family", cell: (row) => foreign(row.family), class: "wide" } : null;
+  const headline = { key: "score", label: board.headline, number: true, cell: (row) => el("strong", {}, score(row.score, 4)) };
+  const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds a query, all asked at once", value: (row) => row.costs.batch_ms, cell: (row) => brief(row.costs.batch_ms) };
+  const cost = (key, label, divided, title) => ({
+    key, label, title, number: true, value: (row) => row.costs[key], cell: (row) => brief(row.costs[key] === null ? null : row.costs[key] / divided) });
+  const sets = {
+    ranking: [place, name, family, headline,
+      { key: "interval", label: "95 %", sortable: false, class: "wide", cell: (row) => figures.interval(row.score, row.interval, low, high) },
+      { key: "span", label: "", sortable: false, class: "quiet", cell: (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY) },
+      { key: "ranks", label: "Rank", number: true, title: "The 95 % interval of the rank", value: (row) => (row.ranks ? row.ranks[0] * 1000 + row.ranks[1] : null), cell: (row) => figures.span(row.ranks) },
+      rows.length > 2 && { key: "places", label: "", sortable: false, class: "wide", cell: (row) => figures.ranks(row.ranks, rows.length) },
+      rows.length > 1 && { key: "together", label: "Not told apart from #", class: "wide", value: (row) => (row.together ? row.together.length : null), cell: (row) => (row.together ? figures.places(row.together) : EMPTY) },
+      time],
+    measures: [place, name, ...board.measures.map((measure, at) => ({
+      key: measure, label: measure, number: true, value: (row) => row.means[at],
+      title: "The bold value is the best of its column", cell: (row) => bestOf(rows, row, at, measure) }))],
+    costs: [place, name, headline, time, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds of a query that is asked alone: median"),
+      cost("latency_p95_ms", "p95", 1, "Milliseconds of a query that is asked alone: 95th percentile"), cost("queries_per_second", "queries/s", 1),
+      cost("index_seconds", "index s", 1), cost("index_bytes", "index MB", 1e6), cost("memory_bytes", "memory MB", 1e6), cost("parameters", "parameters M", 1e6),
+      { key: "device", label: "Device", value: (row) => row.costs.device }],
+    notes: [place, name, headline, { key: "missing", label: "Queries without a result", number: true, cell: (row) => count(row.missing) },
+      { key: "unjudged", label: "Queries without labels", number: true, cell: (row) => count(row.unjudged) },
+      { key: "kind", label: "Kind" }, { key: "notes", label: "Counted", sortable: false, cell: (row) => Object.entries(row.notes).filter(([, number]) => number).map(([what, number]) => `${count(number)} ${what.replaceAll("_", " ")}`).join(", ") }],
+  };
+  const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at" });
+  const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
+    rows.some((one) => one.ranks) ? "Rank: the interval that holds with 95 %. Not told apart: the difference is not significant (Fisher's randomisation test, Holm's correction over all pairs)." : "");
+  if (!views) return [lead, made("ranking")];
+  const box = el("div", {});
+  const choice = figures.choice("Columns", [["ranking", "Ranking"], ["measures", "All measures"], ["costs", "Costs"], ["notes", "Notes"]],
+    address().query.get("view"), (view) => { box.replaceChildren(made(view)); remember({ view: view === "ranking" ? "" : view }); });
+  return [lead, choice, box];
+}
+
+/* The chart of score and time, with what its marks mean. */
+function scoreAgainstTime(board, heading = "h3") {
+  const chart = figures.drawing(board.time, `${board.headline} against milliseconds a query`);
+  return !chart && !board.missing ? null : [el(heading, {}, "Score against time"), chart ? [
+    el("p", { class: "lead" }, "No other system is both better and faster than one with a name. A number is a place in the table. The times are of one machine."), chart,
+  ] : notice(board.missing, "info")];
+}
+
+function brief(value) {
+  if (!isNumber(value)) return EMPTY;
+  return value >= 100 ? count(Math.round(value)) : value >= 10 ? value.toFixed(1) : value >= 0.1 ? value.toFixed(2) : value.toPrecision(2);
+}
+
+function bestOf(rows, row, at, measure) {
+  const value = row.means[at];
+  const best = Math.max(...rows.map((one) => one.means[at] ?? -Infinity));
+  const text = score(value, 4);
+  // Hole and Judged say how far the other measures can be trusted, so they have no best value.
+  return rows.length > 1 && isNumber(value) && value.toFixed(4) === best.toFixed(4) && !/^(Hole|Judged)/.test(measure) ? el("strong", {}, text) : text;
+}
+
+/* A query as a link to its life, where the report has it. */
+function asked(dataset, row) {
+  return dataset.has.includes("queries") ? el("a", { class: "plain", href: link(dataset.key, "query", row.id) }, foreign(row.text)) : foreign(row.text);
+}
+
+(() => {
+  const WORST = 30;
+
+  /* A square of all pairs: each cell leads to the comparison of its two systems. */
+  function pairs(dataset, board) {
+    const names = board.systems.map((one) => one.name);
+    if (names.length < 2 || !board.pairs.length) return [];
+    const cells = new Map();
+    for (const [a, b, difference, p] of board.pairs) {
+      cells.set(`${a}-${b}`, { difference, p });
+      cells.set(`${b}-${a}`, { difference: -difference, p });
+    }
+    const most = Math.max(...board.pairs.map((one) => Math.abs(one[2])), 1e-9);
+    const head = el("tr", {}, el("td", {}), names.map((_, at) => el("th", { scope: "col", title: names[at] }, String(at + 1))));
+    const body = names.map((name, row) => el("tr", {}, el("th", { scope: "row" }, el("span", { class: "place" }, `${row + 1} `), foreign(name)),
+      names.map((other, column) => {
+        if (row === column) return el("td", { class: "same" });
+        const { difference, p } = cells.get(`${row}-${column}`) || {};
+        if (difference === undefined) return el("td");
+        const apart = p <= board.alpha;
+        const words = `${name} ${difference < 0 ? "is worse than" : "is better than"} ${other} by ${Math.abs(difference).toFixed(4)}, p ${figures.pValue(p)}`;
+        return el("td", {}, figures.strong(el("a", { href: link(dataset.key, "compare", name, other, splitOf(board)), title: words, "aria-label": words,
+          class: `pair ${apart ? (difference < 0 ? "worse" : "better") : "open"}` }, apart ? (difference < 0 ? "−" : "+") : ""), 0.25 + 0.75 * Math.abs(difference) / most));
+      })));
+    return [el("p", { class: "lead" }, "+ the system of the row is better than that of the column, − it is worse, empty: they are not told apart. The colour is stronger for a larger difference. Choose a cell to see the queries that decide."),
+      el("div", { class: "table" }, el("table", { class: "pairs" }, el("thead", {}, head), el("tbody", {}, body)))];
+  }
+
+  function attributes(dataset, board) {
+    if (!board.attributes.length) return [];
+    const box = el("div", {});
+    const show = (name) => {
+      const one = board.attributes.find((each) => each.attribute === name);
+      const rows = board.systems.map((system, at) => ({ name: system.name, at }));
+      box.replaceChildren(table({
+        label: `${board.headline} by ${name}`, rows, sort: "at", columns: [
+          { key: "at", label: "#", number: true, cell: (row) => String(row.at + 1), class: "place" },
+          { key: "name", label: "System", class: "name", cell: (row) => el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)) },
+          ...one.values.map((value, at) => {
+            const means = value.means.filter(isNumber);
+            return { key: `v${at}`, label: `${value.value} (${count(value.queries)})`, number: true, value: (row) => value.means[row.at],
+              title: `${count(value.queries)} queries`, cell: (row) => shaded(value.means[row.at], Math.min(...means), Math.max(...means)) };
+          })],
+      }));
+    };
+    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind; the number of queries is in brackets. Darker is better within a column.`),
+      figures.choice("Attribute", board.attributes.map((one) => [one.attribute, one.attribute]), "", show), box];
+  }
+
+  function holes(dataset, board) {
+    const found = board.holes;
+    if (!found) return [];
+    const most = Math.max(...found.shares.map((one) => one || 0), 1e-9);
+    const rows = board.systems.map((system, at) => ({ name: system.name, at, share: found.shares[at], score: system.score }));
+    const above = (at) => board.systems[at].negatives_above || {};
+    const bias = (at, name) => (board.systems[at].biases || {})[name];
+    return [el("p", { class: "lead" }, `A passage in the first ${found.depth} without a label for its query counts as not relevant. A system with more such holes may be better than its score. ${count(found.pairs)} pairs are holes of one system or more.`),
+      table({ label: "Holes and biases", rows, sort: "at", columns: [
+        { key: "at", label: "#", number: true, cell: (row) => String(row.at + 1), class: "place" },
+        { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) },
+        { key: "share", label: `Unjudged in the first ${found.depth}`, number: true, cell: (row) => percent(row.share, 1) },
+        { key: "bar", label: "", sortable: false, class: "wide bars", cell: (row) => figures.bar((row.share || 0) / most) },
+        { key: "above", label: "Queries with a negative above", number: true, title: "Share of the queries with both kinds of label whose best positive stands below a passage judged not relevant",
+          value: (row) => (above(row.at).queries ? above(row.at).share : null), cell: (row) => (above(row.at).queries ? percent(above(row.at).share) : EMPTY) },
+        { key: "length", label: "Characters of the first ten", number: true, value: (row) => bias(row.at, "top_characters"), cell: (row) => count(bias(row.at, "top_characters")) },
+        { key: "overlap", label: "Word overlap", number: true, title: "The share of the query's words in the first ten passages", value: (row) => bias(row.at, "top_overlap"), cell: (row) => score(bias(row.at, "top_overlap"), 2) },
+      ] }),
+      board.systems[0].biases && isNumber(board.systems[0].biases.relevant_characters) ? el("p", { class: "lead" }, `For comparison: relevant passages have ${count(board.systems[0].biases.relevant_characters)} characters and ${score(board.systems[0].biases.relevant_overlap, 2)} of the query's words, passages of the corpus ${count(board.systems[0].biases.corpus_characters)} characters.`) : null,
+      found.first.length ? el("details", {}, el("summary", {}, `Passages without a label that most systems find`), table({
+        label: "Holes that most systems have", rows: found.first, columns: [
+          { key: "query", label: "Query", value: (row) => row[0], cell: (row) => asked(dataset, { id: row[0], text: row[0] }) },
+          { key: "passage", label: "Passage", value: (row) => row[1], cell: (row) => foreign(row[1]) },
+          { key: "systems", label: "Systems", number: true, value: (row) => row[2] }, { key: "rank", label: "Best rank", number: true, value: (row) => row[3] },
+        ] })) : null];
+  }
+
+  function calibration(about) {
+    const parts = [];
+    for (const [title, what] of [["Calibration", about.calibration], ["Audit by people", about.audit]]) {
+      if (what && Object.keys(what).length) parts.push(el("h3", {}, title), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
+        el("dt", {}, foreign(name)), el("dd", {}, foreign(typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") : value))])));
+    }
+    return parts;
+  }
+
+  function agreement(about) {
+    const found = about.agreement;
+    if (!found) return [];
+    const rho = found.spearman || {};
+    return [el("p", { class: "lead" }, `The same systems on people's labels of ${found.collection} and on the generated ones. Spearman's rank correlation is `, el("strong", {}, score(rho.value, 2)),
+      isNumber(rho.low) ? ` (${score(rho.low, 2)}–${score(rho.high, 2)}).` : ".", found.same_size_human && isNumber(found.same_size_human.mean) ? ` As many human queries reach ${score(found.same_size_human.mean, 2)} with the others.` : ""),
+    (found.notes || []).map((one) => notice(one)), figures.drawing(found.drawings, "Ranks of the systems by people and by generated labels"), slopeTable(found, found.measure)];
+  }
+
+  function diversity(about) {
+    const found = about.diversity;
+    if (!found) return [];
+    if (found.note) return [notice(found.note)];
+    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, so its words are not counted here: run airgen diversity on the dataset.`)];
+    const { query_words: asked, passage_words: read, overlap, duplicates, length_classes: classes } = found;
+    const total = Object.values(classes).reduce((sum, one) => sum + one, 0) || 1;
+    return [figures.facts([["words a query", score(asked.mean, 1), `median ${asked.median}, 5–95 % ${Math.round(asked.low)}–${Math.round(asked.high)}`],
+      ["words a passage", score(read.mean, 1), `median ${read.median}`],
+      ["of a query's words in its positives", percent(overlap.positives), `${percent(overlap.others)} in those of another query`],
+      overlap.pairs ? ["before and after rewriting", `${percent(overlap.original)} → ${percent(overlap.rewritten)}`] : ["", null],
+      ["queries nearly like an earlier one", percent(duplicates.near, 1)], ["different words of all queries", count(found.query_growth.types.at(-1))]]),
+    el("div", { class: "coverage" }, el("div", { class: "covered" }, el("h3", {}, "Words a query"), el("ul", {}, Object.entries(classes).map(([name, number]) => el("li", {}, name, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`)))))))];
+  }
+
+  airgenPage("systems", {
+    route: /^\/d\d+\/systems$/, title: "Systems", tab: "Systems", order: 30,
+    has: (dataset) => Boolean(dataset && dataset.has.includes("systems")),
+    async draw(main, params) {
+      const dataset = params.dataset;
+      const [{ boards }, about] = await Promise.all([get(`${dataset.key}/systems`), get(`${dataset.key}/overview`)]);
+      const board = boardOf(boards, params.query);
+      put(main, [el("h1", {}, "Systems"), el("div", { class: "controls" }, splitChoice(boards, board), compareChoice(dataset, board, 0, 1)),
+        board.notes.map((one) => notice(one)),
+        board.private ? notice("The labels of this split are private, so nothing is told of single queries.", "info") : null,
+        systemsTable(dataset, board),
+        scoreAgainstTime(board, "h2"),
+        figures.section("pairs", "Every two systems", pairs(dataset, board)),
+        figures.section("kinds", "By kind of query", attributes(dataset, board)),
+        figures.section("holes", "Holes and biases", holes(dataset, board)),
+        figures.section("agreement", "Against people's labels", agreement(about)),
+        figures.section("judge", "The judge", calibration(about)),
+        figures.section("diversity", "How diverse the queries are", diversity(about))]);
+    },
+  });
+
+  airgenPage("system", {
+    route: /^\/d\d+\/system\/[^/]+$/, title: (params) => params.path[2], under: "systems",
+    async draw(main, params) {
+      const dataset = params.dataset;
+      const { boards } = await get(`${dataset.key}/systems`);
+      const board = boardOf(boards, params.query);
+      const at = board.systems.findIndex((one) => one.name === params.path[2]);
+      if (at < 0) throw new Error(`There is no system ${params.path[2]} on ${board.split}.`);
+      const one = board.systems[at];
+      put(main, [el("p", { class: "steps" }, el("a", { href: link(dataset.key, "systems", splitOf(board)) }, "All systems"),
+        at > 0 ? el("a", { href: link(dataset.key, "system", board.systems[at - 1].name, splitOf(board)) }, `← #${at}`) : null,
+        at + 1 < board.systems.length ? el("a", { href: link(dataset.key, "system", board.systems[at + 1].name, splitOf(board)) }, `#${at + 2} →`) : null),
+      el("h1", {}, foreign(one.name)), el("p", { class: "quiet" }, [one.family, one.kind !== one.family && one.kind, `${count(board.queries)} queries of ${board.split}`].filter(Boolean).join(" · ")),
+      figures.facts([[board.headline, score(one.score, 4), one.interval ? one.interval.map((each) => score(each, 3)).join("–") : ""], ["rank", figures.span(one.ranks), `of ${board.systems.length}`],
+        ["ms a query", brief(one.costs.batch_ms)], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the first ten", percent(board.holes.shares[at], 1)] : ["", null]]),
+      board.systems.length > 1 ? el("div", { class: "controls" }, compareChoice(dataset, board, at, at === 0 ? 1 : 0)) : null,
+      figures.section("measures", "Measures", table({ label: "Measures", rows: board.measures.map((name, place) => ({ name, place })), columns: [
+        { key: "name", label: "Measure" }, { key: "value", label: "Mean", number: true, value: (row) => one.means[row.place], cell: (row) => score(one.means[row.place], 4) },
+        { key: "interval", label: "95 %", sortable: false, cell: (row) => (one.intervals[row.place] ? one.intervals[row.place].map((each) => score(each, 3)).join("–") : EMPTY) },
+        { key: "rank", label: "Place", number: true, value: (row) => 1 + board.systems.filter((other) => (other.means[row.place] ?? -1) > (one.means[row.place] ?? -1)).length }] })),
+      figures.section("kinds", "By kind of query", kinds(board, at)),
+      figures.section("worst", "Its worst queries", await worst(dataset, board, at)),
+      figures.section("settings", "Settings", el("details", {}, el("summary", {}, "What it is and what ran it"), el("pre", { dir: "auto" }, JSON.stringify({ settings: one.settings, description: one.description, versions: one.versions }, null, 1))))]);
+    },
+  });
+
+  /* One system's mean on each kind of query, beside the mean of all systems. */
+  function kinds(board, at) {
+    return board.attributes.length ? el("div", { class: "coverage" }, board.attributes.map((one) => el("div", { class: "covered" }, el("h3", {}, one.attribute), el("ul", {}, one.values.map((value) => {
+      const known = value.means.filter(isNumber);
+      const all = known.reduce((sum, each) => sum + each, 0) / (known.length || 1);
+      return el("li", {}, foreign(value.value), el("span", { class: "bar-box", "aria-hidden": "true" },
+        el("span", { class: "part", style: { width: `${(value.means[at] || 0) * 100}%` } }), el("span", { class: "asked", style: { left: `${all * 100}%` } })),
+      el("span", { class: "numbers" }, score(value.means[at], 3), el("small", {}, ` ${figures.signed((value.means[at] || 0) - all, 3)}, ${count(value.queries)}`)));
+    }))))) : null;
+  }
+
+  async function worst(dataset, board, at) {
+    if (!board.by_query) return [el("p", { class: "lead" }, "The scores by query are not in this report.")];
+    const [{ ids, texts, relevant }, mine] = await Promise.all([get(`${dataset.key}/${board.key}/queries`), get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`)]);
+    const rows = ids.map((id, place) => ({ id, text: texts[place] || id, relevant: relevant[place], score: mine.scores[place] / 1e6, first: mine.first[place] }))
+      .sort((a, b) => a.score - b.score || (b.first || 1e9) - (a.first || 1e9)).slice(0, WORST);
+    return [el("p", { class: "lead" }, `The ${count(rows.length)} queries with the lowest ${board.headline}.`), table({
+      label: "Worst queries", rows, columns: [
+        { key: "text", label: "Query", cell: (row) => asked(dataset, row) },
+        { key: "score", label: board.headline, number: true, cell: (row) => score(row.score, 4) },
+        { key: "first", label: "First relevant", number: true, value: (row) => row.first || 1e9, cell: (row) => (row.first ? `rank ${count(row.first)}` : "not found") },
+        { key: "relevant", label: "Relevant", number: true, class: "wide", cell: (row) => count(row.relevant) },
+      ] })];
+  }
+})();
+
+/* Two lists of systems and a button that leads to their comparison. */
+function compareChoice(dataset, board, first, second) {
+  if (board.systems.length < 2 || !board.by_query) return null;
+  const list = (chosen, label) => el("select", { "aria-label": label }, board.systems.map((one, at) => el("option", { value: at, selected: at === chosen }, `${at + 1}  ${one.name}`)));
+  const [one, other] = [list(first, "System A"), list(second, "System B")];
+  return el("form", { class: "pairing", on: { submit: (event) => {
+    event.preventDefault();
+    location.hash = link(dataset.key, "compare", board.systems[one.value].name, board.systems[other.value].name, splitOf(board));
+  } } }, one, el("span", { class: "quiet" }, "against"), other, el("button", { type: "submit", class: "primary" }, "Compare"));
+}

@@ -1,0 +1,239 @@
+"""Systems in a report: a case worked out by hand, figures as in the files of the results, and what a browser shows."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from beir_folder import write_beir
+from report_reader import read_report
+
+from airgen.errors import DatasetError
+from airgen.evaluation import EvaluationOptions, evaluate, read_run, run_from_dict, write_run
+from airgen.evaluation.result import read_scores
+from airgen.evaluation.systems import SystemSettings
+from airgen.report import charts
+from airgen.report.ranks import ranks_of
+from airgen.report.report import make_report
+from airgen.report.sources import find_sources
+
+CORPUS = [{"_id": f"p{n}", "title": f"Page {n}", "text": f"text of page {n}"} for n in range(1, 6)]
+KINDS = ("claim", "claim", "question", "question")
+QUERIES = [{"_id": f"q{n}", "text": f"query {n}", "metadata": {"type": kind}} for n, kind in enumerate(KINDS, 1)]
+LABELS = [("q1", "p1", 1), ("q1", "p2", 0), ("q2", "p2", 1), ("q3", "p3", 1), ("q4", "p4", 1)]
+# a: finds p1 first, nothing of q2, p3 first, p4 first. b: p1 second, p2 first, p3 first, nothing of q4.
+RUNS = {
+    "a": {"q1": ["p1", "p2"], "q2": ["p5"], "q3": ["p3"], "q4": ["p4", "p5"]},
+    "b": {"q1": ["p2", "p1"], "q2": ["p2"], "q3": ["p3"]},
+    "c": {"q1": ["p5", "p2", "p1"], "q2": ["p5", "p1", "p2"], "q3": ["p1", "p4", "p3"], "q4": ["p4"]},
+}
+SECOND = 1 / math.log2(3)
+
+
+@pytest.fixture
+def little(tmp_path: Path) -> Path:
+    return write_beir(tmp_path / "little", CORPUS, QUERIES, {"test": LABELS}, name="little", task="qa", language="en")
+
+
+def results_of(dataset: Path, out: Path, runs: dict[str, Any] = RUNS, **options: Any) -> Path:
+    """Results of run files; each system has a family."""
+    out.mkdir(exist_ok=True)
+    for name, ranked in runs.items():
+        hits = {query: {p: 9.0 - at for at, p in enumerate(found)} for query, found in ranked.items()}
+        write_run(out / f"{name}.run", run_from_dict(hits), name)
+    systems = [SystemSettings(name=name, kind="run", family=f"of {name}", path=f"{name}.run") for name in runs]
+    evaluate(dataset, systems, out, EvaluationOptions(folder=out, **options))
+    return out
+
+
+def board_of(data: dict[str, Any], place: int = 0) -> dict[str, Any]:
+    return data["d0/systems"]["boards"][place]  # type: ignore[no-any-return]
+
+
+def test_figures_are_those_of_the_result_files(little: Path, tmp_path: Path) -> None:
+    out = results_of(little, tmp_path / "results")
+    data = read_report(make_report([little, out], tmp_path / "report"))
+    board = board_of(data)
+    assert [one["name"] for one in board["systems"]] == ["a", "b", "c"]
+    ids = data["d0/board0/queries"]["ids"]
+    assert ids == ["q1", "q2", "q3", "q4"] and data["d0/board0/queries"]["texts"][0] == "query 1"
+    for at, one in enumerate(board["systems"]):
+        folder = out / "little" / "test"
+        kept = json.loads((folder / f"{one['name']}.json").read_text())
+        assert one["score"] == kept["means"]["nDCG@10"] and one["interval"] == kept["intervals"]["nDCG@10"]
+        assert dict(zip(board["measures"], one["means"], strict=True)) == kept["means"]
+        assert one["costs"] == kept["costs"] and one["family"] == kept["family"] == f"of {one['name']}"
+        scores = read_scores(folder / f"{one['name']}.parquet", "nDCG@10")
+        chunk = data[f"d0/board0/system-{at:03}"]
+        assert chunk["scores"] == [round(scores[key] * 1e6) for key in ids]
+    compared = json.loads((out / "little" / "test" / "comparison.json").read_text())
+    assert [one["ranks"] for one in board["systems"]] == compared["ranks"]
+    (types,) = [one for one in board["attributes"] if one["attribute"] == "type"]
+    assert [(value["value"], value["queries"]) for value in types["values"]] == [("claim", 2), ("question", 2)]
+    assert types["values"][0]["means"] == pytest.approx([0.5, (SECOND + 1) / 2, 0.5])
+
+
+def test_ranks_and_holes_by_hand(little: Path, tmp_path: Path) -> None:
+    data = read_report(make_report([little, results_of(little, tmp_path / "results")], tmp_path / "report"))
+    first = {data[f"d0/board0/system-{at:03}"]["name"]: data[f"d0/board0/system-{at:03}"]["first"] for at in range(3)}
+    assert first == {"a": [1, 0, 1, 1], "b": [2, 1, 1, 0], "c": [3, 3, 3, 1]}
+    holes = board_of(data)["holes"]
+    assert holes["shares"] == [2 / 40, 0.0, 5 / 40]  # p5 of q2 and q4; none; p5 of q1, p5 and p1 of q2, p1 and p4 of q3
+    assert holes["first"][0] == ["q2", "p5", 2, 1] and holes["pairs"] == 6
+
+
+def test_the_hits_are_those_of_the_run(tmp_path: Path) -> None:
+    """Ids with spaces, hits whose id is the query's own, and more hits than are shown."""
+    names = [f"page {n:02}" for n in range(40)]
+    queries = ["page 00", "page 07", "other", "never asked"]
+    labels = [(query, names[(at * 3 + n * 11) % 40], n % 2) for at, query in enumerate(queries) for n in range(3)]
+    dataset = write_beir(tmp_path / "data", [{"_id": n, "text": n} for n in names],
+                         [{"_id": q, "text": q} for q in queries], {"test": labels})  # fmt: skip
+    ranked = {query: [names[(at + n * 7) % 40] for n in range(30)] for at, query in enumerate(queries[:3])}
+    for own in (False, True):
+        out = results_of(dataset, tmp_path / f"out{own}", {"one": ranked}, ignore_identical_ids=own)
+        (source,), _ = find_sources([dataset, out])
+        found = ranks_of(source.results["test"][0], source.labels("test"))
+        run = read_run(source.results["test"][0].paths.run)
+        expected = dict((run.without_identical_ids() if own else run).ranked().items())
+        assert set(found) == set(expected)
+        for query, hits in expected.items():
+            ids = [passage for passage, _ in hits]
+            assert list(found[query].top) == ids[:10]
+            assert found[query].ranks == {p: ids.index(p) + 1 for p in source.labels("test")[query] if p in ids}
+    source.results["test"][0].paths.run.write_bytes(b"\x1f\x8b\x08 no archive")
+    with pytest.raises(DatasetError, match=r"one.run.gz: cannot be read"):
+        ranks_of(source.results["test"][0], source.labels("test"))
+
+
+def test_results_of_every_split_together(little: Path, tmp_path: Path) -> None:
+    """`all` has the labels of each split, and serves the queries of each of them."""
+    (little / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq4\tp4\t1\n")
+    lines = (little / "qrels" / "test.tsv").read_text().splitlines(True)
+    (little / "qrels" / "test.tsv").write_text("".join(line for line in lines if not line.startswith("q4")))
+    out = results_of(little, tmp_path / "results", split="all")
+    data = read_report(make_report([little, out], tmp_path / "report"))
+    assert board_of(data)["split"] == "all" and board_of(data)["holes"]["pairs"] == 6
+    assert data["d0/lives-000"][0]["ranked"][0]["top"]
+    public = read_report(make_report([little, out], tmp_path / "public", public=True))
+    board = board_of(public)
+    assert board["private"] and not board["by_query"] and not [name for name in public if "/board" in name]
+    assert board["attributes"] == [] and board["systems"][0]["settings"] == {} and board["systems"][0]["score"] > 0
+    assert not public["d0/lives-000"][0]["ranked"]
+
+
+def test_results_without_their_dataset(little: Path, tmp_path: Path) -> None:
+    out = results_of(little, tmp_path / "results")
+    data = read_report(make_report([out], tmp_path / "report"))
+    assert board_of(data)["by_query"] and "holes" not in board_of(data)
+    assert data["d0/board0/queries"]["texts"] == [f"query {n}" for n in range(1, 5)]  # of the worst queries
+
+
+def test_other_results_than_those_that_were_compared(little: Path, tmp_path: Path) -> None:
+    """`comparison.json` is of older results: it is not believed."""
+    out = results_of(little, tmp_path / "results")
+    path = out / "little" / "test" / "comparison.json"
+    value = json.loads(path.read_text())
+    value["means"][0] += 0.1
+    value["ranks"][0] = [3, 3]
+    path.write_text(json.dumps(value))
+    data = read_report(make_report([little, out], tmp_path / "report"))
+    assert board_of(data)["systems"][0]["ranks"] == [1, 3]
+    (out / "little" / "test" / "b.parquet").unlink()
+    path.unlink()
+    data = read_report(make_report([little, out], tmp_path / "report"))
+    assert "b.parquet" in board_of(data)["notes"][0] and board_of(data)["systems"][0]["ranks"] is None
+
+
+def test_people_beside_models(dataset: Path, little: Path, tmp_path: Path) -> None:
+    """Systems on a dataset with people's labels and on a generated one: a slope graph, ranks by hand."""
+    people = results_of(little, tmp_path / "people")
+    # On the generated dataset b is best, then a and c, which are equal.
+    runs = {"a": {"q-00": ["doc002"]}, "b": {"q-00": ["doc000"], "q-01": ["doc001"]}, "c": {"q-00": ["doc002"]}}
+    made = results_of(dataset, tmp_path / "made", runs)
+    data = read_report(make_report([little, dataset, people, made], tmp_path / "report"))
+    side = data["together"]
+    assert [one["generated"] for one in side["columns"]] == [False, True]
+    (slope,) = side["slopes"]
+    ranks = {one["system"]: (one["human"], one["generated"]) for one in slope["systems"]}
+    assert ranks == {"a": (1, 2.5), "b": (2, 1), "c": (3, 2.5)}
+    assert slope["spearman"] == pytest.approx(0.0)
+    assert {name: text[:4] for name, text in slope["drawings"].items()} == dict.fromkeys(
+        ("light-wide", "light-narrow", "dark-wide", "dark-narrow"), "<svg"
+    )
+    (b,) = [one for one in side["systems"] if one["name"] == "b"]
+    assert b["mean"] == pytest.approx(sum(b["scores"]) / 2)
+
+
+def test_charts_can_be_missing(little: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browse: Any) -> None:
+    for name in ("airgen.report.systems", "airgen.report.overview", "airgen.report.charts"):
+        monkeypatch.setattr(f"{name}.MISSING", "Charts are left out: pip install altair")
+    page = browse(make_report([little, results_of(little, tmp_path / "results", RUNS)], tmp_path / "report"))
+    page.wait_for_selector("main h1")
+    assert "pip install altair" in page.inner_text("main") and not page.query_selector("img.chart")
+    assert charts.score_against_time([]) == {}
+
+
+def test_two_systems_in_a_browser(little: Path, tmp_path: Path, browse: Any) -> None:
+    """Two wins of a, one of b, one tie; the queries that decide, and the first hits with labels side by side."""
+    index = make_report([little, results_of(little, tmp_path / "results")], tmp_path / "report")
+    page = browse(index)
+    page.wait_for_selector("main table")
+    rows = page.locator("main table").first.locator("tbody tr")
+    assert rows.count() == 3 and "0.7500" in rows.nth(0).inner_text() and "of a" in rows.nth(0).inner_text()
+    page.get_by_role("link", name="Systems", exact=True).click()
+    page.get_by_role("button", name="All measures").click()
+    assert "nDCG@10" in page.locator("main table").first.inner_text()
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_selector("#wins")
+    assert [page.inner_text(f"#{name}") for name in ("wins", "ties", "losses")] == ["2", "1", "1"]
+    assert "cannot be told yet" in page.inner_text(".verdict") and "+0.0923" in page.inner_text(".versus")
+    listed = lambda: page.locator("main tbody td.main").all_inner_texts()  # noqa: E731
+    assert listed() == ["query 2", "query 4", "query 1", "query 3"]  # by the size of the difference
+    page.get_by_role("button", name="A wins").click()
+    assert listed() == ["query 4", "query 1"]
+    page.get_by_role("searchbox").fill("QUERY 1")
+    assert listed() == ["query 1"] and page.url.endswith("wins=a&q=QUERY+1")
+    page.get_by_role("link", name="query 1").click()
+    page.wait_for_selector(".beside ol")
+    one, other = page.locator(".beside section").all_inner_texts()
+    assert one.index("Page 1") < one.index("Page 2") and other.index("Page 2") < other.index("Page 1")
+    assert one.index("relevant") < one.index("not relevant") and "nDCG@10 0.6309" in other
+    page.get_by_role("link", name="All queries").click()
+    page.wait_for_selector("#wins")
+    page.goto(f"{index.resolve().as_uri()}#/d0/system/b")
+    page.wait_for_selector("#h-worst")
+    worst = page.locator("section:has(#h-worst) tbody tr").all_inner_texts()
+    assert worst[0].startswith("query 4") and "not found" in worst[0] and worst[1].startswith("query 1")
+
+
+def test_a_system_or_query_that_is_not_there(little: Path, tmp_path: Path, browse: Any) -> None:
+    index = make_report([little, results_of(little, tmp_path / "results")], tmp_path / "report")
+    for route in ("compare/a/nobody", "system/nobody", "compare/a/b/q99"):
+        page = browse(f"{index.resolve().as_uri()}#/d0/{route}")
+        page.wait_for_selector("main h1")
+        assert "This page cannot be shown" in page.inner_text("main")
+
+
+def test_hostile_names_are_text(tmp_path: Path, browse: Any) -> None:
+    evil = "<img src=http://example.com/x onerror=alert(1)> {{ 7*7 }} \u202e\x1b[31m"
+    corpus = [{"_id": f"{evil}{n}", "title": evil, "text": evil} for n in range(3)]
+    queries = [{"_id": f"q/{n}?{evil}", "text": evil, "metadata": {"type": f"{evil}{n}"}} for n in range(2)]
+    labels = [(f"q/{n}?{evil}".strip(), f"{evil}{n}".strip(), 1) for n in range(2)]
+    dataset = write_beir(tmp_path / "data", corpus, queries, {"test": labels}, name=evil, language="en")
+    runs = {"a": {labels[0][0]: [labels[0][1]]}, "b": {labels[1][0]: [labels[1][1]]}}
+    out = results_of(dataset, tmp_path / "results", runs)
+    index = make_report([dataset, out], tmp_path / "report").resolve().as_uri()
+    for route in ("/", "/d0/systems", "/d0/compare/a/b", "/d0/system/a"):
+        page = browse(f"{index}#{route}")
+        page.wait_for_selector("main h1")
+        assert page.inner_text("main h1") != "This page cannot be shown" and not page.query_selector(
+            "main img[onerror]"
+        )
+    page.goto(f"{index}#/d0/compare/a/b")
+    page.locator("main td.main a").first.click()
+    page.wait_for_selector(".beside")
+    assert "<img src=" in page.inner_text(".beside")
