@@ -63,7 +63,7 @@ def overview(source: ReportSource) -> dict[str, Any]:
                 found["stages"], found["money"] = _costs(store)
                 found["failures"] = [list(row) for row in store.query(_FAILURES)]
                 work = _work(store, job, found["stages"])
-                if source.state != "finished":
+                if source.state == "running" or manifest is None:
                     steps: Iterable[FunnelStep] = job.funnel_of(store, accepted)
                     found["funnel"], found["so_far"] = [asdict(step) for step in steps], True
                     coverage = _of_lineages(accepted)
@@ -99,6 +99,10 @@ def _facts(source: ReportSource) -> dict[str, Any]:
         }
     elif source.dataset is not None:
         facts["splits"] = {split: _labelled(source.labels(split)) for split in source.splits}
+    if facts.get("passages") is None:
+        facts["passages"] = next(
+            (one.about.get("passages") for every in source.results.values() for one in every), None
+        )
     if source.job is not None:
         facts["target"] = source.job.pipeline.target
     return facts

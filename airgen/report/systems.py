@@ -141,6 +141,7 @@ def _table(board: Board) -> dict[str, Any]:
                 "together": [place[name] for name in comparison.together[at]] if comparison else None,
                 "means": [one.means.get(name) for name in measures],
                 "intervals": [one.intervals.get(name) for name in measures],
+                "by_document": [one.by_document.get(name) for name in measures] if one.by_document else None,
                 "costs": asdict(one.costs), "missing": one.missing, "unjudged": one.unjudged,
                 "without_relevant": one.without_relevant, "notes": dict(one.notes),
                 "negatives_above": dict(one.negatives_above), "biases": dict(one.biases),

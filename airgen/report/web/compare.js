@@ -103,9 +103,9 @@
           { key: "text", label: "Query", class: "main", cell: (row) => el("a", { class: "line", href: link(dataset.key, "compare", params.path[2], params.path[3], row.id, splitOf(board)) }, foreign(row.text)) },
           { key: "a", label: "A", number: true, class: "score", cell: (row) => score(row.a, 3) },
           { key: "b", label: "B", number: true, class: "score", cell: (row) => score(row.b, 3) },
-          { key: "difference", label: "A − B", number: true, class: "score", cell: (row) => el("span", { class: `winner-${row.winner}` }, row.winner === "tie" ? "0" : figures.signed(row.difference, 3)) },
-          { key: "firstA", label: "First relevant: A", number: true, class: "score wide", title: "The rank of the first relevant passage", value: (row) => row.firstA || 1e9, cell: (row) => rank(row.firstA) },
-          { key: "firstB", label: "B", number: true, class: "rank wide", title: "The rank of the first relevant passage", value: (row) => row.firstB || 1e9, cell: (row) => rank(row.firstB) },
+          { key: "difference", label: "A − B", number: true, class: "difference", cell: (row) => el("span", { class: `winner-${row.winner}` }, row.winner === "tie" ? "0" : figures.signed(row.difference, 3)) },
+          { key: "firstA", label: "Rank in A", number: true, class: "score wide", title: "The rank of the first relevant passage in A", value: (row) => row.firstA || 1e9, cell: (row) => rank(row.firstA) },
+          { key: "firstB", label: "Rank in B", number: true, class: "score wide", title: "The rank of the first relevant passage in B", value: (row) => row.firstB || 1e9, cell: (row) => rank(row.firstB) },
         ],
       });
       const counter = el("p", { class: "quiet", role: "status" });

@@ -165,7 +165,7 @@
         { key: "name", label: "Dataset", cell: (row) => el("a", { href: link(row.key) }, foreign(row.name)) },
         { key: "task", label: "Task" }, { key: "domain", label: "Domain" }, { key: "language", label: "Language" },
         { key: "passages", label: "Passages", number: true, value: (row) => row.facts.passages ?? row.passages, cell: (row) => count(row.facts.passages ?? row.passages) },
-        number("queries", "Queries"), number("positives", "Positives"), number("negatives", "Hard negatives"),
+        number("queries", "Queries"), number("positives", "Positives"), number("negatives", "Labelled not relevant"),
         { key: "systems", label: "Systems", number: true, value: (row) => new Set(Object.values(row.systems).flat()).size },
         { key: "state", label: "State" },
       ],

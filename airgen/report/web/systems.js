@@ -40,6 +40,9 @@ function systemsTable(dataset, board, { views = true } = {}) {
     measures: [place, name, ...board.measures.map((measure, at) => ({
       key: measure, label: measure, number: true, value: (row) => row.means[at],
       title: "The bold value is the best of its column", cell: (row) => bestOf(rows, row, at, measure) }))],
+    documents: [place, name, ...board.measures.map((measure, at) => ({
+      key: measure, label: measure, number: true, title: "With documents in place of their chunks", value: (row) => (row.by_document && row.by_document[at] ? row.by_document[at][0] : null),
+      cell: (row) => (row.by_document && row.by_document[at] ? score(row.by_document[at][0], 4) : EMPTY) }))],
     costs: [place, name, headline, time, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds of a query that is asked alone: median"),
       cost("latency_p95_ms", "p95", 1, "Milliseconds of a query that is asked alone: 95th percentile"), cost("queries_per_second", "queries/s", 1),
       cost("index_seconds", "index s", 1), cost("index_bytes", "index MB", 1e6), cost("memory_bytes", "memory MB", 1e6), cost("parameters", "parameters M", 1e6),
@@ -53,7 +56,8 @@ function systemsTable(dataset, board, { views = true } = {}) {
     rows.some((one) => one.ranks) ? "Rank: the interval that holds with 95 %. Not told apart: the difference is not significant (Fisher's randomisation test, Holm's correction over all pairs)." : "");
   if (!views) return [lead, made("ranking")];
   const box = el("div", {});
-  const choice = figures.choice("Columns", [["ranking", "Ranking"], ["measures", "All measures"], ["costs", "Costs"], ["notes", "Notes"]],
+  const choice = figures.choice("Columns", [["ranking", "Ranking"], ["measures", "All measures"],
+    ...(rows.some((one) => one.by_document) ? [["documents", "Per document"]] : []), ["costs", "Costs"], ["notes", "Notes"]],
     address().query.get("view"), (view) => { box.replaceChildren(made(view)); remember({ view: view === "ranking" ? "" : view }); });
   return [lead, choice, box];
 }
