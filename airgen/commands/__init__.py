@@ -32,6 +32,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "train": "Train retrievers and re-rankers, and prepare their data.",
     },
     "Quality of a benchmark": {
+        "inspect": "Look for faults of any benchmark, with a verdict.",
         "calibrate": "Compare a judge with human labels.",
         "audit": "Have people check a sample of a dataset's labels.",
         "diversity": "Measure how diverse queries are and how corpora differ.",
@@ -39,6 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Give it to others": {
         "verify": "Check a dataset directory.",
+        "convert": "Write a dataset's labels for other tools.",
         "suite": "Build and compare suites of datasets.",
         "publish": "Publish a dataset, with test labels kept private.",
         "submit": "Pack search results as a submission.",

@@ -64,7 +64,8 @@ class EvaluationOptions:
 
     top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
-    the systems start; else the working directory. fresh: run again what is kept.
+    the systems start; else the working directory. fresh: run again what is kept. report: write the tables and charts
+    of the split beside the results.
     """
 
     split: str = "test"
@@ -74,6 +75,7 @@ class EvaluationOptions:
     language: str | None = None
     folder: str | Path | None = None
     fresh: bool = False
+    report: bool = True
 
     @property
     def base(self) -> Path:
@@ -117,7 +119,7 @@ def evaluate(
         run_all(ordered, experiment.add, failed)
     finally:
         found = [experiment.results[system.name] for system in systems if system.name in experiment.results]
-        if found:
+        if found and options.report:
             DatasetReport.of(found).write(target)
     return found
 

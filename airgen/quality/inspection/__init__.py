@@ -1,0 +1,3 @@
+"""Is a benchmark, generated or not, any good? `airgen.report.inspection` shows what is measured here."""
+
+__all__: list[str] = []

@@ -1,0 +1,152 @@
+"""Everything that is measured of one split of a dataset.
+
+found = inspect_dataset(Path("scifact"), out=Path("inspect"))
+found.verdict                             # "It can be used, with care. Look at: saturation."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.quality.contamination import Contamination, contamination
+from airgen.quality.inspection.by_systems import SystemRow, by_systems, random_floor, scores_of, system_rows
+from airgen.quality.inspection.by_texts import by_texts, languages_of
+from airgen.quality.inspection.finding import CHECKS, STATES, Finding, finding, not_measured, verdict
+from airgen.quality.inspection.runs_of import given_runs, own_runs
+
+__all__ = ["Inspection", "inspect_dataset"]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found. Findings are sorted: faults first, then what to look at.
+
+    passage_languages, query_languages: {language: share}, empty if they cannot be found here. floor: the expected
+    score of a random order. left_out: systems that this machine cannot run, and why.
+    """
+
+    dataset: str
+    split: str
+    language: str
+    task: str
+    passages: int
+    queries: int
+    measure: str
+    findings: tuple[Finding, ...]
+    systems: tuple[SystemRow, ...]
+    floor: float
+    passage_languages: Mapping[str, float] = field(default_factory=dict)
+    query_languages: Mapping[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    contaminations: tuple[Contamination, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The whole in words."""
+        return verdict(self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: each finding has its limits, their source and the advice."""
+        return {
+            "format": 1,
+            **{name: getattr(self, name) for name in ("dataset", "split", "language", "task", "passages", "queries")},
+            "verdict": self.verdict,
+            "findings": [
+                {
+                    "name": one.name,
+                    "title": one.check.title,
+                    "state": one.state,
+                    "value": one.value,
+                    "look": one.check.look,
+                    "bad": one.check.bad,
+                    "detail": one.detail,
+                    "meaning": one.check.meaning,
+                    "advice": one.check.advice,
+                    "source": one.check.source,
+                    "examples": list(one.examples),
+                }
+                for one in self.findings
+            ],
+            "measure": self.measure,
+            "random": self.floor,
+            "systems": list(self.systems),
+            "left_out": list(self.left_out),
+            "languages": {"passages": dict(self.passage_languages), "queries": dict(self.query_languages)},
+            "contamination": [
+                {
+                    "collection": one.collection,
+                    **{f"{kind}_{how}": getattr(getattr(one, kind), how)
+                       for kind in ("queries", "passages") for how in ("exact", "near")},
+                }
+                for one in self.contaminations
+            ],
+        }  # fmt: skip
+
+
+def inspect_dataset(
+    folder: Path,
+    *,
+    out: Path,
+    systems: Path | None = None,
+    split: str = "test",
+    language: str | None = None,
+    results: Path | None = None,
+    against: Sequence[Path] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> Inspection:
+    """Measure one split.
+
+    results: runs that are there already. Without them the systems of the YAML file `systems` run, or the shipped ones,
+    and their results are kept in `out`. language: the corpus's; else the manifest's, else the one that is found.
+
+    Raises DatasetError for a dataset that cannot be read or whose labels are withheld, and UsageError if no system
+    can run.
+    """
+    dataset = BeirDataset.open(folder)
+    known = language or str(dataset.info.get("language") or "")
+    task = DatasetSplit(dataset, split, known or "en")
+    if not task.qrels.labels:
+        raise DatasetError(f"{folder}: the split {split} has no labels")
+    in_passages = languages_of(task.corpus.texts)
+    if not known and in_passages:
+        task = DatasetSplit(dataset, split, next(iter(in_passages)) or "en")
+    say(f"{dataset.name}: reading texts")
+    findings = by_texts(task)
+    runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
+    findings += by_systems(runs, task.qrels.labels, task.headline, len(task.corpus))
+    known_there = tuple(contamination(folder, against, language=task.language)) if against else ()
+    findings.append(_contaminated(known_there, len(task.queries), set(task.queries)))
+    order = {name: place for place, name in enumerate(STATES)}
+    ranks = {name: place for place, name in enumerate(CHECKS)}
+    return Inspection(
+        dataset.name,
+        split,
+        task.language,
+        str(dataset.info.get("task") or ""),
+        len(task.corpus),
+        len(task.queries),
+        task.headline,
+        tuple(sorted(findings, key=lambda one: (order[one.state], ranks[one.name]))),
+        tuple(system_rows(scores_of(runs, task.qrels.labels, task.headline))),
+        random_floor(task.qrels.labels, task.headline, len(task.corpus)),
+        in_passages,
+        languages_of([query.text for query in task.queries.values()]),
+        tuple(left_out),
+        known_there,
+    )
+
+
+def _contaminated(found: Sequence[Contamination], queries: int, of_split: set[str]) -> Finding:
+    if not found:
+        return not_measured("contamination", "no other collection was named (--against)")
+    matches = {match.id: match for one in found for match in one.queries.matches if match.id in of_split}
+    passages = ", ".join(f"{one.collection} {len(one.passages.matches):,}" for one in found)
+    examples = [f"{match.id} = {match.other}" for match in matches.values()]
+    detail = f"{len(matches):,} of {queries:,} queries; passages known there: {passages}"
+    return finding("contamination", len(matches) / queries, detail, examples)

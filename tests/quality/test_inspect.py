@@ -1,0 +1,317 @@
+"""`airgen inspect`: each known fault of a benchmark is found by its name, and a sound one has none."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import math
+import random
+import re
+
+import numpy as np
+import pytest
+from beir_folder import write_beir
+from command_line import call
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.measures import score
+from airgen.evaluation.run import run_from_dict, write_run
+from airgen.quality.inspection.by_systems import by_systems, random_floor
+from airgen.quality.inspection.by_texts import copied
+from airgen.quality.inspection.finding import CHECKS, finding, verdict
+from airgen.quality.inspection.inspect_dataset import inspect_dataset
+from airgen.report.inspection import inspection_text
+from airgen.report.inspection_page import inspection_page
+
+WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu") for b in ("ra", "len", "sor", "pin", "dak") for c in "aeiou"]
+SYSTEMS = """systems:
+  - {name: bm25, kind: bm25}
+  - {name: lsa-40, kind: lsa, dim: 40}
+  - {name: lsa-5, kind: lsa, dim: 5}
+"""
+
+
+class Bench:
+    """A sound benchmark: a query has some words of its passage and some of others."""
+
+    def __init__(self, seed=1, passages=150, queries=60):
+        draw = random.Random(seed)
+        self.passages = [draw.choices(WORDS, k=draw.randint(15, 45)) for _ in range(passages)]
+        self.titles = [""] * passages
+        self.relevant = draw.sample(range(passages), queries)
+        self.queries = [draw.sample(self.passages[place], 4) + draw.choices(WORDS, k=4) for place in self.relevant]
+        self.splits = {"test": range(queries)}
+
+    def write(self, folder, **info):
+        corpus = [
+            {"_id": f"p{place}", "title": title, "text": " ".join(words)}
+            for place, (title, words) in enumerate(zip(self.titles, self.passages, strict=True))
+        ]
+        queries = [{"_id": f"q{place}", "text": " ".join(words)} for place, words in enumerate(self.queries)]
+        labels = {
+            split: [(f"q{place}", f"p{self.relevant[place]}", 1) for place in rows]
+            for split, rows in self.splits.items()
+        }
+        return write_beir(folder, corpus, queries, labels, **{"name": "bench", "language": "id", **info})
+
+
+@pytest.fixture
+def systems(tmp_path):
+    path = tmp_path / "systems.yaml"
+    path.write_text(SYSTEMS)
+    return path
+
+
+@pytest.fixture
+def look(tmp_path, systems):
+    def found(bench, **more):
+        folder = bench.write(tmp_path / "data")
+        return inspect_dataset(folder, systems=systems, out=tmp_path / "out", **more)
+
+    return found
+
+
+def faults(found):
+    return {one.name for one in found.findings if one.state == "bad"}
+
+
+def of(found, name):
+    return next(one for one in found.findings if one.name == name)
+
+
+def test_a_sound_benchmark_has_no_fault(look):
+    found = look(Bench())
+    assert faults(found) == set()
+    assert {one.name for one in found.findings} == set(CHECKS)
+    assert 0.2 < of(found, "saturation").value < 0.9
+    assert found.systems[0].mean == of(found, "saturation").value
+    assert "before these are mended" not in found.verdict
+
+
+def test_copied_queries_are_found(look):
+    bench = Bench()
+    bench.queries = [bench.passages[place][2:10] for place in bench.relevant]
+    found = look(bench)
+    assert "copied words" in faults(found)
+    assert of(found, "copied words").value == 1
+
+
+def test_queries_that_are_titles_are_found(look):
+    bench = Bench()
+    for place, query in zip(bench.relevant, bench.queries, strict=True):
+        bench.titles[place] = " ".join(query).upper()
+    assert "copied words" in faults(look(bench))
+
+
+def test_leaks_between_splits_are_found_in_another_order_of_words(look):
+    bench = Bench()
+    bench.queries += [query[::-1] for query in bench.queries[:20]]
+    bench.relevant += bench.relevant[:20]
+    bench.splits = {"test": range(60), "train": range(60, 80)}
+    found = look(bench)
+    assert "leaks" in faults(found)
+    assert of(found, "leaks").value == pytest.approx(20 / 60)
+    assert of(found, "leaks").examples[0] == "q0 = train q60"
+    assert "20 of 60 relevant passages" in of(found, "leaks").detail
+
+
+def test_a_saturated_benchmark_is_found(look):
+    bench = Bench()
+    bench.queries = [sorted(set(bench.passages[place])) for place in bench.relevant]
+    found = look(bench)
+    assert {"saturation", "solved by all"} <= faults(found)
+    assert "copied words" not in faults(found)
+
+
+def test_random_labels_are_found(look):
+    bench = Bench()
+    random.Random(2).shuffle(bench.relevant)
+    found = look(bench)
+    assert {"random labels", "unsolved"} <= faults(found)
+    assert "Do not rank systems" in found.verdict and "labels at random" in found.verdict
+
+
+def test_labels_without_texts_and_queries_without_a_positive_are_found(look, tmp_path, systems):
+    bench = Bench()
+    folder = bench.write(tmp_path / "data")
+    lines = "".join(f"q{place}\tlost{place}\t1\nq{place}\tp1\t0\n" for place in range(6))
+    lines += "".join(f"q{place}\tp{bench.relevant[place]}\t{int(place > 11)}\n" for place in range(6, 60))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
+    found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
+    assert {"dangling", "no positive"} <= faults(found)
+    assert of(found, "dangling").value == pytest.approx(6 / 66)
+    assert of(found, "no positive").value == pytest.approx(6 / 60)
+    assert of(found, "no positive").examples == ("q6", "q7", "q8", "q9", "q10")
+
+
+def test_unlabelled_copies_duplicate_queries_and_another_language_are_found(look):
+    bench = Bench()
+    for place in bench.relevant[:12]:
+        bench.passages.append([word.upper() for word in bench.passages[place]])
+        bench.titles.append("")
+    for place in range(20, 40):
+        bench.queries[place] = bench.queries[place - 20][::-1]
+    for place in range(50, 60):
+        bench.queries[place] = ["what", "is", "the", "name", "of", "this", "when", "it", "is", "not", "there"]
+    found = look(bench)
+    assert {"copies of positives", "duplicate queries", "language"} <= faults(found)
+    assert of(found, "copies of positives").examples[0] == "q0 p150"
+    assert of(found, "duplicate queries").examples[0] == "q20 q0"
+
+
+def test_contamination_is_found_against_a_folder(look, tmp_path):
+    other = Bench(seed=5)
+    other.queries[:30] = Bench().queries[:30]
+    other.write(tmp_path / "other", name="other")
+    found = look(Bench(), against=[tmp_path / "other"])
+    assert "contamination" in faults(found)
+    assert of(found, "contamination").value == 0.5
+    assert found.as_dict()["contamination"][0]["queries_exact"] == 30
+
+
+def test_few_queries_and_one_system_are_said_and_not_measured(tmp_path, systems):
+    folder = Bench(queries=20).write(tmp_path / "data")
+    systems.write_text("systems: [{name: bm25, kind: bm25}]")
+    found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
+    assert "queries" in faults(found)
+    assert of(found, "reliability").state == "unknown" and "3 are needed" in of(found, "reliability").detail
+
+
+def test_the_random_floor_is_the_mean_of_random_orders():
+    labels = {"a": {"p1": 2.0, "p2": 1.0, "p3": 0.0}, "b": {"p4": 1.0}}
+    draw = np.random.default_rng(0)
+    ids = [f"p{place}" for place in range(1, 31)]
+    for measure in ("nDCG@10", "Recall@10"):
+        means = []
+        for _ in range(3000):
+            run = run_from_dict({key: dict(zip(ids, draw.random(30).tolist(), strict=True)) for key in labels})
+            means.append(score(run, labels, measure).means()[measure])
+        assert random_floor(labels, measure, 30) == pytest.approx(np.mean(means), abs=3 * np.std(means) / 3000**0.5)
+
+
+def test_ten_systems_have_a_stable_top_five_only_if_they_differ():
+    draw = np.random.default_rng(3)
+    labels = {f"q{place}": {"p0": 1.0} for place in range(80)}
+
+    def runs(gap):
+        return {
+            f"s{system}": run_from_dict(
+                {key: {"p0": float(draw.random() + gap * system), "p1": 0.5 + 0.05 * gap, "p2": 0.4} for key in labels}
+            )
+            for system in range(10)
+        }
+
+    same = {one.name: one for one in by_systems(runs(0.0), labels, "nDCG@10", 50)}
+    apart = {one.name: one for one in by_systems(runs(0.08), labels, "nDCG@10", 50)}
+    assert same["top five"].value < apart["top five"].value
+    assert same["reliability"].state == "bad" and apart["reliability"].value > same["reliability"].value
+    assert same["told apart"].value == 0 < apart["told apart"].value
+
+
+@pytest.mark.parametrize(
+    ("query", "title", "text", "expected"),
+    [
+        ("The wing bends under heavy load", "", "We saw that the wing bends under heavy loads and breaks.", True),
+        ("The wing bends under load", "Wings", "The wing, under load, bends.", False),
+        ("Wing load", "wing LOAD", "Something else.", True),
+        ("wing load", "", "wing load", False),  # a run of two words is not copied
+        ("机翼在重载下弯曲吗", "", "机翼在重载下弯曲吗？是的。", True),
+    ],
+)
+def test_copied(query, title, text, expected):
+    assert copied(query, title, text, "zh" if "机" in query else "en") is expected
+
+
+def test_limits_go_both_ways_and_nan_says_nothing():
+    assert [CHECKS["saturation"].state(value) for value in (0.89, 0.9, 0.95)] == ["good", "look", "bad"]
+    assert [CHECKS["reliability"].state(value) for value in (0.91, 0.9, 0.7)] == ["good", "look", "bad"]
+    assert [CHECKS["leaks"].state(value) for value in (0.0, 0.001, 0.05)] == ["good", "look", "bad"]
+    assert CHECKS["saturation"].state(math.nan) == "unknown"
+    assert verdict([finding("saturation", 0.5, "")]) == "No fault was found."
+    assert all(check.source and check.advice and check.meaning for check in CHECKS.values())
+
+
+def test_given_runs_are_scored_and_foreign_ones_refused(tmp_path):
+    folder = Bench().write(tmp_path / "data")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    perfect = {f"q{place}": {f"p{one}": 1.0} for place, one in enumerate(Bench().relevant)}
+    write_run(runs / "perfect.run.gz", run_from_dict(perfect), "x")
+    found = inspect_dataset(folder, out=tmp_path / "out", results=runs)
+    assert [(row.name, row.mean) for row in found.systems] == [("perfect", 1.0)]
+    assert "saturation" in faults(found)
+    write_run(runs / "b.run", run_from_dict({"other": {"p1": 1.0}}), "x")
+    with pytest.raises(DatasetError, match=r"b\.run: has no query of bench test"):
+        inspect_dataset(folder, out=tmp_path / "out", results=runs)
+    with pytest.raises(DatasetError, match="leave out --results"):
+        inspect_dataset(folder, out=tmp_path / "out", results=tmp_path)
+
+
+def test_results_of_another_version_are_refused(tmp_path, systems):
+    folder = Bench().write(tmp_path / "data")
+    call("evaluate", folder, "--systems", systems, "--out", tmp_path / "res")
+    before = BeirDataset.open(folder).digest()
+    assert len(inspect_dataset(folder, out=tmp_path / "o", results=tmp_path / "res").systems) == 3
+    changed = Bench()
+    changed.passages[0] = ["other"]
+    assert BeirDataset.open(changed.write(folder)).digest() != before
+    with pytest.raises(DatasetError, match="another version of bench"):
+        inspect_dataset(folder, out=tmp_path / "o", results=tmp_path / "res")
+
+
+def test_systems_that_cannot_run_are_left_out_and_said(tmp_path, systems):
+    systems.write_text(
+        SYSTEMS
+        + "  - {name: lost, kind: dense, embedder: all-mpnet-base-v2}\n"
+        + "  - {name: both, kind: fuse, systems: [bm25, lost]}\n"
+    )
+    folder = Bench().write(tmp_path / "data")
+    found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
+    assert len(found.systems) in (3, 5)  # a machine can have fetched the model
+    assert len(found.left_out) == 5 - len(found.systems)
+    systems.write_text("systems: [{name: far, kind: http, url: 'http://127.0.0.1:9/x'}]")
+    with pytest.raises(UsageError, match=r"systems\.yaml"):
+        inspect_dataset(folder, systems=systems, out=tmp_path / "out2")
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.open, self.attributes = set(), [], set()
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_safe_and_whole(tmp_path, systems):
+    bench = Bench()
+    random.Random(2).shuffle(bench.relevant)
+    folder = bench.write(tmp_path / "data", name="<script>alert(1)</script>\u202e\x1b[31m")
+    found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
+    text = inspection_page(found)
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open
+    assert "script" not in tags.seen and "img" not in tags.seen and "link" not in tags.seen
+    assert not [name for name in tags.attributes if name.startswith("on") or name in ("src", "style")]
+    assert "default-src 'none'" in text and "\x1b" not in text and "\u202e" not in text
+    assert all(f'id="{name}"' in text for name in re.findall(r'href="#([^"]+)"', text))
+    assert "\x1b" not in inspection_text(found) and "Labels at random" in inspection_text(found)
+
+
+def test_the_command_writes_a_page_and_json(tmp_path, systems):
+    folder = Bench().write(tmp_path / "data")
+    text = call("inspect", folder, "--systems", systems, "--out", tmp_path / "out")
+    assert "Split-half reliability" in text and "inspect.html" in text
+    value = json.loads(call("inspect", folder, "--systems", systems, "--out", tmp_path / "out", "--json"))
+    assert value == json.loads((tmp_path / "out" / "inspect.json").read_text())
+    assert value["verdict"] in text and {one["name"] for one in value["findings"]} == set(CHECKS)
+    with pytest.raises(UsageError, match="give one of the two"):
+        call("inspect", folder, "--systems", systems, "--results", tmp_path)
