@@ -31,6 +31,7 @@ def demo(
     from airgen.commands.models import fetch
     from airgen.errors import AirgenError
     from airgen.pipeline.summary import print_result, run_pipeline
+    from airgen.report.report import report_of_run
     from airgen.settings.yaml_file import find_yaml
 
     _install(not as_json)
@@ -46,7 +47,9 @@ def demo(
         corpus = load_corpus_settings("indian-constitution")
         if not is_fetched(corpus):
             fetch_corpus(corpus, say=lambda line: echo(line, err=True))
-    result = run_pipeline(find_yaml("pipelines", name), runs=runs, target=target)
+    pipeline = find_yaml("pipelines", name)
+    result = run_pipeline(pipeline, runs=runs, target=target)
+    result = report_of_run(result, pipeline, runs, target, lambda line: echo(line, err=True))
     print_result(result, as_json=as_json)
     if result.failed:
         raise AirgenError("\n".join(result.failed))

@@ -55,5 +55,5 @@ def report(
 
     if private_qrels and not public:
         raise UsageError("--private-qrels says what a public report leaves out: add --public")
-    page = make_report(what, out, runs=runs, single_file=single_file, public=public, private=private_qrels or ())
+    page = make_report(what, out, runs=runs, single_file=single_file, public=public, private=private_qrels)
     echo(json.dumps({"page": str(page)}) if as_json else str(page))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, new_app
+from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, echo, new_app
 
 __all__ = ["app"]
 
@@ -26,9 +26,10 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Without a terminal a line every 5 s, not 30; all reasons.")
     ] = False,
+    report: Annotated[bool, typer.Option(help="Write the report, a page to browse, at the end.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Build a benchmark from a corpus: generate, control, export, evaluate. Run a stopped job again to go on.
+    """Build a benchmark from a corpus: generate, control, export, evaluate, report. Run a stopped job again to go on.
 
     Example: airgen run pipelines/quickstart.yaml
     """
@@ -37,11 +38,14 @@ def run(
     from airgen.errors import AirgenError
     from airgen.pipeline.progress import BEAT_SECONDS
     from airgen.pipeline.summary import print_result, run_pipeline
+    from airgen.report.report import report_of_run
 
     result = run_pipeline(
         pipeline, runs=runs, budget_usd=budget, target=target, until=until, retry_failed=retry_failed,
         evaluate=evaluate, console=Console(stderr=True, quiet=quiet), every=5.0 if verbose else BEAT_SECONDS,
     )  # fmt: skip
+    if report:
+        result = report_of_run(result, pipeline, runs, target, lambda line: echo(line, err=True))
     if as_json or not quiet:
         print_result(result, as_json=as_json, reasons=100 if verbose else 4)
     if result.failed:

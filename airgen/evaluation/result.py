@@ -143,7 +143,7 @@ def write_result(result: Result) -> None:
 def load_result(paths: Paths) -> Result | None:
     """A written result, marked as cached; None if there is none, or if another version wrote it."""
     try:
-        value = json.loads(paths.json.read_text("utf-8"))
+        value = json.loads(paths.json.read_text("utf-8", "surrogatepass"))  # as it is written
         if value.pop("format") != _FORMAT:
             return None
         value["costs"] = Costs(**{**value["costs"], "includes": tuple(value["costs"]["includes"])})

@@ -63,7 +63,8 @@ __all__ = ["Job", "RunResult"]
 class RunResult:
     """What a run left behind. `manifest` is None where it stopped before the export.
 
-    failed: a line for each system of the evaluation that could not be run.
+    failed: a line for each system of the evaluation that could not be run. report: the page to browse, if it was
+    written.
     """
 
     directory: Path
@@ -75,6 +76,7 @@ class RunResult:
     note: str = ""
     seconds: float = 0.0
     memory_mb: float | None = None
+    report: Path | None = None
 
 
 class Job:
@@ -212,10 +214,11 @@ class Job:
                 return RunResult(self.directory, load_manifest(self.dataset), already_done=True)
             return self._run(display, until, budget_usd, retry_failed)
 
-    def about(self, finished: bool) -> dict[str, str]:
+    def about(self, finished: bool) -> dict[str, str | int]:
         """What the status file says of the job, besides its progress."""
+        name, target = self.pipeline.name, self.pipeline.target
         identity = self.identity if finished else ""
-        return {"finished": identity, "name": self.pipeline.name, "pipeline": str(self.path.resolve())}
+        return {"finished": identity, "name": name, "pipeline": str(self.path.resolve()), "target": target}
 
     def _run(self, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool) -> RunResult:
         with self.open_store() as store:

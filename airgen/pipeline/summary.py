@@ -98,6 +98,7 @@ def print_result(result: RunResult, *, as_json: bool = False, reasons: int = 4) 
     if as_json:
         value = asdict(replace(result, manifest=None))
         value["directory"] = str(result.directory)
+        value["report"] = None if result.report is None else str(result.report)
         value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
         print(json_text(value, indent=1, default=str))
         return
@@ -127,9 +128,13 @@ def print_result(result: RunResult, *, as_json: bool = False, reasons: int = 4) 
         ("work.duckdb", "every step of every query: airgen show"),
     ):
         if (result.directory / name).exists():
-            console.print(
-                terminal_text(f"{result.directory / name}  {what}"), markup=False, highlight=False, soft_wrap=True
-            )
+            _print_path(console, result.directory / name, what)
+    if result.report is not None:
+        _print_path(console, result.report, "the report: open it in a browser")
+
+
+def _print_path(console: Console, path: Path, what: str) -> None:
+    console.print(terminal_text(f"{path}  {what}"), markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_funnel(console: Console, steps: Sequence[FunnelStep], most: int = 4) -> None:

@@ -71,7 +71,7 @@ def _lives(source: ReportSource, texts: TextFile, systems: _Systems) -> Iterator
         try:
             with open_store(source.job) as store:
                 every = list(_of_job(source, source.job, store, texts))
-                yield from _complete(source, every, texts, systems)
+                yield from _complete(source, every, texts, systems, store)
             return
         except StoreError as error:
             if source.dataset is None:
@@ -212,7 +212,9 @@ def _lineage(source: ReportSource) -> dict[str, dict[str, Any]]:
     return {str(row.get("query")): row for row in read_rows(path)}
 
 
-def _complete(source: ReportSource, every: list[Life], texts: TextFile, systems: _Systems) -> Iterator[Life]:
+def _complete(
+    source: ReportSource, every: list[Life], texts: TextFile, systems: _Systems, store: Store | None = None
+) -> Iterator[Life]:
     """The lives with labels, systems and the texts of all documents that they name."""
     wanted: set[str] = set()
     for life in every:
@@ -225,7 +227,7 @@ def _complete(source: ReportSource, every: list[Life], texts: TextFile, systems:
         counted = _counts(life, labels, hidden=life["split"] in source.withheld)
         life.update(counted)
         wanted |= set(_documents(life))
-    texts.add(_texts(source, wanted))
+    texts.add(_texts(source, wanted, store))
     for life in every:
         life["headline"] = systems.headline.get(life["split"]) or systems.headline.get("all")
         life["docs"] = texts.shown(_documents(life))
@@ -255,14 +257,13 @@ def _documents(life: Life) -> dict[str, int]:
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
 
 
-def _texts(source: ReportSource, wanted: set[str]) -> Iterator[tuple[str, str, str]]:
+def _texts(source: ReportSource, wanted: set[str], store: Store | None) -> Iterator[tuple[str, str, str]]:
     if source.dataset is not None:
         for one in source.dataset.passages():
             if one.id in wanted:
                 yield one.id, one.title, one.text
-    elif source.job is not None:
-        with open_store(source.job) as store:
-            public, plan = source.job.ids, source.job.plan(store)
-            for passage in store.passages(plan["corpus"]):
-                if (id_ := public.document(passage.id)) in wanted:
-                    yield id_, passage.title, passage.text
+    elif source.job is not None and store is not None:
+        public, plan = source.job.ids, source.job.plan(store)
+        for passage in store.passages(plan["corpus"]):
+            if (id_ := public.document(passage.id)) in wanted:
+                yield id_, passage.title, passage.text

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airgen import __version__
+from airgen.errors import AirgenError
+from airgen.pipeline.job import Job, RunResult
 from airgen.report.overview import overview, together
 from airgen.report.pack import Pack, report_file, report_folder
 from airgen.report.queries import write_queries
@@ -19,22 +22,28 @@ from airgen.report.sources import ReportSource, find_sources
 from airgen.report.systems import Board, boards, systems_chunks
 from airgen.text.analysis.stopwords import STOPWORDS
 
-__all__ = ["FORMAT", "PARTS", "make_report", "write_data"]
+__all__ = ["FORMAT", "PARTS", "make_report", "report_of_run", "write_data"]
 
 FORMAT = 1
+
+# Words of questions, which mark nothing worth seeing; the index's stop words leave them in.
+_QUESTIONS = {
+    "en": "about can could did do does from had has have how i me my our should we what when where which who why would "
+    "you your"
+}
 
 PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = (("overview", overview, True),)
 """The name of the data file, the function that makes it, and whether a public report has it."""
 
 
 def make_report(
-    what: Sequence[str | Path],
+    what: Sequence[str | Path | Job],
     out: Path | None = None,
     *,
     runs: Path = Path("runs"),
     single_file: bool = False,
     public: bool = False,
-    private: Sequence[str] = (),
+    private: Sequence[str] | None = None,
 ) -> Path:
     """Write the report of jobs, datasets and results; returns the page to open. See `find_sources` for the arguments.
 
@@ -50,6 +59,19 @@ def make_report(
     with writer as pack:
         write_data(pack, sources, notes, title)
     return out if single_file else out / "index.html"
+
+
+def report_of_run(
+    result: RunResult, pipeline: Path, runs: Path, target: int | None, say: Callable[[str], None]
+) -> RunResult:
+    """The result of a run that has ended, with its report. A report that cannot be written does not fail the run."""
+    if result.manifest is None and not result.usage:
+        return result  # there is a corpus at most
+    try:
+        return replace(result, report=make_report([Job(pipeline, runs, target=target)]))
+    except AirgenError as error:
+        say(f"the report was not written: {error}")
+        return result
 
 
 def write_data(pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str) -> None:
@@ -89,7 +111,7 @@ def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -
         "systems": {split: [one.name for one in every] for split, every in source.results.items()},
         "counts": counts,
         "has": list(has),
-        "stopwords": sorted(STOPWORDS.get(language, ())),
+        "stopwords": sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()}),
         "notes": list(source.notes),
     }
 

@@ -157,17 +157,17 @@ class ReportSource:
 
 
 def find_sources(
-    what: Sequence[str | Path],
+    what: Sequence[str | Path | Job],
     *,
     runs: Path = Path("runs"),
     public: bool = False,
-    private: Sequence[str] = (),
+    private: Sequence[str] | None = None,
 ) -> tuple[list[ReportSource], list[str]]:
     """The sources behind the words of a command line, and notes about what is not shown.
 
     Each word is a pipeline (YAML or name), a job's directory, a dataset, a suite, or a folder of results. Results go to
     the dataset of their name if they are of exactly its files. `private`: the splits whose labels a public report does
-    not show; by default every split but dev.
+    not show; by default every split but dev, and of the public part of a dataset those that it lacks.
 
     Raises UsageError for a word that is none of these, DatasetError for a dataset with a missing file.
     """
@@ -175,9 +175,12 @@ def find_sources(
     notes: list[str] = []
     folders: list[Path] = []
     for word in what:
+        if isinstance(word, Job):
+            found.append(_of_job(word))
+            continue
         path = Path(word)
         if not path.is_dir():
-            found.append(_of_job(Job(_pipeline(path), runs)))
+            found.append(_of_job(_last_run(_pipeline(path), runs)))
         elif (path / "status.json").is_file() or (path / "work.duckdb").is_file():
             found.append(_of_directory(path, notes))
         elif _results_below(path):
@@ -207,6 +210,14 @@ def _pipeline(path: Path) -> Path:
         raise UsageError(f"{path}: no such file or folder, and no pipeline of that name") from None
 
 
+def _last_run(pipeline: Path, runs: Path) -> Job:
+    """The job with the target that it was last run with, which `airgen run --target` may have set."""
+    job = Job(pipeline, runs)
+    target = (read_status(job.directory / "status.json") or {}).get("target")
+    known = isinstance(target, int) and target > 0
+    return Job(pipeline, runs, target=target) if known and target != job.pipeline.target else job
+
+
 def _of_job(job: Job) -> ReportSource:
     if not (job.directory / "work.duckdb").is_file() and not (job.dataset / MANIFEST).is_file():
         raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
@@ -224,7 +235,7 @@ def _of_directory(path: Path, notes: list[str]) -> ReportSource:
     why = "its status.json names no pipeline" if not pipeline.name else f"its pipeline {pipeline} is not there"
     if pipeline.is_file():
         try:
-            job = Job(pipeline, path.parent)
+            job = _last_run(pipeline, path.parent)
             if job.directory.resolve() == path.resolve():
                 return _of_job(job)
             why = f"its pipeline {pipeline} is now named {job.pipeline.name!r}"
@@ -239,16 +250,19 @@ def _of_directory(path: Path, notes: list[str]) -> ReportSource:
     return source
 
 
-def _make_public(source: ReportSource, private: Sequence[str]) -> None:
+def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
     """Take away what the public must not see. A job's own rows are private, as its lineage is when it is published."""
     source.public = True
     if source.job is not None and source.dataset is None:
         raise UsageError(f"{source.name}: has no finished dataset yet, so there is nothing that is public")
     source.job = None
     known = set(source.dataset.splits) | set(source.dataset.withheld) if source.dataset else set(source.results)
-    if source.dataset is not None and (unknown := sorted(set(private) - known)):
+    if source.dataset is not None and (unknown := sorted(set(private or ()) - known)):
         raise UsageError(f"{source.name} has no split {unknown[0]!r} (it has: {', '.join(sorted(known))})")
-    source.private = frozenset(private or known - {DEV})
+    if private is None:
+        whole = source.manifest is None or source.manifest.part != "public"
+        private = sorted(known - {DEV}) if whole else ()
+    source.private = frozenset(private)
     source.results = {
         split: [_without_queries(one) for one in every] if source.is_private(split) else every
         for split, every in source.results.items()
@@ -343,7 +357,7 @@ def is_running(job: Job) -> bool:
     """Whether another process works at the job now, by its status file."""
     status = read_status(job.directory / "status.json") or {}
     pid, updated = status.get("pid"), status.get("updated")
-    if not isinstance(pid, int) or not isinstance(updated, int | float):
+    if status.get("ended") or not isinstance(pid, int) or not isinstance(updated, int | float):
         return False
     return is_alive(pid) and time.time() - updated < _SILENT and not job.finished()
 

@@ -9,7 +9,7 @@
 
    All text reaches the page as text nodes: nothing is parsed as HTML. */
 
-const airgen = { pages: [], waiting: new Map(), values: new Map(), nonce: document.currentScript.nonce, drawn: 0 };
+const airgen = { pages: [], onQuery: [], waiting: new Map(), values: new Map(), nonce: document.currentScript.nonce, drawn: 0 };
 
 /* --- data ------------------------------------------------------------------------------------------------- */
 

@@ -7,15 +7,22 @@ const OUTCOMES = {
   pending: ["not yet controlled", ""],
 };
 const WORDS = {
-  type: "Type", length: "Length", information: "Information", style: "Style", split: "Split", outcome: "Outcome",
+  type: "Type", length: "Words", information: "Information", style: "Style", split: "Split", outcome: "Outcome",
   why: "Why", positives: "Positives", difficulty: "Difficulty",
 };
+const LENGTHS = { lt5: "under 5", lt10: "under 10", "10to20": "10 to 20", ge20: "20 or more" };
 const DIFFICULTY = { hard: [-1, 1 / 3], medium: [1 / 3, 2 / 3], easy: [2 / 3, 2] };
 const BLOCK = 32;
 
 function outcomeTag(outcome) {
   const [words, kind] = OUTCOMES[outcome] || [outcome, ""];
   return el("span", { class: `tag ${kind}` }, words);
+}
+
+/* How a value of a query's attribute is called. */
+function called(name, value) {
+  if (name === "outcome") return (OUTCOMES[value] || [value])[0];
+  return name === "length" ? LENGTHS[value] || value : value;
 }
 
 /* The rows of the table, with what a search looks at; made once for each dataset. */
@@ -63,6 +70,10 @@ airgenPage("queries", {
     const chosen = new Map(names.filter((name) => query.get(name)).map((name) => [name, query.get(name)]));
     const said = el("span", { class: "quiet small", role: "status", "aria-live": "polite" });
     const search = el("input", { type: "search", placeholder: "Words or id", value: query.get("q") || "", dir: "auto", spellcheck: "false" });
+    const filters = el("div", { class: "filters" });
+    const folding = el("button", { type: "button", class: "fold", "aria-expanded": "false", on: { click: () => {
+      folding.setAttribute("aria-expanded", String(controls.classList.toggle("open")));
+    } } });
     const controls = el("div", { class: "controls", role: "search" });
     const reset = el("button", { type: "button", class: "quiet" }, "Clear");
     let shown = rows;
@@ -86,7 +97,8 @@ airgenPage("queries", {
     /* Each choice has the number of queries that it would show with the other filters as they are. */
     function drawFilters() {
       const words = fold(search.value).split(/\s+/).filter(Boolean);
-      controls.replaceChildren(el("label", { class: "search" }, "Search", search), ...names.map((name) => {
+      folding.textContent = chosen.size ? `Filters (${chosen.size})` : "Filters";
+      filters.replaceChildren(...names.map((name) => {
         const others = [...chosen].filter(([one]) => one !== name);
         const counts = new Map();
         for (const row of rows) {
@@ -100,13 +112,13 @@ airgenPage("queries", {
           el("select", { dir: "auto", on: { change: (event) => {
             if (event.target.value) chosen.set(name, event.target.value); else chosen.delete(name);
             apply();
-            const again = controls.querySelector(`select[data-name="${CSS.escape(name)}"]`);
+            const again = filters.querySelector(`select[data-name="${CSS.escape(name)}"]`);
             if (again) again.focus();
           } }, dataset: { name } },
             el("option", { value: "" }, "all"),
             values.map((value) => el("option", { value, selected: chosen.get(name) === value },
-              `${name === "outcome" ? (OUTCOMES[value] || [value])[0] : value} (${count(counts.get(value))})`))));
-      }), reset);
+              `${called(name, value)} (${count(counts.get(value))})`))));
+      }).filter(Boolean), reset);
     }
 
     let waiting = 0;
@@ -115,10 +127,17 @@ airgenPage("queries", {
       waiting = requestAnimationFrame(apply);
     });
     reset.addEventListener("click", () => { search.value = ""; chosen.clear(); apply(); search.focus(); });
+    put(controls, el("label", { class: "search" }, "Search", search), folding, filters);
     put(main, el("h1", {}, "Queries ", said), dataset.notes.map((note) => notice(note)), controls, list);
     apply();
   },
 });
+
+/* Most queries are kept: only what became of the others is marked. */
+function outcomeCell(row) {
+  if (row.outcome === "kept") return el("span", { class: "quiet" }, "kept");
+  return el("span", { title: row.why }, outcomeTag(row.outcome), " ", el("span", { class: "quiet small wide" }, row.why.replace(/^[^:]*: /, "")));
+}
 
 function columnsOf(dataset, rows) {
   const some = (name) => rows.some((row) => row[name] !== null && row[name] !== undefined && row[name] !== "");
@@ -127,14 +146,14 @@ function columnsOf(dataset, rows) {
     { key: "text", label: "Query", class: "main", cell: (row) => el("a", { href: link(dataset.key, "query", row.id), class: "foreign line", dir: "auto" },
       row.text || `no query: ${row.id}`) },
     wide("type", "Type", "104px"),
-    wide("length", "Length", "84px"),
-    wide("style", "Style", "112px"),
+    wide("length", "Words", "112px", { cell: (row) => called("length", row.length) }),
+    wide("style", "Style", "120px"),
     wide("split", "Split", "64px"),
     wide("positives", "Pos.", "64px", { number: true, title: "Documents that are relevant" }),
     wide("negatives", "Neg.", "64px", { number: true, title: "Hard negatives with a label" }),
     wide("score", "Score", "80px", { number: true, title: "Mean score of the systems: low is difficult", cell: (row) => score(row.score) }),
-    some("outcome") && { key: "outcome", label: "Outcome", width: "104px", class: "outcome", value: (row) => `${row.outcome} ${row.why}`,
-      cell: (row) => el("span", { title: row.why }, outcomeTag(row.outcome)) },
+    rows.some((row) => row.outcome !== "kept") && { key: "outcome", label: "Outcome", width: "184px", class: "outcome",
+      value: (row) => `${row.outcome} ${row.why}`, cell: outcomeCell },
   ].filter(Boolean);
 }
 
@@ -150,8 +169,9 @@ airgenPage("query", {
     const block = String(Math.floor(row.place / BLOCK)).padStart(3, "0");
     const life = (await get(`${dataset.key}/lives-${block}`))[row.place % BLOCK];
     const about = { language: dataset.language, stopwords: dataset.stopwords };
-    put(main, stepBar(dataset, life), header(life), life.why && life.outcome === "dropped" && notice(life.why), labels(life, about),
-      systemsOf(life, dataset), madeOf(life, about));
+    put(main, stepBar(dataset, life), header(life), life.why && life.outcome === "dropped" && notice(`Dropped at ${life.why}`),
+      el("div", { class: "two" }, el("div", {}, labels(life, about)),
+        el("div", {}, systemsOf(life), madeOf(life, about), airgen.onQuery.map((make) => make(life, dataset)))));
   },
 });
 
@@ -168,11 +188,11 @@ function stepBar(dataset, life) {
 }
 
 function header(life) {
-  const attributes = Object.values(life.attributes).filter((value) => typeof value === "string" && value);
+  const attributes = Object.entries(life.attributes).filter(([, value]) => typeof value === "string" && value);
   return el("header", { class: "query" },
     life.text ? foreign(life.text, "h1") : el("h1", { class: "quiet" }, "No query was written"),
     el("p", { class: "tags" }, outcomeTag(life.outcome), life.split && el("span", { class: "tag" }, life.split),
-      attributes.map((value) => el("span", { class: "tag" }, value)), el("code", { class: "quiet small" }, life.id)));
+      attributes.map(([name, value]) => el("span", { class: "tag", title: WORDS[name] || name }, called(name, value), name === "length" && " words")), el("code", { class: "quiet small" }, life.id)));
 }
 
 /* A text that shows its beginning, and the rest when it is asked for. */
@@ -213,11 +233,17 @@ function labels(life, about) {
   const positive = life.labels.filter(isPositive);
   const negative = life.labels.filter((row) => !isPositive(row) && (row.label !== null || row.decision === "keep_negative"));
   const other = life.labels.filter((row) => !positive.includes(row) && !negative.includes(row));
-  const part = (title, rows) => rows.length > 0 && el("section", {},
-    el("h2", {}, title, " ", el("span", { class: "quiet" }, count(rows.length))), rows.map((row) => labelOf(life, row, about)));
+  const heading = (title, rows) => el("h2", {}, title, " ", el("span", { class: "quiet" }, count(rows.length)));
+  const each = (rows) => rows.map((row) => labelOf(life, row, about));
+  const part = (title, rows) => rows.length > 0 && el("section", {}, heading(title, rows), each(rows));
+  const folded = (title, rows) => rows.length > 0 && el("section", {},
+    el("details", { class: "folded" }, el("summary", {}, heading(title, rows)), each(rows)));
+  const unlabelled = life.sources.filter((id) => !life.labels.some((row) => row.id === id));
   return [
     life.why && life.outcome !== "dropped" && el("p", { class: "quiet" }, `${life.why}.`),
-    part("Relevant documents", positive), part("Hard negatives", negative), part("Judged, without a label", other),
+    unlabelled.length > 0 && el("section", {}, el("h2", {}, "Document"), unlabelled.map((id) => el("article", { class: "doc" },
+      el("h3", {}, titleOf(life, id)), documentOf(life, id, about, life.text)))),
+    part("Relevant documents", positive), part("Hard negatives", negative), folded("Judged, without a label", other),
   ];
 }
 
@@ -225,9 +251,9 @@ function labelOf(life, row, about) {
   const ranks = life.ranked.filter((one) => one.ranks[row.id] !== undefined).map((one) => `${one.name} ${one.ranks[row.id]}`);
   const facts = [
     row.kind !== "other" && ["Kind", row.kind],
-    row.level !== null && row.level !== undefined && ["Judged", `${row.level}${isNumber(row.probability) ? `, p ${row.probability.toFixed(2)}` : ""}`],
+    row.level !== null && row.level !== undefined && ["Judged", `${row.level} of 3${isNumber(row.probability) ? `, p ${row.probability.toFixed(2)}` : ""}`],
     row.votes && ["Votes", row.votes],
-    row.recall && ["Recall rank", count(row.recall)],
+    row.votes && ["Rank in the recall", row.recall ? count(row.recall) : "none"],
     row.decision && ["Decision", `${DECISIONS[row.decision] || row.decision}${row.reason ? ` (${row.reason})` : ""}`],
     isNumber(row.label) && Math.abs(row.label) !== 1 && row.label !== 0 && ["Label", String(row.label)],
     life.ranked.length > 0 && ["Ranks", ranks.length ? ranks.join(", ") : "no system finds it"],
@@ -254,14 +280,14 @@ function strip(life, one) {
   }));
 }
 
-function systemsOf(life, dataset) {
+function systemsOf(life) {
   if (!life.ranked.length) return null;
   const best = (one) => Math.min(...life.labels.filter(isPositive).map((row) => one.ranks[row.id] || Infinity));
   return el("section", {}, el("h2", {}, "Systems"), table({
     label: "Systems on this query", rows: life.ranked, columns: [
       { key: "name", label: "System", cell: (one) => foreign(one.name) },
       { key: "score", label: life.headline || "Score", number: true, cell: (one) => score(one.score) },
-      { key: "best", label: "First relevant", number: true, value: (one) => (Number.isFinite(best(one)) ? best(one) : null) },
+      { key: "best", label: "First ●", title: "Rank of the first relevant document", number: true, value: (one) => (Number.isFinite(best(one)) ? best(one) : null) },
       { key: "top", label: "First ten", sortable: false, cell: (one) => strip(life, one) },
     ],
   }), el("p", { class: "quiet small" }, "● relevant   × hard negative   · no label"),
@@ -279,8 +305,7 @@ function systemsOf(life, dataset) {
 function madeOf(life, about) {
   const steps = [];
   const step = (name, ...inside) => steps.push(el("li", {}, el("h3", {}, name), el("div", {}, inside)));
-  life.sources.forEach((id, place) => step(life.sources.length > 1 ? `Document ${place + 1}` : "Document",
-    el("p", {}, titleOf(life, id)), documentOf(life, id, about, "")));
+  life.sources.forEach((id, place) => step(life.sources.length > 1 ? `Document ${place + 1}` : "Document", titleOf(life, id)));
   for (const name of ["character", "scenario"]) {
     const one = life[name];
     if (!one) continue;
@@ -290,7 +315,8 @@ function madeOf(life, about) {
         el("ul", {}, others.map((text) => foreign(text, "li")))));
   }
   if (life.original) {
-    const asked = ["type", "length", "information"].map((name) => life.attributes[name]).filter(Boolean).join(", ");
+    const asked = ["type", "length", "information"].filter((name) => life.attributes[name])
+      .map((name) => called(name, life.attributes[name]) + (name === "length" ? " words" : "")).join(", ");
     step("Query", foreign(life.original, "p"), el("p", { class: "quiet small" },
       [asked && `asked for: ${asked}`, life.attempts > 1 && `${life.attempts} attempts`].filter(Boolean).join("; ")));
   }
@@ -303,7 +329,7 @@ function madeOf(life, about) {
   if (life.answer) step("Answer", foreign(life.answer.text, "p"), life.answer.quote && foreign(life.answer.quote, "blockquote"));
   const missing = life.made.filter((id) => !life.labels.some((row) => row.id === id));
   if (missing.length) step("Negatives", missing.map((id) => [el("p", {}, titleOf(life, id)), documentOf(life, id, about, life.text)]));
-  for (const [stage, why] of Object.entries(life.skips)) step(stage.replaceAll("_", " "), el("p", { class: "quiet" }, "Stopped here:"), foreign(why, "pre"));
+  for (const [stage, why] of Object.entries(life.skips)) step(stage.replaceAll("_", " "), el("p", { class: "quiet" }, "No result:"), foreign(why, "pre"));
   for (const [name, value] of Object.entries(life.more)) step(name.replaceAll("_", " "), foreign(typeof value === "string" ? value : JSON.stringify(value, null, 1), "pre"));
   return steps.length > 0 && el("section", {}, el("h2", {}, "How it was made"), el("ol", { class: "made" }, steps));
 }

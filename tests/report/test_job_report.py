@@ -1,0 +1,177 @@
+"""The report of a real job: finished, half way, running in another process, and without its pipeline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import call
+from job_maker import CORPUS, PIPELINE, make_corpus
+from report_reader import lives, read_report
+
+from airgen import models
+from airgen.errors import DatasetError, StoreError
+from airgen.pipeline import Job, RunResult
+from airgen.report.report import make_report
+from airgen.report.sources import find_sources, open_store
+
+Run = Callable[..., RunResult]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a finished job, made by the command with a target of its own; and what the command printed."""
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    folder = tmp_path_factory.mktemp("job")
+    make_corpus(folder / "small.jsonl", 60)
+    (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
+    systems = "systems: [{name: bm25, kind: bm25}, {name: flat, kind: bm25, k1: 0.2}]\n"
+    (folder / "systems.yaml").write_text(systems, encoding="utf-8")
+    text = PIPELINE.replace("target: 12", "target: 30") + "evaluate: {systems: systems.yaml}\n"
+    (folder / "job.yaml").write_text(text, encoding="utf-8")
+    return folder, call("run", folder / "job.yaml", "--runs", folder / "runs", "--target", 12)
+
+
+def test_a_finished_job(made: tuple[Path, str], browse: Any) -> None:
+    folder, said = made
+    page = folder / "runs" / "job" / "report" / "index.html"
+    assert said.splitlines()[-1] == f"{page}  the report: open it in a browser"
+    (source,), _ = find_sources([folder / "job.yaml"], runs=folder / "runs")
+    job = source.job
+    assert source.state == "finished" and job is not None and job.pipeline.target == 12  # not that of the YAML
+    with open_store(job) as store:
+        accepted = job.accepted(store)
+    data = read_report(page)
+    table, every = data["d0/queries"], lives(data)
+    assert data["report"]["datasets"][0]["state"] == "finished"
+    assert len(every) == len(accepted.lineages) + len(accepted.rejected)
+    outcomes = Counter(table["outcome"])
+    queries = [json.loads(line)["_id"] for line in (job.dataset / "queries.jsonl").read_text("utf-8").splitlines()]
+    assert {key for key, life in every.items() if life["outcome"] == "kept"} == set(queries)
+    assert outcomes["kept"] == len(queries) and all(life["why"] for life in every.values() if life["outcome"] != "kept")
+    one = every[queries[0]]
+    shown = json.loads(call("show", folder / "job.yaml", queries[0], "--runs", folder / "runs", "--json"))
+    assert one["character"] == shown["character"] and one["rewrites"] == shown["rewrites"]
+    assert {row["own_id"]: row["words"] for row in one["labels"]} == {
+        row["id"]: row["words"] for row in shown["labels"]
+    }
+    judged = [row for life in every.values() for row in life["labels"] if row.get("recall")]
+    assert judged and all("/3" in row["votes"] for row in judged)
+    assert all(row["id"] in life["docs"] for life in every.values() for row in life["labels"])
+    tested = [life for life in every.values() if life["split"] == "test" and life["outcome"] == "kept"]
+    assert tested and all({one["name"] for one in life["ranked"]} == {"bm25", "flat"} for life in tested)
+    assert all(row["label"] is not None for life in tested for row in life["labels"] if row["decision"] == "keep_query")
+
+    seen = browse(page)
+    seen.get_by_role("link", name="Queries", exact=True).click()
+    seen.get_by_label("Outcome").select_option("dropped")
+    assert f"{outcomes['dropped']} of {len(every)}" in seen.locator("h1").inner_text()
+    assert "outcome=dropped" in seen.url
+    seen.get_by_role("button", name="Clear").click()
+    wanted = tested[0]
+    seen.get_by_label("Search").fill(wanted["id"])
+    rows = seen.locator("table.virtual td.main a")
+    browse.until(seen, lambda: rows.count() == 1)
+    rows.first.click()
+    seen.get_by_role("heading", name="How it was made").wait_for()
+    assert wanted["text"] in seen.locator("h1").inner_text()
+    assert seen.get_by_role("table", name="Systems on this query").locator("tbody tr").count() == 2
+    seen.get_by_role("link", name="← Queries").click()
+    browse.until(seen, lambda: seen.get_by_label("Search").input_value() == wanted["id"])
+
+
+def test_the_public_form_of_a_job(made: tuple[Path, str], tmp_path: Path) -> None:
+    """Of a job's own rows nothing is public: neither how queries were made, nor what was dropped."""
+    folder, _ = made
+    whole = lives(read_report(folder / "runs" / "job" / "report" / "index.html"))
+    page = make_report([folder / "job.yaml"], runs=folder / "runs", public=True)
+    assert page == folder / "runs" / "job" / "report-public" / "index.html"
+    text = json.dumps(data := read_report(page))
+    for key, life in whole.items():
+        if life["outcome"] == "kept":
+            public = lives(data)[key]
+            if life["split"] == "test":
+                assert not public["labels"] and not public["docs"] and not public["ranked"]
+            else:
+                assert {row["id"] for row in public["labels"]} == {
+                    row["id"] for row in life["labels"] if row["label"] is not None
+                }
+        else:
+            assert key not in text
+        assert life["character"]["chosen"] not in text
+        for row in life["labels"]:
+            assert "own_id" not in text and (not row["words"] or row["words"] not in text)
+
+
+def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path) -> None:
+    """The work database of a running job is open, and DuckDB lets nobody else in: a copy is read."""
+    run(until="hard_negative")
+    data = read_report(make_report([folder / "job.yaml"], runs=folder / "runs"))
+    table = data["d0/queries"]
+    assert data["report"]["datasets"][0]["state"] == "stopped"
+    assert set(table["outcome"]) <= {"pending", "dropped"} and table["outcome"].count("pending") == 12
+    life = next(life for life in lives(data).values() if life["outcome"] == "pending")
+    assert life["character"] and life["docs"][life["sources"][0]]["text"]
+    held = (
+        "import json, os, pathlib, sys, time; from airgen.pipeline import Job; job = Job(pathlib.Path('job.yaml'))\n"
+        "with job.open_store() as store:\n"
+        "    path = job.directory / 'status.json'; status = json.loads(path.read_text())\n"
+        "    path.write_text(json.dumps({**status, 'pid': os.getpid(), 'updated': time.time(), 'ended': None}))\n"
+        "    print('open', flush=True); sys.stdin.read()\n"
+    )
+    job = Job(folder / "job.yaml", folder / "runs")
+    with subprocess.Popen(
+        [sys.executable, "-c", held], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match="in use by another process"):
+            job.open_store(read_only=True)
+        running = read_report(make_report([job]))
+        other.communicate()
+    assert running["report"]["datasets"][0]["state"] == "running"
+    assert running["d0/queries"] == table
+
+
+def test_a_work_directory_whose_pipeline_is_gone(made: tuple[Path, str], tmp_path: Path) -> None:
+    directory = tmp_path / "runs" / "job"
+    shutil.copytree(made[0] / "runs" / "job", directory)
+    status = json.loads((directory / "status.json").read_text("utf-8"))
+    (directory / "status.json").write_text(json.dumps({**status, "pipeline": str(tmp_path / "gone.yaml")}))
+    data = read_report(make_report([directory]))
+    (about,) = data["report"]["datasets"]
+    assert about["state"] == "dataset" and "gone.yaml is not there" in about["notes"][0]
+    assert about["systems"] == {"test": ["bm25", "flat"]}
+    assert all(life["scenario"] for life in lives(data).values())  # from the private lineage
+    shutil.rmtree(directory / "dataset")
+    with pytest.raises(DatasetError, match="no finished dataset in it"):
+        make_report([directory])
+
+
+def test_a_job_that_never_ran(folder: Path) -> None:
+    with pytest.raises(StoreError, match="has not been run yet"):
+        make_report([folder / "job.yaml"], runs=folder / "runs")
+
+
+def test_a_run_does_not_fail_for_its_report(made: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = made
+    report = folder / "runs" / "job" / "report"
+    words = ("run", folder / "job.yaml", "--runs", folder / "runs", "--target", 12)
+    kept = tmp_path / "kept"
+    report.rename(kept)
+    try:
+        assert "report" not in call(*words, "--no-report") and not report.exists()
+        report.mkdir()
+        (report / "mine.txt").write_text("not to be deleted", encoding="utf-8")
+        assert json.loads(call(*words, "--json"))["report"] is None
+        assert (report / "mine.txt").is_file()
+    finally:
+        shutil.rmtree(report, ignore_errors=True)
+        kept.rename(report)
