@@ -132,9 +132,9 @@
       if (at < 0) throw new Error(`There is no query ${id} on ${board.split}.`);
       const row = rows[at];
       const to = (other, words) => (other ? el("a", { href: link(dataset.key, "compare", left, right, other.id, splitOf(board)) }, words) : null);
-      put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "compare", left, right, splitOf(board)) }, "All queries"), to(rows[at - 1], "← Larger difference"), to(rows[at + 1], "Smaller difference →")),
+      put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "compare", left, right, splitOf(board)) }, "All queries"), to(rows[at - 1], "← Larger"), to(rows[at + 1], "Smaller →")),
         el("h1", {}, foreign(row.text)),
-        el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "The life of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant passages`));
+        el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "The life of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant ${row.relevant === 1 ? "passage" : "passages"}`));
       const life = await lifeOf(dataset, id);
       put(main, el("div", { class: "beside" }, side(board, a, "A", row.a, life, row.text, dataset), side(board, b, "B", row.b, life, row.text, dataset)));
     },

@@ -109,7 +109,7 @@ function asked(dataset, row) {
         if (difference === undefined) return el("td");
         const apart = p <= board.alpha;
         const words = `${name} ${difference < 0 ? "is worse than" : "is better than"} ${other} by ${Math.abs(difference).toFixed(4)}, p ${figures.pValue(p)}`;
-        return el("td", {}, figures.strong(el("a", { href: link(dataset.key, "compare", name, other, splitOf(board)), title: words, "aria-label": words,
+        return el("td", {}, figures.strong(el("a", { href: link(dataset.key, "compare", name, other, splitOf(board)), title: words, "aria-label": words, tabindex: -1, // six hundred stops for the keyboard; the two lists above lead to the same pages
           class: `pair ${apart ? (difference < 0 ? "worse" : "better") : "open"}` }, apart ? (difference < 0 ? "−" : "+") : ""), 0.25 + 0.75 * Math.abs(difference) / most));
       })));
     return [el("p", { class: "lead" }, "+ the system of the row is better than that of the column, − it is worse, empty: they are not told apart. The colour is stronger for a larger difference. Choose a cell to see the queries that decide."),
@@ -237,7 +237,7 @@ function asked(dataset, row) {
       figures.section("measures", "Measures", table({ label: "Measures", rows: board.measures.map((name, place) => ({ name, place })), columns: [
         { key: "name", label: "Measure" }, { key: "value", label: "Mean", number: true, value: (row) => one.means[row.place], cell: (row) => score(one.means[row.place], 4) },
         { key: "interval", label: "95 %", sortable: false, cell: (row) => (one.intervals[row.place] ? one.intervals[row.place].map((each) => score(each, 3)).join("–") : EMPTY) },
-        { key: "rank", label: "Place", number: true, value: (row) => 1 + board.systems.filter((other) => (other.means[row.place] ?? -1) > (one.means[row.place] ?? -1)).length }] })),
+        { key: "rank", label: "Place", number: true, value: (row) => (/^(Hole|Judged)/.test(row.name) ? null : 1 + board.systems.filter((other) => (other.means[row.place] ?? -1) > (one.means[row.place] ?? -1)).length) }] })),
       figures.section("kinds", "By kind of query", kinds(board, at)),
       figures.section("worst", "Its worst queries", await worst(dataset, board, at)),
       figures.section("settings", "Settings", el("details", {}, el("summary", {}, "What it is and what ran it"), el("pre", { dir: "auto" }, JSON.stringify({ settings: one.settings, description: one.description, versions: one.versions }, null, 1))))]);
