@@ -38,9 +38,16 @@ _WEB = Path(__file__).parent / "web"
 
 def chunk(value: Any) -> str:
     """A value as base64 of gzipped JSON. NaN becomes null, and each lone surrogate U+FFFD."""
-    text = json.dumps(without_nan(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = _json(value)
+    except (ValueError, TypeError):  # a NaN or a dataclass in it: to look for them first takes longer than to write
+        text = _json(without_nan(value))
     raw = SURROGATE.sub("\ufffd", text).encode("utf-8")
     return base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode("ascii")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Pack:

@@ -10,6 +10,7 @@ loads two of them to compare two systems. The hits of a query are in its life (`
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -189,7 +190,7 @@ def _holes(board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
                     systems_of[query, passage] += 1
                     best[query, passage] = min(place, best.get((query, passage), place))
         shares.append(count / (TOP * len(labels)) if one.name in found and labels else None)
-    first = sorted(systems_of, key=lambda pair: (-systems_of[pair], best[pair], pair))[:_HOLES]
+    first = heapq.nsmallest(_HOLES, systems_of, key=lambda pair: (-systems_of[pair], best[pair], pair))
     return {
         "depth": TOP,
         "shares": shares,
