@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airgen.api import Check, check, evaluate, open_dataset, run_pipeline, status
+    from airgen.api import Check, check, evaluate, label, open_dataset, run_pipeline, status
 
-__all__ = ["Check", "__version__", "check", "evaluate", "open_dataset", "run_pipeline", "status"]
+__all__ = ["Check", "__version__", "check", "evaluate", "label", "open_dataset", "run_pipeline", "status"]
 __version__ = "0.1.0"
 
 

@@ -11,7 +11,7 @@ They can be called in a notebook.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,12 @@ from airgen.errors import AirgenError
 from airgen.evaluation import EvaluationOptions, Result, SystemSettings, load_systems, write_overview
 from airgen.evaluation import evaluate as evaluate_dataset
 from airgen.pipeline.estimate import Estimate, estimate
+from airgen.pipeline.own.label_pipeline import label_pipeline
 from airgen.pipeline.preflight import preflight
 from airgen.pipeline.status import read_report
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["Check", "check", "evaluate", "open_dataset", "run_pipeline", "status"]
+__all__ = ["Check", "check", "evaluate", "label", "open_dataset", "run_pipeline", "status"]
 
 Place = str | Path
 
@@ -72,6 +73,38 @@ def run_pipeline(
         Path(pipeline), runs=Path(runs), budget_usd=budget_usd, target=target, until=until, retry_failed=retry_failed,
         evaluate=evaluate, console=Console(stderr=True, quiet=quiet),
     )  # fmt: skip
+
+
+def label(
+    queries: Place,
+    *,
+    corpus: Place | None = None,
+    pipeline: Place = "quickstart",
+    labels: Sequence[Place] | None = None,
+    systems: Place | None = None,
+    sample: int | None = None,
+    name: str = "",
+    settings: Mapping[str, Any] | None = None,
+    runs: Place = "runs",
+    budget_usd: float | None = None,
+    retry_failed: bool = False,
+    evaluate: bool = True,
+    quiet: bool = False,
+) -> jobs.RunResult:
+    """Label queries that are there already, or go on: writes NAME.yaml, a pipeline, and runs it.
+
+    queries: a text, CSV, TSV or JSONL file, or a folder in BEIR format. labels: files of labels that exist (None: the
+    qrels of a BEIR folder). systems: a systems YAML whose hits are judged, too. settings: other fields of `queries:`.
+    Raises what `run_pipeline` raises, UsageError where NAME.yaml says something else, DatasetError for bad files.
+    """
+    path = label_pipeline(
+        Path(queries), Path(pipeline), corpus=None if corpus is None else str(corpus), name=name, sample=sample,
+        labels=None if labels is None else [Path(one) for one in labels],
+        systems=None if systems is None else Path(systems), settings=settings,
+    )  # fmt: skip
+    return run_pipeline(
+        path, runs=runs, budget_usd=budget_usd, retry_failed=retry_failed, evaluate=evaluate, quiet=quiet
+    )
 
 
 def status(pipeline: Place, *, runs: Place = "runs") -> dict[str, Any]:

@@ -27,6 +27,7 @@ __all__ = [
     "Dropped",
     "HardNegative",
     "Judgment",
+    "OwnQuery",
     "Partner",
     "Passage",
     "Prelabel",
@@ -169,6 +170,21 @@ class Query(Row):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnQuery(Row):
+    """A query of the user's file (`queries:` of a pipeline); `parent` is the key of its text's `Query`.
+
+    `ordinal` is its place in the order in which queries are drawn. `id` is the file's, or empty. `count` is how often
+    it was asked, `lines` how many lines of the file it stands for, `line` the first of them.
+    """
+
+    text: str
+    id: str
+    count: int
+    lines: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rewrite(Row):
     """One round of rewriting (step 5); `ordinal` is the round, from 1. `parent` is the query."""
 
@@ -229,7 +245,8 @@ class Prelabel(Row):
 class Judgment(Row):
     """What the LLM says of one (query, document) pair (step 3). `parent` is the query, `id` the document.
 
-    `level` is 0 to 3 as in Table 8; `probability` of relevance where the judge gives one.
+    `level` is 0 to 3 as in Table 8; `probability` of relevance where the judge gives one. `judge` is the name of its
+    prompt, or that of the file of a label that the user brought.
     """
 
     id: str
@@ -243,8 +260,9 @@ class Judgment(Row):
 class Decision(Row):
     """What Table 2 makes of a judgment.
 
-    `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore. `level` and `probability`
-    are those of the judgment that it stands on, if there was one.
+    `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; add_negative for a passage
+    that does not answer a query of the user's. `level` and `probability` are those of the judgment that it stands on,
+    if there was one.
     """
 
     id: str

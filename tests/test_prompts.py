@@ -26,6 +26,10 @@ VALUES = {
     "information_class": "overall",
     "style": "casual, as one talks to a friend",
     "style_class": "casual",
+    "examples": "varroa treatment august\nwhy do bees leave the hive?",
+    "least": 2,
+    "most": 6,
+    "form": "keywords",
 }
 
 

@@ -11,6 +11,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "init": "Look at your documents and write the YAML files.",
         "check": "Validate a pipeline and estimate its cost.",
         "run": "Build, control, export and evaluate a benchmark.",
+        "label": "Label your own queries: a benchmark without generation.",
         "status": "Show the progress of a job, also while it runs.",
         "report": "Write a page to browse queries, labels and systems.",
         "show": "Show everything that is known about one query.",

@@ -89,7 +89,10 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
 
 
 def _print_estimate(job: Job, found: Estimate) -> None:
-    echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
+    if job.pipeline.queries is not None:
+        echo(f"{job.pipeline.name}: {found.samples:,} queries of your own; labels that you bring are not judged again")
+    else:
+        echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
     echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
     for stage in found.stages:
         usd = "unknown" if stage.usd is None else f"{stage.usd:.4f}"

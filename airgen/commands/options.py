@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,6 +38,7 @@ __all__ = [
     "finite",
     "new_app",
     "shipped",
+    "show_drift",
 ]
 
 
@@ -60,6 +61,24 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     `err`: on standard error. `nl`: with a line end after it.
     """
     typer.echo(visible(text), err=err, nl=nl)
+
+
+def show_drift(path: Path, runs: Path, result: Any, *, quiet: bool) -> None:
+    """After a run that made the next version of a dataset: how the ranking of the pipeline's systems has changed.
+
+    `result` is what `run_pipeline` gave. The report goes to standard error: JSON on standard output stays whole.
+    """
+    from airgen.pipeline.job import Job
+    from airgen.pipeline.refresh import earlier_version
+
+    version = earlier_version(result.manifest)
+    if version is None or result.already_done or not result.scores:
+        return
+    from airgen.quality.drift import drift_since
+
+    text = drift_since(Job(path, runs), version)
+    if not quiet:
+        echo(text, err=True)
 
 
 def shipped(value: Path | None) -> Path | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, echo, new_app
+from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, echo, new_app, show_drift
 
 __all__ = ["app"]
 
@@ -48,5 +48,6 @@ def run(
         result = report_of_run(result, pipeline, runs, target, lambda line: echo(line, err=True))
     if as_json or not quiet:
         print_result(result, as_json=as_json, reasons=100 if verbose else 4)
+    show_drift(pipeline, runs, result, quiet=quiet)
     if result.failed:
         raise AirgenError("\n".join(result.failed))

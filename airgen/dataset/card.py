@@ -126,13 +126,27 @@ def _opening(manifest: Manifest) -> str:
     text += (
         f"A retrieval benchmark: task `{info.task}` ({made}), domain `{info.domain}`, language {languages}, "
         f"version `{info.version}`. Head measure: {_HEAD_MEASURE[info.task]}. "
-        "Its queries were written by a language model for passages of the corpus and its labels checked by "
-        "re-rankers and a language model, after the method of AIR-Bench, by airgen.\n"
+        f"{_OWN if _has_own_queries(manifest) else _GENERATED}\n"
     )
     if info.source:
         source = f"[{md(info.source)}]({_url(info.source_url)})" if _url(info.source_url) else md(info.source)
         text += f"\nSource of the corpus: {source}.\n"
     return text
+
+
+_GENERATED = (
+    "Its queries were written by a language model for passages of the corpus and its labels checked by "
+    "re-rankers and a language model, after the method of AIR-Bench, by airgen."
+)
+_OWN = (
+    "Its queries were not generated: they were given. Its labels are by re-rankers and a language model, by airgen, "
+    "and those that were given with the queries. A query with `answered: false` has no label: none of its judged "
+    "passages answers it, and no average counts it."
+)
+
+
+def _has_own_queries(manifest: Manifest) -> bool:
+    return "answered" in manifest.query_fields
 
 
 def _statistics(manifest: Manifest) -> str:
@@ -142,11 +156,14 @@ def _statistics(manifest: Manifest) -> str:
 
 
 def _files(manifest: Manifest) -> str:
+    about = "split and what was asked of the query's writer"
+    if _has_own_queries(manifest):
+        about = "split; how often it was asked; whether a judged passage answers it; how many were judged"
     lines = [
         "## Files",
         "",
         "- `corpus.jsonl`: `_id`, `title`, `text`",
-        "- `queries.jsonl`: `_id`, `text`, `metadata` (split and what was asked of the query's writer)",
+        f"- `queries.jsonl`: `_id`, `text`, `metadata` ({about})",
     ]
     if manifest.labelled_splits:
         splits = ", ".join(f"`{split}`" for split in manifest.labelled_splits)

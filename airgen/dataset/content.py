@@ -148,7 +148,7 @@ class DatasetContent:
     written to a file that is never published with the queries. `count_tokens` counts tokens for the statistics, by
     default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do. `parents`: a
     passage's id and that of the document that it is a chunk of, where passages are chunks; written beside the lineage,
-    because a generated document has none.
+    because a generated document has none. `notes` are the manifest's.
     """
 
     info: DatasetInfo
@@ -165,6 +165,7 @@ class DatasetContent:
     parents: Iterable[tuple[str, str]] = ()
     count_tokens: Callable[[str], int] | None = None
     secret: Secret | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_info(info: DatasetInfo) -> None:

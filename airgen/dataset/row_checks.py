@@ -65,8 +65,10 @@ def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[Qr
     """The labels sorted by query and document. Raises DatasetError.
 
     Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
-    positive.
+    positive, or is marked as `answered: false` and has no label.
     """
+    queries = list(queries)
+    marked = {row.id for row in queries if row.metadata.get("answered") is False}
     qrels = sorted(rows, key=lambda row: (row.query, row.document))
     without: Mapping[str, None] = dict.fromkeys(row.id for row in queries)
     positives: set[str] = set()
@@ -78,6 +80,8 @@ def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[Qr
             raise DatasetError(f"{where}: there is no such query")
         if pair == last:
             raise DatasetError(f"{where} appears twice")
+        if row.query in marked:
+            raise DatasetError(f"{where}: the query is marked as one that nothing answers")
         if row.score not in (0, 1):
             raise DatasetError(f"{where}: score {row.score!r} is neither 1 (relevant) nor 0 (hard negative)")
         if row.level is not None and row.level not in (0, 1, 2, 3):
@@ -88,6 +92,6 @@ def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[Qr
             positives.add(row.query)
         last = pair
     for identifier in without:
-        if identifier not in positives:
+        if identifier not in positives and identifier not in marked:
             raise DatasetError(f"query {identifier!r} has no relevant document: drop it before the export")
     return qrels

@@ -52,6 +52,7 @@ class DatasetProblem:
 class _Found:
     problems: list[DatasetProblem] = field(default_factory=list)
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unanswered: set[str] = field(default_factory=set)  # queries that are marked so
 
     def add(self, kind: str, file: str, message: str, severity: str = "error") -> None:
         self.seen[kind, file] += 1
@@ -192,6 +193,8 @@ def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
             found.add("duplicate", "queries.jsonl", f"line {number}: query id {identifier!r} appears twice")
         metadata = row.get("metadata")
         queries[identifier] = metadata.get("split") if isinstance(metadata, dict) else None
+        if isinstance(metadata, dict) and metadata.get("answered") is False:
+            found.unanswered.add(identifier)
     return queries
 
 
@@ -219,12 +222,14 @@ def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | 
                 found.add("split", name, f"query {query!r} belongs to {queries[query]!r} by queries.jsonl")
             if home.setdefault(query, split) != split:
                 found.add("split", name, f"query {query!r} is also in {home[query]!r}: splits overlap")
-            if not any(score > 0 for score in documents.values()):
+            if query in found.unanswered:
+                found.add("positive", name, f"query {query!r} has labels, but is marked as answered: false")
+            elif not any(score > 0 for score in documents.values()):
                 found.add("positive", name, f"query {query!r} has no relevant document")
         _check_tsv(directory, f"qrels/{split}.tsv", labels[split], found)
         _check_variants(directory, manifest, split, labels[split], found)
     for query, named in queries.items():
-        if query not in home and named not in manifest.withheld:
+        if query not in home and named not in manifest.withheld and query not in found.unanswered:
             found.add("positive", "queries.jsonl", f"query {query!r} has no labels")
     return labels
 
@@ -324,5 +329,6 @@ def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _L
         scores = [score for documents in rows.values() for score in documents.values()]
         positives = sum(1 for score in scores if score > 0)
         part = splits[split]
-        if (len(rows), positives, len(scores) - positives) != (part.queries, part.positives, part.hard_negatives):
+        every = len(rows) + sum(1 for query in found.unanswered if queries[query] == split)
+        if (every, positives, len(scores) - positives) != (part.queries, part.positives, part.hard_negatives):
             found.add("count", f"qrels/{split}.jsonl", "its numbers of queries and labels differ from the manifest's")

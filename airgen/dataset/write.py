@@ -93,6 +93,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
                 calibration=content.calibration,
                 audit=content.audit,
                 secret=content.secret.name if content.secret is not None else "",
+                notes=content.notes,
             ),
         )
 

@@ -56,7 +56,7 @@ class RunContext:
 
     `ids` finds a passage by its id, or by the one that it had in the corpus. Relative paths start at `folder`;
     `dataset` and `split` fill in the paths of run files. `indexes` may hold indexes of the same corpus that were made
-    for other queries; a run on such an index has no index time.
+    for other queries; a run on such an index has no index time. Without `timed` no query is sent only to measure time.
     """
 
     corpus: Corpus
@@ -68,6 +68,7 @@ class RunContext:
     finished: Mapping[str, FinishedRun]
     ids: IdLookup
     indexes: MutableMapping[str, Retriever] | None = None
+    timed: bool = True
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -169,7 +170,8 @@ def _searched(
         retriever.index(context.corpus)
     taken = None if indexed else time.perf_counter() - start
     # The single queries come first: a re-ranker may keep its encodings, and would be faster after the batch.
-    single = np.array(single_latencies(lambda text: retriever.search([text], context.top), texts))
+    alone = texts if context.timed else []
+    single = np.array(single_latencies(lambda text: retriever.search([text], context.top), alone))
     start_batch = time.perf_counter()
     hits = retriever.search(texts, context.top)
     searched = time.perf_counter()
@@ -181,8 +183,8 @@ def _searched(
     costs = Costs(
         index_seconds=_sum([taken, *(cost.index_seconds for cost in before)]),
         index_bytes=retriever.index_bytes if isinstance(retriever, Component) and indexes_known else None,
-        latency_p50_ms=_sum([float(np.quantile(single, 0.5)), *(c.latency_p50_ms for c in before)]) if texts else None,
-        latency_p95_ms=_sum([float(np.quantile(single, 0.95)), *(c.latency_p95_ms for c in before)]) if texts else None,
+        latency_p50_ms=_sum([float(np.quantile(single, 0.5)), *(c.latency_p50_ms for c in before)]) if alone else None,
+        latency_p95_ms=_sum([float(np.quantile(single, 0.95)), *(c.latency_p95_ms for c in before)]) if alone else None,
         latency_queries=len(single),
         batch_ms=batch_ms,
         queries_per_second=1000 / batch_ms if batch_ms else None,
@@ -223,7 +225,8 @@ def _foreign(ask: Any, context: RunContext, system: SystemSettings, single: Any 
     results, notes = ask(context.queries)
     batch_ms = (time.perf_counter() - start) * 1000 / max(1, len(context.queries))
     texts = [text for text in context.queries.values() if text.strip()]
-    taken = np.array(single_latencies(single, texts, most=20)) if single is not None else np.zeros(0)
+    wanted = single is not None and context.timed
+    taken = np.array(single_latencies(single, texts, most=20)) if wanted else np.zeros(0)
     costs = Costs(
         latency_p50_ms=float(np.quantile(taken, 0.5)) if len(taken) else None,
         latency_p95_ms=float(np.quantile(taken, 0.95)) if len(taken) else None,

@@ -21,10 +21,11 @@ from airgen.dataset.content import (
     QrelRow,
     QueryRow,
 )
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.mining import mined_by_query
+from airgen.pipeline.control.need import NEED
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted
@@ -48,7 +49,8 @@ ABLATIONS = ("control", "negatives", "rewrite")
 class Source:
     """What a dataset is assembled from: the settings of a job, its stages, and the plan of its rows.
 
-    `seed` is the number that samples were drawn with, None if they were drawn with a secret.
+    `seed` is the number that samples were drawn with, None if they were drawn with a secret. `systems` are the names
+    of the user's own systems in the recall.
     """
 
     pipeline: Pipeline
@@ -60,6 +62,7 @@ class Source:
     ids: PublicIds
     seed: int | None
     combination: Combination | None = None
+    systems: Sequence[str] = ()
 
 
 def assemble(store: Store, source: Source, accepted: Accepted, without: Collection[str] = ()) -> DatasetContent:
@@ -73,6 +76,8 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
     decisions: dict[str, list[Decision]] = {}
     for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
         decisions.setdefault(row.parent, []).append(row)
+    if "control" in without and pipeline.queries is not None:
+        raise UsageError("--without control: the labels of your own queries come from quality control alone")
     if "control" in without:
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
     ids, tokenizer = source.ids, load_tokenizer(source.corpus.tokenizer, pipeline.language)
@@ -89,7 +94,12 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
             )
         counts = (len(every.lineages) - len(fallen), len(accepted.lineages))
         steps = [FunnelStep("queries with room", *counts, {"saturated": counts[0] - counts[1]} if dropped else {})]
-    queries = list(_queries(ids, accepted, original="rewrite" in without))
+    queries = list(_queries(ids, accepted, decisions, original="rewrite" in without))
+    if pipeline.queries is not None and not any(row.metadata["answered"] for row in queries):
+        raise DatasetError(
+            f"none of the {len(queries)} queries has a relevant passage: look at some with `airgen show`, and try "
+            "another judge, or more retrievers (control.pools)"
+        )
     generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
     kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
     removed = {row.id for rows in decisions.values() for row in rows if row.action == "drop_negative"}
@@ -105,7 +115,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         corpus=_corpus(store, plan, every, kept, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
         qrels=list(_qrels(accepted, decisions, kept, mined, ids)),
-        provenance=provenance(pipeline, source.prompts, source.flow, combination),
+        provenance=provenance(pipeline, source.prompts, source.flow, combination, source.systems),
         funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
         pipeline_yaml=source.pipeline_yaml,
         secret=ids.secret,
@@ -176,8 +186,16 @@ def _generated(
         yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text))
 
 
-def _queries(ids: PublicIds, accepted: Accepted, *, original: bool) -> Iterator[QueryRow]:
+def _queries(
+    ids: PublicIds, accepted: Accepted, decisions: Mapping[str, Sequence[Decision]], *, original: bool
+) -> Iterator[QueryRow]:
     for lineage in accepted.lineages:
+        if lineage.own is not None:
+            judged = decisions.get(lineage.final.key, ())
+            answered = any(row.action == "add_positive" for row in judged)
+            facts = {"count": lineage.own.count, "answered": answered, "judged": len(judged)}
+            yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), ids.split(lineage), facts)
+            continue
         assert lineage.query is not None
         last = lineage.rewrites[-1] if lineage.rewrites else None
         metadata: dict[str, str | int | float | bool | None] = {
@@ -211,6 +229,8 @@ def _qrels(
 ) -> Iterator[QrelRow]:
     for lineage in accepted.lineages:
         judged = {row.id: row for row in decisions.get(lineage.final.key, ())}
+        if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
+            continue  # nothing answers it: its mark says so, and no average counts it
         for negative in mined.get(lineage.final.key, ()):
             found = judged.get(negative.id)
             level, gain = (found.level, found.probability) if found else (None, None)
@@ -218,7 +238,7 @@ def _qrels(
         for row in judged.values():
             if row.action in ("keep_query", "add_positive"):
                 yield QrelRow(ids.query(lineage), ids.document(row.id), 1, row.level, row.probability)
-            elif row.action == "keep_negative" and row.id in kept:
+            elif row.action == "add_negative" or (row.action == "keep_negative" and row.id in kept):
                 yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
 
 
@@ -235,9 +255,13 @@ def _answers(accepted: Accepted, ids: PublicIds) -> Iterator[AnswerRow]:
 
 
 def provenance(
-    pipeline: Pipeline, prompts: PromptSet, flow: Flow, combination: Combination | None = None
+    pipeline: Pipeline,
+    prompts: PromptSet,
+    flow: Flow,
+    combination: Combination | None = None,
+    systems: Sequence[str] = (),
 ) -> list[ModelUse]:
-    """The models that a pipeline uses, what for, and with which prompts."""
+    """The models that a pipeline uses, what for, and with which prompts; `systems` are the user's own in the recall."""
     uses = []
     for stage in flow.every:
         if stage.prompt is not None and stage.asks(pipeline):
@@ -248,7 +272,11 @@ def provenance(
     settings = pipeline.control.recall
     recall = [*([] if settings.pools_only else [settings.model]), *pipeline.control.pools]
     uses += [ModelUse("recall", _model_name(model)) for model in recall]
+    uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
     uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
+    if pipeline.control.judge.need:
+        prompt = prompts.get(prompt_name(pipeline, NEED))
+        uses.append(ModelUse("need behind a query, for the judge", pipeline.llm.model, prompt.name, _version(prompt)))
     for judge in pipeline.control.judge.members:
         prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         model = (judge.llm or pipeline.llm).model
@@ -273,6 +301,8 @@ def _lineage(
 ) -> Iterator[dict[str, Any]]:
     for lineage in accepted.lineages:
         assert lineage.query is not None
+        if lineage.own is not None:
+            continue  # no document stands behind it
         yield {
             "query": ids.query(lineage),
             "positive": ids.document(lineage.passage.id),

@@ -19,7 +19,9 @@ from airgen.llms.chat import count_messages
 from airgen.llms.prices import unknown_price
 from airgen.llms.probe import ModelProfile
 from airgen.pipeline.control.judge import judge_kind
+from airgen.pipeline.control.need import NEED
 from airgen.pipeline.job import Job
+from airgen.pipeline.own.own_queries import queries_of
 from airgen.pipeline.profiles import read_profiles
 from airgen.pipeline.stage import Expected, prompt_name
 from airgen.pipeline.try_prompts import stand_ins
@@ -31,6 +33,7 @@ __all__ = ["Estimate", "StageEstimate", "estimate", "estimate_judgments"]
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
+NEED_TOKENS = 60  # of a query's description and narrative
 
 # Shares of the samples whose query passes its checks, and whose document is judged to answer it, by family of prompts.
 # Large models do what they are told, small ones are asked again. Measured on the quickstart with the scripted model
@@ -56,7 +59,7 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The whole job. `samples` is how many documents will be tried."""
+    """The whole job. `samples` is how many documents will be tried, or how many queries of the user's are labelled."""
 
     stages: list[StageEstimate]
     samples: int
@@ -93,18 +96,25 @@ def estimate(job: Job) -> Estimate:
     passages = list(islice((row for row in prepare(job.corpus, pipeline.task) if isinstance(row, Passage)), PASSAGES))
     if not passages:
         raise CorpusError(f"corpus {pipeline.corpus}: no passage is left after cleaning")
-    inputs = [stand_ins(job, passage) for passage in passages]
+    inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]
     seen, family = _observed(job), pipeline.generation.prompts
+    own = None if pipeline.queries is None else queries_of(pipeline, job.corpus, job.folder)
+    if own:
+        inputs = [{**values, "query": own[place % len(own)]} for place, values in enumerate(inputs)]
     passed = PASSED[family]
     accepted = seen.get("accepted", ACCEPTED[family] if pipeline.control.judge.members else passed)
     samples = round(pipeline.target / accepted)
     # A rewrite and a judgment follow each query that passed its checks.
     expected = Expected(pipeline, samples, samples * max(passed, accepted))
+    if own is not None:
+        expected = Expected(pipeline, 0, len(own))
     profiles = read_profiles(job.directory, pipeline.llms.values())
     stages, warnings = [], []
     for work in _work(job, expected, seen):
         calls = round(work.pieces * work.tries)
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
+        if pipeline.control.judge.need and work.name.startswith("judgment"):
+            mean += NEED_TOKENS
         # A second try carries the first answer and what was wrong with it.
         again = max(0.0, work.tries - 1) * (work.tokens + 30)
         profile = profiles.get((work.llm.endpoint, work.llm.model), ModelProfile())
@@ -116,7 +126,7 @@ def estimate(job: Job) -> Estimate:
             warnings.append(warning)
         seconds = _seconds(work.llm, profile, calls, prompt_tokens, completion)
         stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost, seconds))
-    return Estimate(stages, samples, warnings)
+    return Estimate(stages, samples if own is None else len(own), warnings)
 
 
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:
@@ -146,9 +156,14 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
             tries = seen.get(f"{stage.name} tries", tries)
             prompt = job.prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
             yield _Work(stage.name, cost.pieces(expected), tokens, tries, prompt, pipeline.llm)
+    if pipeline.control.judge.need and pipeline.control.judge.members:
+        prompt = job.prompts.get(prompt_name(pipeline, NEED))
+        yield _Work(NEED, expected.queries, seen.get(f"{NEED} tokens", NEED_TOKENS), 1.0, prompt, pipeline.llm)
     for place, judge in enumerate(pipeline.control.judge.members):
         name = "judgment" if place == 0 else f"judgment {place + 1}"
         pairs = expected.queries + pipeline.target * PAIRS
+        if pipeline.queries is not None:
+            pairs = expected.queries * (PAIRS + 1)
         tokens = seen.get(f"{name} tokens", judge_kind(judge).TOKENS)
         yield _Work(name, pairs, tokens, 1.0, job.prompts.get(judge.prompt), judge.llm or pipeline.llm)
 
@@ -182,12 +197,12 @@ def _observed(job: Job) -> dict[str, float]:
             if calls >= 5:
                 found[f"{stage} tokens"] = float(tokens)
         kinds: tuple[type[Query] | type[Rewrite], ...] = (Query, Rewrite)
-        for kind in kinds:
+        for kind in kinds if job.pipeline.queries is None else ():
             attempts = [row.attempts for row in store.made(kind, job.fingerprints[table_of(kind)])]
             if len(attempts) >= 5:
                 found[f"{table_of(kind)} tries"] = statistics.fmean(attempts)
         accepted = job.accepted(store)
         done = len(accepted.lineages) + accepted.surplus + len(accepted.rejected)
-        if done >= 5 and accepted.lineages:
+        if done >= 5 and accepted.lineages and job.pipeline.queries is None:
             found["accepted"] = (len(accepted.lineages) + accepted.surplus) / done
     return found

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from airgen.dataset.content import FunnelStep
+from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.generate import Accepted
+from airgen.pipeline.own.own_queries import LABELS
 from airgen.pipeline.stage import Lineage, Plan, Stage
 from airgen.pipeline.stages import Flow
 from airgen.records import Decision, HardNegative, Skip
@@ -17,6 +19,8 @@ __all__ = ["funnel"]
 
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
     """The steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""
+    if OWN in plan:
+        return [_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
     steps = [_corpus(store, plan)]
     left: list[Lineage] = [*accepted.lineages, *(one.lineage for one in accepted.rejected)]
     for stage in flow.candidates:
@@ -45,6 +49,43 @@ def _corpus(store: Store, plan: Plan) -> FunnelStep:
     ((passages,),) = store.query(sql, [plan["corpus"]])
     reasons = {f"{cleaner}: {reason}": count for (cleaner, reason), count in store.drops(plan["corpus"]).items()}
     return FunnelStep("corpus", passages + sum(reasons.values()), passages, _sorted(reasons))
+
+
+_REPEATS = "repeat another query"
+
+
+def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
+    """The user's own queries: the lines of the file, those that are drawn, and the labels that came along."""
+    fp, drawn = plan[OWN], len(accepted.lineages)
+    skips: dict[str, Counter[str]] = {OWN: Counter(), LABELS: Counter()}
+    sql = "SELECT stage, reason, count(*) FROM skip WHERE fingerprint = ? AND stage IN (?, ?) GROUP BY ALL"
+    for stage, reason, count in store.query(sql, [fp, OWN, LABELS]):
+        skips[stage][reason] = count
+    ((queries, lines),) = store.query("SELECT count(*), sum(lines) FROM own_query WHERE fingerprint = ?", [fp])
+    lines = int(lines or 0)
+    total = lines + skips[OWN].total()
+    if lines > queries:
+        skips[OWN][_REPEATS] = lines - queries
+    steps = [FunnelStep("lines of the file", total, queries, _sorted(skips[OWN]))]
+    not_drawn = {"not drawn": queries - drawn} if queries > drawn else {}
+    steps.append(FunnelStep("queries drawn", queries, drawn, not_drawn))
+    ((labels,),) = store.query("SELECT count(*) FROM judgment WHERE fingerprint = ?", [fp])
+    if labels or skips[LABELS]:
+        steps.append(FunnelStep("labels brought", labels + skips[LABELS].total(), labels, _sorted(skips[LABELS])))
+    return steps
+
+
+def _answered(accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
+    """Queries that something answers, and the passages that were judged."""
+    rows = list(decisions)
+    positives = [row for row in rows if row.action == "add_positive"]
+    queries, answered = len(accepted.lineages), len({row.parent for row in positives})
+    judged = len({row.parent for row in rows})
+    reasons = {"nothing answers them": judged - answered, "no passage was judged": queries - judged}
+    return [
+        FunnelStep("queries with an answer", queries, answered, {why: n for why, n in reasons.items() if n}),
+        FunnelStep("passages judged", len(rows), len(positives), _sorted({"not relevant": len(rows) - len(positives)})),
+    ]
 
 
 def _reasons(stage: Stage, lineages: Sequence[Lineage]) -> Counter[str]:

@@ -29,6 +29,7 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.secret import Secret
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
+from airgen.evaluation.systems import load_systems
 from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
@@ -36,6 +37,8 @@ from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.combined_judge import Combination, load_combination
 from airgen.pipeline.control.judge import judge_identity
+from airgen.pipeline.control.judgments import OWN
+from airgen.pipeline.control.pool_systems import systems_path
 from airgen.pipeline.control.quality_control import control_quality
 from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
@@ -45,12 +48,14 @@ from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
 from airgen.pipeline.multi_hop import PARTNER
+from airgen.pipeline.own.own_queries import own_accepted, own_fingerprint, store_queries
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.public_ids import PublicIds
+from airgen.pipeline.refresh import next_version
 from airgen.pipeline.stage import Plan, Tools
-from airgen.pipeline.stages import Flow
+from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
-from airgen.records import TABLES, Partner
+from airgen.records import TABLES, OwnQuery, Partner
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import answer_settings
 from airgen.settings.yaml_file import find_yaml
@@ -130,6 +135,9 @@ class Job:
         }
         if hops := pipeline.generation.multi_hop:
             found["sample"] = found[PARTNER] = fingerprint(sample=found["sample"], multi_hop=hops)
+        if pipeline.queries is not None:
+            found["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
+            found[OWN] = own_fingerprint(pipeline, self.corpus, self.folder, found["sample"], found["corpus"])
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         if self.combination is not None:
             found["calibration"] = self.combination.fingerprint
@@ -194,7 +202,9 @@ class Job:
             self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
-            for kind in [stage.writes for stage in self.flow.every] + [Partner] * (PARTNER in self.fingerprints):
+            kinds: list[type] = [stage.writes for stage in self.flow.every]
+            kinds += [Partner] * (PARTNER in self.fingerprints) + [OwnQuery] * (OWN in self.fingerprints)
+            for kind in kinds:
                 if kind not in TABLES:
                     store.ensure_table(kind)
         return store
@@ -223,6 +233,8 @@ class Job:
     def _run(self, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool) -> RunResult:
         with self.open_store() as store:
             load_corpus(store, self.corpus, self.pipeline, self.fingerprints["corpus"], display)
+            if self.pipeline.queries is not None:
+                store_queries(store, self.pipeline, self.corpus, self.fingerprints, self.folder, display)
             if until == "corpus":
                 return RunResult(self.directory, note="stopped after the corpus, as asked")
             if retry_failed:
@@ -256,18 +268,29 @@ class Job:
                 tools = Tools(
                     self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, members.watch
                 )
-                accepted = await generate(store, tools, self.flow, display, workers, self.frame)
+                if self.pipeline.queries is not None:
+                    accepted = own_accepted(store, self.flow, self.fingerprints, self.pipeline)
+                else:
+                    accepted = await generate(store, tools, self.flow, display, workers, self.frame)
                 if until is None or until == "judgment":
                     embeddings = self.directory / "embeddings"
                     control = Control.of(
                         store, tools, accepted, display, embeddings,
                         workers=workers, stopping=stopping, combination=self.combination,
+                        name=self.pipeline.name, names=self._names(accepted),
                     )  # fmt: skip
                     plan = await control_quality(control)
                     settings, target = self._kept()
                     await asyncio.to_thread(store.save_plan, {**plan, **settings, **target})
             usage = _usage(engine)
         return accepted, usage
+
+    def _names(self, accepted: Accepted) -> dict[str, str]:
+        """The ids of the queries in the dataset, where systems are asked that may be run files."""
+        if self.pipeline.control.systems is None:
+            return {}
+        ids = PublicIds(self.pipeline, self._secret())
+        return {lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
 
     def _meaning(self) -> Any:
         if self.pipeline.generation.meaning is None or not self.pipeline.generation.rewrites:
@@ -285,8 +308,15 @@ class Job:
         ids = PublicIds(self.pipeline, self._secret()) if out == self.dataset else self.ids
         plan = self.plan(store)
         seed = None if self.secret.draws or self.pipeline.seed == "secret" else self.pipeline.seed
-        source = Source(self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, seed, self.combination)
-        return write_dataset(out, assemble(store, source, accepted, without))
+        own = self.pipeline.control.systems
+        systems = [] if own is None else [one.name for one in load_systems(systems_path(own, self.path.parent))]
+        source = Source(
+            self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, seed, self.combination, systems
+        )
+        content = assemble(store, source, accepted, without)
+        if out == self.dataset and not without:
+            content = next_version(store, plan["corpus"], content, out)
+        return write_dataset(out, content)
 
     def funnel_so_far(self) -> list[FunnelStep]:
         """The funnel of a job that stopped: of what is on the disk, up to quality control. Empty before any sample."""
@@ -298,10 +328,14 @@ class Job:
         if not (accepted.lineages or accepted.rejected):
             return []
         steps = funnel(store, self.flow, self.fingerprints, accepted, ())
+        if self.pipeline.queries is not None:
+            return steps[:-2]
         return steps[: 1 + len(self.flow.candidates) + len(self.flow.accepted)]
 
     def accepted(self, store: Store) -> Accepted:
         """The accepted queries of the work database; no LLM is asked."""
+        if self.pipeline.queries is not None:
+            return own_accepted(store, self.flow, self.fingerprints, self.pipeline)
         return accepted_so_far(store, self.flow, self.fingerprints, self.pipeline, self.frame)
 
 

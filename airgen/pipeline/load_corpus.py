@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from airgen.batches import batched
@@ -10,9 +12,9 @@ from airgen.corpus.open_reader import source_digest
 from airgen.corpus.prepared import prepared
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
-from airgen.keys import fingerprint
+from airgen.keys import content_key, fingerprint
 from airgen.pipeline.progress import Display
-from airgen.records import Passage
+from airgen.records import Dropped, Passage
 from airgen.settings import Pipeline
 from airgen.store import Store
 
@@ -44,6 +46,7 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
     with display.stage("corpus", None) as bar:
         place = 0
         for batch in batched(prepared(settings, pipeline.task, fp), BATCH):
+            batch = _with_titles(store, batch)
             for row in batch:
                 counts["passages" if isinstance(row, Passage) else "dropped"] += 1
                 if isinstance(row, Passage):
@@ -57,3 +60,18 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
         )
     store.finish_corpus(fp, counts["passages"], counts["dropped"], digest.hexdigest())
     return counts["passages"]
+
+
+def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
+    """The rows; a passage whose text is stored already under another title gets a key of its own.
+
+    A key follows from id and text, so that a passage keeps what was made from it when its title stays.
+    """
+    keys = [row.key for row in rows if isinstance(row, Passage)]
+    titles = dict(store.query("SELECT key, title FROM passage WHERE key IN (SELECT unnest(?))", [keys]))
+    return [
+        replace(row, key=content_key([row.key, row.title]))
+        if isinstance(row, Passage) and titles.get(row.key, row.title) != row.title
+        else row
+        for row in rows
+    ]

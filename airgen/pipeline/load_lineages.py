@@ -10,7 +10,7 @@ from airgen.pipeline.stage import Lineage, Plan, Stage
 from airgen.records import Passage, Row, Sample, Skip
 from airgen.store import Store
 
-__all__ = ["load_lineages"]
+__all__ = ["load_lineages", "with_rows"]
 
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
@@ -20,21 +20,30 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
     """
     keys = list({sample.parent for sample in samples})
     passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
+    partners = load_partners(store, plan, samples)
+    known = [
+        Lineage(passages[sample.parent], sample, partner=partners[sample.key])
+        for sample in samples
+        if sample.key in partners
+    ]
+    return with_rows(store, known, stages, plan)
+
+
+def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
+    """The lineages with the rows that these stages of the plan made from them."""
     rows: dict[str, dict[str, list[Row]]] = {stage.name: defaultdict(list) for stage in stages}
     for stage in stages:
         fingerprint = plan[stage.name]
         skips = store.rows(Skip, "t.stage = ? AND t.fingerprint = ?", [stage.name, fingerprint])
         for row in [*store.made(stage.writes, fingerprint), *skips]:
             rows[stage.name][row.parent].append(row)
-    lineages = []
-    partners = load_partners(store, plan, samples)
-    for sample in (sample for sample in samples if sample.key in partners):
-        lineage = Lineage(passages[sample.parent], sample, partner=partners[sample.key])
+    found = []
+    for lineage in lineages:
         for stage in stages:
             parent = lineage.parent(stage.reads)
             if parent is not None:
-                found = rows[stage.name].get(parent.key, ())
-                own = [row for row in found if isinstance(row, Skip) or stage.belongs(row, lineage)]
+                made = rows[stage.name].get(parent.key, ())
+                own = [row for row in made if isinstance(row, Skip) or stage.belongs(row, lineage)]
                 lineage = lineage.extended(own)
-        lineages.append(lineage)
-    return lineages
+        found.append(lineage)
+    return found

@@ -20,6 +20,7 @@ from airgen.pipeline.control.judge_kinds import YesNo
 from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
 from airgen.settings.parts import needs, walk
+from airgen.settings.yaml_file import find_yaml
 
 __all__ = ["advice", "ensure_ready", "preflight"]
 
@@ -55,8 +56,11 @@ def preflight(
             later = until == "hard_negative" and place.startswith("control.")
             if not later and not (control.recall.pools_only and place.startswith("control.recall.model")):
                 problems.extend(f"{place}: {line}" for line in needs(settings, job.folder))
-    if evaluate and until is None:
-        attempt(lambda: _systems(job, problems))
+    if control.systems is not None and until not in ("corpus", "hard_negative"):
+        own = control.systems
+        attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
+    if evaluate and until is None and (systems := job.systems_file) is not None:
+        attempt(lambda: _systems(systems, problems))
     problems += _folder_problems(job.directory)
     return list(dict.fromkeys(problems))
 
@@ -80,11 +84,9 @@ def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, b
         raise SettingsError(problems)
 
 
-def _systems(job: Job, problems: list[str]) -> None:
-    path = job.systems_file
-    if path is not None:
-        lines = missing_needs(load_systems(path), path.resolve().parent)
-        problems.extend(f"{path.name}: {line}" for line in lines)
+def _systems(path: Path, problems: list[str]) -> None:
+    lines = missing_needs(load_systems(path), path.resolve().parent)
+    problems.extend(f"{path.name}: {line}" for line in lines)
 
 
 def _folder_problems(directory: Path) -> list[str]:

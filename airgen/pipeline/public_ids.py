@@ -26,7 +26,12 @@ class PublicIds:
     secret: Secret | None
 
     def query(self, lineage: Lineage) -> str:
-        """A query's id. It depends on the key of the final text, so it stays when the target grows."""
+        """A query's id. It depends on the key of the final text, so it stays when the target grows.
+
+        With `ids: original` a query of the user's own has the id that its file gives.
+        """
+        if lineage.own is not None and lineage.own.id and self.pipeline.export.ids == "original":
+            return lineage.own.id
         return "q" + self._made("query", lineage.final.key)
 
     def sample(self, lineage: Lineage) -> str:
@@ -48,6 +53,8 @@ class PublicIds:
         ratios = self.pipeline.export.splits
         if self.secret is None:
             return split_of(lineage.sample.key, ratios)
+        if lineage.own is not None:
+            return split_of(self._made("split", lineage.final.key), ratios)
         source = lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
         return split_of(self._made("split", source), ratios)
 

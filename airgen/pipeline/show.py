@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.errors import UsageError
+from airgen.pipeline.control.judgments import OWN, changed_texts, is_current
 from airgen.pipeline.control.mining import mined_by_query
+from airgen.pipeline.control.need import Asker, kept_need
 from airgen.pipeline.control.table2 import votes
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan
-from airgen.records import Decision, HardNegative, Judgment, Passage, Prelabel, Recall, Row, Skip
+from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row, Skip
 from airgen.store import Store
 from airgen.text.display import terminal_lines
 
@@ -82,7 +84,7 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
             value: dict[str, Any] = {
                 "id": _name(lineage, ids),
                 "outcome": f"rejected: {rejected}" if rejected else "accepted",
-                "document": _shown(lineage.passage),
+                **({"own": _own(lineage.own)} if lineage.own is not None else {"document": _shown(lineage.passage)}),
                 **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),
                 "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
                 "lines": [],
@@ -92,12 +94,18 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
                 value.update(values)
                 value["lines"] += lines
             if lineage.query is not None:
+                need = kept_need(store, job.pipeline, job.prompts, lineage.final.text, Asker.of(lineage))
+                value.update({"need": need} if need else {})
                 value.update(control.labels(lineage, ids))
             yield value
 
 
 def _shown(passage: Passage) -> dict[str, str]:
     return {"id": passage.id, "title": passage.title, "text": passage.text}
+
+
+def _own(own: OwnQuery) -> dict[str, Any]:
+    return {"id": own.id, "text": own.text, "count": own.count, "lines": own.lines, "line": own.line}
 
 
 def _why(row: Skip) -> str:
@@ -119,7 +127,12 @@ class _Control:
     @classmethod
     def of(cls, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> _Control:
         keys = [one.final.key for one in lineages]
-        judgments = _by_query(store, Judgment, [plan["judgment"]], keys)
+        changed, sources = changed_texts(store, plan["corpus"]), {one.final.key: one.sources for one in lineages}
+        every = _by_query(store, Judgment, [plan["judgment"], plan.get(OWN, "")], keys)
+        judgments = {
+            key: [row for row in rows if is_current(row, changed, [one.id for one in sources[key]])]
+            for key, rows in every.items()
+        }
         decisions = _by_query(store, Decision, [plan.get("decision", "")], keys)
         named = {one.id for lineage in lineages for one in lineage.sources}
         named |= {row.id for rows in judgments.values() for row in rows}
@@ -182,11 +195,14 @@ def _by_query(store: Store, kind: type[R], fingerprints: Sequence[str], keys: Se
 def render_life(value: dict[str, Any]) -> str:
     """The same as text for a terminal; control characters of documents and models are taken out."""
     lines = [f"{value['id']}  {value['outcome']}", ""]
-    for source in [value["document"], *([value["second"]] if "second" in value else [])]:
+    if own := value.get("own"):
+        lines += [f"query      {own['text']}", f"asked      {own['count']:,} times, first in line {own['line']}"]
+    for source in (value[name] for name in ("document", "second") if name in value):
         lines += [f"document   {source['id']}"]
         lines += [f"           {source['title']}"] if source["title"] else []
         lines += ["           | " + line for line in source["text"].splitlines()]
     lines += value["lines"]
+    lines += [f"need       {value['need']}"] if "need" in value else []
     lines += [f"skipped    {stage}: {why}" for stage, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):
         lines.append(f"{'mined' if row['origin'] == 'mined' else 'negative':<10} {row['id']}  {row['title']}")

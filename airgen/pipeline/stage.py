@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from airgen.keys import fingerprint, row_key
 from airgen.llms.base import Llm, Request
 from airgen.prompts import PromptSet
-from airgen.records import HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
+from airgen.records import HardNegative, Judgment, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 from airgen.settings import Pipeline
 
 __all__ = [
+    "NO_PASSAGE",
     "Cause",
     "Cost",
     "Expected",
@@ -41,6 +42,9 @@ R = TypeVar("R", bound=Row)
 
 Plan = Mapping[str, str]
 """The fingerprint of every stage: rows of other fingerprints belong to other settings and are not read."""
+
+NO_PASSAGE = Passage("", "", -1, "")
+"""The passage of a lineage that no passage stands behind: a query of the user's own."""
 
 Cause = Literal["llm", "malformed", "check", "settings", "control"]
 """Why work ended without a row: a failed call, an answer that could not be read, an answer that failed a check, a
@@ -76,7 +80,7 @@ class Tools:
 class Lineage:
     """One sample and all rows that were made from it so far, in the order of the stages; skips by stage.
 
-    `partner` is the second passage of a multi-hop sample.
+    `partner` is the second passage of a multi-hop sample. A query of the user's own has the passage `NO_PASSAGE`.
     """
 
     passage: Passage
@@ -108,7 +112,9 @@ class Lineage:
 
     @property
     def sources(self) -> tuple[Passage, ...]:
-        """The passages that the query is made from: one, or two of one document."""
+        """The passages that the query is made from: one, two of one document, or none for the user's own query."""
+        if self.passage is NO_PASSAGE:
+            return ()
         return (self.passage,) if self.partner is None else (self.passage, self.partner)
 
     @property
@@ -120,6 +126,11 @@ class Lineage:
     def query(self) -> Query | None:
         """The original query, where there is one."""
         return next(iter(self.every(Query)), None)
+
+    @property
+    def own(self) -> OwnQuery | None:
+        """The line of the user's file, where the query is from there."""
+        return next(iter(self.every(OwnQuery)), None)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:

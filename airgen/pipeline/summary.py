@@ -18,6 +18,7 @@ from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.preflight import ensure_ready
 from airgen.pipeline.probing import probe_models
 from airgen.pipeline.progress import BEAT_SECONDS, Display
+from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.pipeline.rehearsal import rehearse
 from airgen.text.display import json_text, terminal_table, terminal_text
 
@@ -105,6 +106,9 @@ def print_result(result: RunResult, *, as_json: bool = False, reasons: int = 4) 
     console = Console()
     if result.manifest is not None:
         _print_funnel(console, result.manifest.funnel, reasons)
+        note = result.manifest.notes.get(REFRESHED)
+        for line in change_lines(note, result.manifest.info.version) if isinstance(note, dict) else ():
+            console.print(terminal_text(line), markup=False, highlight=False, soft_wrap=True)
         if result.scores:
             _print_scores(console, result)
     if result.note:

@@ -7,15 +7,16 @@ The environment is read in one function only (`secret`), and its value never ent
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
-from airgen.settings.base import Settings
+from airgen.settings.base import LATER, Settings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
+from airgen.settings.queries import LabelFile, QueriesSettings
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "ExportSettings",
     "GenerationSettings",
     "JudgeSettings",
+    "LabelFile",
     "LlmSettings",
     "MeaningSettings",
     "OneJudge",
     "Pipeline",
+    "QueriesSettings",
     "RecallSettings",
     "Thresholds",
     "answer_parts",
@@ -65,6 +68,9 @@ class EvaluateSettings(Settings):
     split: str = "test"
 
 
+ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries are there already, if it gives none
+
+
 class Pipeline(Settings):
     """One benchmark to build: `pipelines/NAME.yaml`."""
 
@@ -78,6 +84,8 @@ class Pipeline(Settings):
         42  # with export.secret, what is drawn depends on the secret, too; secret: on it alone
     )
     llm: SerializeAsAny[LlmSettings]
+    # The user's own queries, which are labelled in place of generated ones; `target` then is how many are drawn.
+    queries: Annotated[QueriesSettings | None, LATER] = None
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()
@@ -110,6 +118,12 @@ class Pipeline(Settings):
         if value not in SUPPORTED:
             raise ValueError(f"must be one of {', '.join(sorted(SUPPORTED))}")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_own_queries(cls, value: Any) -> Any:
+        """Own queries are all labelled where no target is given."""
+        return {"target": ALL_QUERIES, **value} if isinstance(value, dict) and value.get("queries") else value
 
     @model_validator(mode="before")
     @classmethod

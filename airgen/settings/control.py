@@ -8,7 +8,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import Settings, Spec
+from airgen.settings.base import LATER, Settings, Spec
 from airgen.settings.llm import LlmSettings
 from airgen.settings.parts import Part
 
@@ -69,6 +69,7 @@ class JudgeSettings(OneJudge):
     relevant_from: int = Field(default=2, ge=1, le=3)
     panel: list[OneJudge] = []
     calibration: str | None = None
+    need: Annotated[bool, LATER] = False  # judges see what is sought, which the generator's LLM writes for each query
 
     @property
     def members(self) -> list[OneJudge]:
@@ -110,6 +111,8 @@ class ControlSettings(Settings):
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
     ]
     thresholds: Thresholds = Thresholds()
+    # A systems YAML: what these systems find (search services, run files, ...) joins the recall, too.
+    systems: Annotated[str | None, LATER] = None
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
     @model_validator(mode="after")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from airgen.settings.base import LATER, Settings, Spec
+from airgen.settings.base import FILE, LATER, Settings, Spec
 from airgen.settings.parts import Part
 
 __all__ = ["INFORMATION", "LENGTHS", "STYLES", "TYPES", "GenerationSettings", "MeaningSettings"]
@@ -15,6 +16,9 @@ LENGTHS = ("lt5", "lt10", "10to20", "ge20")
 TYPES = ("question", "problem", "claim")
 INFORMATION = ("overall", "partial")
 STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
+
+EXAMPLES = (10, 10_000)  # real queries: least and most
+_EXAMPLES_BYTES = 4 << 20
 
 _KNOWN = {"lengths": LENGTHS, "types": TYPES, "information": INFORMATION, "styles": STYLES}
 
@@ -62,7 +66,37 @@ class GenerationSettings(Settings):
     queries_per_passage: int = Field(default=1, ge=1, le=20)
     answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too
     multi_hop: Annotated[float, LATER, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
+    examples: Annotated[str | None, LATER, FILE] = (
+        None  # 10 or more real queries, a line each: their style, not content
+    )
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
+
+    _example_texts: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def example_texts(self) -> tuple[str, ...]:
+        """The lines of `examples`, each once."""
+        return self._example_texts
+
+    @model_validator(mode="after")
+    def _read_examples(self, info: ValidationInfo) -> GenerationSettings:
+        if self.examples is None:
+            return self
+        if self.rewrites or self.multi_hop or self.query_from == "need":
+            raise ValueError("examples needs rewrites: 0, multi_hop: 0 and query_from: document: they keep no style")
+        path = ((info.context or {}).get("folder") or Path()) / Path(self.examples).expanduser()
+        try:
+            with path.open("rb") as file:
+                text = file.read(_EXAMPLES_BYTES + 1).decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"examples: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        found = tuple(dict.fromkeys(line for raw in text.splitlines() if (line := " ".join(raw.split())[:500])))
+        if not EXAMPLES[0] <= len(found) <= EXAMPLES[1] or len(text) > _EXAMPLES_BYTES:
+            raise ValueError(
+                f"examples: {path} has {len(found):,} queries, wanted are {EXAMPLES[0]} to {EXAMPLES[1]:,}"
+            )
+        self._example_texts = found
+        return self
 
     @field_validator("lengths", "types", "information", "styles")
     @classmethod

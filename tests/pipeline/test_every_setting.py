@@ -47,7 +47,7 @@ CHANGES: dict[str, Any] = {
     "generation.max_title_overlap": 0.4, "generation.query_from": "need",
     "generation.meaning": {"model": "all-minilm-l6-v2-int8", "min_cosine": 0.9},
     "generation.prompts": "small", "generation.queries_per_passage": 2, "generation.stages": ["extra_stage:STAGE"],
-    "generation.answers": True, "generation.multi_hop": 0.5,
+    "generation.examples": "examples.txt", "generation.answers": True, "generation.multi_hop": 0.5,
     "control.recall.model": {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 16},
     "control.recall.top_k": 9, "control.recall.pools_only": True, "control.pools": ["bm25"],
     "control.rerankers": ["bm25"], "control.thresholds.hard_negative": 2, "control.thresholds.other": 3,
@@ -55,10 +55,11 @@ CHANGES: dict[str, Any] = {
     "control.judge.threshold": 0.95, "control.judge.temperature": 0.7,
     "control.judge.llm": {"backend": "scripted", "model": "judge"}, "control.judge.relevant_from": 3,
     "control.judge.panel": [{"kind": "levels"}, {"kind": "yes-no"}, {"kind": "levels", "temperature": 0.1}],
-    "control.judge.calibration": "own.json",
+    "control.judge.calibration": "own.json", "control.judge.need": True,
     "export.secret": False, "export.splits": {"dev": 1, "test": 1},
     "export.licence": "CC0-1.0", "export.ids": "original",
     "export.version": "9.9", "export.drop_saturated": 1.0,
+    "queries": {"file": "own.txt"}, "control.systems": "systems.yaml",
     "evaluate.systems": "systems.yaml", "evaluate.split": "dev",
 }  # fmt: skip
 # A field that has an effect only beside another: what goes with it, in both jobs.
@@ -66,6 +67,7 @@ WITH: dict[str, dict[str, Any]] = {
     # The scripted model cannot answer these: both jobs try all documents instead of stopping early.
     "control.judge.kind": {"llm.min_accepted": 0}, "generation.prompts": {"llm.min_accepted": 0},
     "control.recall.pools_only": {"control.pools": ["bm25"]},
+    "generation.examples": {"generation.rewrites": 0},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},
     "control.judge.calibration": {"control.judge.kind": "yes-no"},
@@ -132,6 +134,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = CORPUS.replace("name: small", "name: other").replace("small.jsonl", "other.jsonl")
     (folder / "other.yaml").write_text(other, encoding="utf-8")
     (folder / "extra_stage.py").write_text(STAGE, encoding="utf-8")
+    (folder / "own.txt").write_text("why do yeast need repair\nbridges in northern valleys\n", encoding="utf-8")
+    examples = [f"which {word} need repair?" for word in ("bells", "boats", "clocks", "roofs", "wells")]
+    examples += [f"{word} prices" for word in ("tea", "salt", "rope", "wool", "tin", "oats")]
+    (folder / "examples.txt").write_text("\n".join(examples), encoding="utf-8")
     (folder / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n", encoding="utf-8")
     weights = {"format": 1, "weights": {"scores": 1.0, "votes": 1.0}, "intercept": 0.2, "threshold": 0.5, "judge": {}}
     (folder / "own.json").write_text(json.dumps(weights), encoding="utf-8")

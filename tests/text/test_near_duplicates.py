@@ -44,3 +44,14 @@ def test_near_duplicates_by_their_words(left: str, right: str, language: str, sa
 
 def test_words_are_folded() -> None:
     assert folded_words("Straße ＩＳ ﬁne", "de") == ["strasse", "is", "fine"]
+
+
+def test_known_counts_of_words_change_the_time_alone() -> None:
+    from collections import Counter
+
+    texts = [f"how {'very ' * (place % 2)}common are rare{place % 7} words of {place % 5}" for place in range(60)]
+    counts = Counter(word for text in texts for word in set(folded_words(text, "en")))
+    plain, counted = NearDuplicateIndex("en"), NearDuplicateIndex("en", counts=counts)
+    assert [plain.add(text) for text in texts] == [counted.add(text) for text in texts]
+    steps = [sum(map(len, one._places.values())) for one in (plain, counted)]
+    assert steps[0] == steps[1] and max(map(len, counted._places.values())) < max(map(len, plain._places.values()))

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from airgen.keys import fingerprint
-from airgen.pipeline.control.judgments import pairs_of
+from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, own_labels, pairs_of
 from airgen.pipeline.control.prelabels import prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage
-from airgen.pipeline.control.table2 import decide
+from airgen.pipeline.control.table2 import decide, decide_own
 from airgen.records import Decision, HardNegative, Judgment, Recall
 
 __all__ = ["DECISIONS"]
@@ -18,7 +18,8 @@ __all__ = ["DECISIONS"]
 
 def _fingerprint(control: Control, model: Any) -> str:
     settings, combination = control.settings, control.combination
-    read = {stage: fp for stage, fp in control.plan.items() if stage.startswith("prelabel") or stage == "judgment"}
+    names = ("judgment", OWN)
+    read = {stage: fp for stage, fp in control.plan.items() if stage.startswith("prelabel") or stage in names}
     return fingerprint(
         stage="decision", version=1, relevant_from=settings.judge.relevant_from, plan=read,
         thresholds=settings.thresholds.model_dump(),
@@ -38,6 +39,9 @@ def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iter
     }
     for lineage in lineages:
         key = lineage.final.key
+        if not lineage.sources:
+            yield decide_own(key, judged.get(key, {}), relevant_from, fp)
+            continue
         yield decide(key, lineage.passage.id, negatives[key], judged.get(key, {}), dropped, relevant_from, fp)
 
 
@@ -47,17 +51,21 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
     Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
     """
     asked = {(pair.query, pair.id) for pair in pairs_of(control)}
-    asked |= {(lineage.final.key, one.id) for lineage in control.accepted.lineages for one in lineage.sources}
+    sources = {lineage.final.key: [one.id for one in lineage.sources] for lineage in control.accepted.lineages}
+    asked |= {(key, id_) for key, ids in sources.items() for id_ in ids}
+    changed = changed_texts(control.store, control.plan["corpus"])
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
     found: dict[str, dict[str, Judgment]] = {}
     for row in control.store.made(Judgment, control.plan["judgment"], control.queries):
-        if (row.parent, row.id) not in asked:
+        if (row.parent, row.id) not in asked or not is_current(row, changed, sources[row.parent]):
             continue
         if control.combination is not None:
             weighed = control.combination.judged(row, recalls.get(row.parent), prelabels[row.parent])
             # A document that was not recalled, and about which no LLM was asked, has no evidence at all.
             missing = weighed is row and not control.settings.judge.members
             row = replace(row, level=0, reason="not recalled") if missing else weighed
+        found.setdefault(row.parent, {})[row.id] = row
+    for row in own_labels(control):
         found.setdefault(row.parent, {})[row.id] = row
     return found
 

@@ -20,7 +20,8 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import overlap
 from airgen.pipeline.ask import ask_until
 from airgen.pipeline.control.judge_kinds import JudgeKind, Verdict
-from airgen.pipeline.stage import Refusal, Tools
+from airgen.pipeline.control.need import NEED, Asker, need_of, need_parts, with_need
+from airgen.pipeline.stage import Refusal, Tools, prompt_name
 from airgen.prompts import PromptSet
 from airgen.records import Answer
 from airgen.registry import resolve
@@ -38,7 +39,8 @@ def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """What a judgment depends on besides its pair. The cut between levels is no part of it: the raw level is kept."""
     judge = pipeline.control.judge
     found = [_parts(member, pipeline, prompts) for member in judge.members]
-    return {"panel": found} if len(found) != 1 or judge.panel else found[0]
+    need = need_parts(pipeline, prompts)
+    return {"panel": found, **need} if len(found) != 1 or judge.panel else {**found[0], **need}
 
 
 def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -65,14 +67,21 @@ def judge_identity(pipeline: Pipeline, prompts: PromptSet) -> dict[str, str]:
     if judge.panel or not judge.members or judge_kind(judge).GRADED:
         return {}
     llm = judge.llm or pipeline.llm
-    return {"model": llm.model, "prompt": judge.prompt, "fingerprint": prompts.get(judge.prompt).fingerprint}
+    found = {"model": llm.model, "prompt": judge.prompt, "fingerprint": prompts.get(judge.prompt).fingerprint}
+    # Weights that were fitted with the need behind a query do not fit the query alone.
+    return {**found, NEED: prompts.get(prompt_name(pipeline, NEED)).fingerprint} if judge.need else found
 
 
-async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Refusal:
-    """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks."""
+async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | None = None) -> Verdict | Refusal:
+    """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks.
+
+    `asker`: who asks and when, where that is known; only `judge.need` reads it.
+    """
     members = tools.pipeline.control.judge.members
     if not members:
         return Verdict(tools.pipeline.control.judge.relevant_from, None, "nobody was asked")
+    if tools.pipeline.control.judge.need:
+        query = with_need(query, await need_of(tools, query, asker or Asker()))
     found = await asyncio.gather(*(_ask(tools, member, query, document) for member in members))
     return found[0] if len(members) == 1 else vote(found)
 

@@ -23,7 +23,8 @@ async def control_quality(control: Control) -> Plan:
     for stage in (RECALL, *prelabel_stages(control)):
         control = await asyncio.to_thread(add_rows, stage, control)
     await add_judgments(control)
-    mines = control.tools.pipeline.generation.negatives != "generated"
+    pipeline = control.tools.pipeline
+    mines = pipeline.queries is None and pipeline.generation.negatives != "generated"
     for stage in (DECISIONS, MINED) if mines else (DECISIONS,):
         control = await asyncio.to_thread(add_rows, stage, control)
     return control.plan

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airgen.keys import fingerprint, row_key
+from airgen.pipeline.control.pool_systems import search_systems, systems_identity
 from airgen.pipeline.control.set_stage import SetStage, SetWork
 from airgen.records import Recall
 from airgen.retrievers import load_embedder, load_retriever
@@ -38,10 +39,11 @@ def _model(work: SetWork) -> Any:
 
 
 def _fingerprint(work: SetWork, model: Any) -> str:
-    pools = work.settings.pools
+    pools, systems = work.settings.pools, work.settings.systems
+    identity = {} if systems is None else {"systems": systems_identity(systems, work.folder)}
     return fingerprint(
         stage="recall", version=1, corpus=work.digest, model=dict(model.describe()) if model else {},
-        top_k=work.settings.recall.top_k, **({"pools": pools} if pools else {}),
+        top_k=work.settings.recall.top_k, **({"pools": pools} if pools else {}), **identity,
     )  # fmt: skip
 
 
@@ -51,12 +53,19 @@ def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterato
         systems.append((model.name, Dense(model, cache=work.embeddings)))
     systems += [(one.name, one) for one in (load_retriever(spec, work.folder) for spec in work.settings.pools)]
     depth = min(work.settings.recall.top_k, len(work.corpus.ids))
-    found = []
+    found: list[Hits] = []
     for _, system in systems:
         system.index(work.corpus)
         found.append(system.search([work.queries[key] for key in pending], depth))
-    hits = reciprocal_rank_fusion(found, depth * len(found)) if work.settings.pools else found[0]
-    yield recall_rows(hits, pending, work.corpus.ids, " + ".join(name for name, _ in systems), fp)
+    names = [name for name, _ in systems]
+    if work.settings.systems is not None:
+        texts = {work.names.get(key, key): work.queries[key] for key in pending}
+        own = search_systems(work.settings.systems, work.folder, work.corpus, texts, work.name, depth)
+        names += [name for name, _ in own]
+        found += [hits for _, hits in own]
+    fused = len(found) > 1 or work.settings.pools
+    hits = reciprocal_rank_fusion(found, depth * len(found)) if fused else found[0]
+    yield recall_rows(hits, pending, work.corpus.ids, " + ".join(names), fp)
 
 
 RECALL = SetStage("recall", Recall, "recall", _fingerprint, _work, _model)

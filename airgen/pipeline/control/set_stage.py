@@ -30,6 +30,7 @@ __all__ = ["Control", "SetStage", "SetWork", "add_rows"]
 class SetWork:
     """What set-wise stages work on: queries by key over one corpus. `plan` has the fingerprints of finished stages.
 
+    `names` are the ids of the queries in the finished dataset, whose name is `name`: run files have them.
     `digest` is the corpus's, `places` its positions by id (where texts are in memory). `scope` tells query keys of
     several corpora apart. Relative paths of the settings start at `folder`.
     """
@@ -46,6 +47,8 @@ class SetWork:
     plan: Plan = field(default_factory=dict)
     scope: str = ""
     folder: Path | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
         """Titles and texts by id."""

@@ -11,7 +11,10 @@ from airgen.keys import row_key
 from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import Thresholds
 
-__all__ = ["Pair", "decide", "pairs_to_judge", "votes"]
+__all__ = ["BROUGHT", "Pair", "decide", "decide_own", "pairs_to_judge", "votes"]
+
+BROUGHT = "labels of "
+"""How the name of a judge begins that is a file of labels, which the user brought."""
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
@@ -99,4 +102,15 @@ def decide(
             add(id_, "add_positive", f"judged {judged.level}")
         else:
             add(id_, "ignore", "dropped from the corpus" if id_ in dropped else f"judged {judged.level}")
+    return rows
+
+
+def decide_own(query: str, judgments: Mapping[str, Judgment], relevant_from: int, fingerprint: str) -> list[Decision]:
+    """The actions for a query of the user's own, which has no document: each judged passage is a positive or not."""
+    rows = []
+    for place, (id_, judged) in enumerate(sorted(judgments.items())):
+        action = "add_positive" if judged.level >= relevant_from else "add_negative"
+        reason = f"{judged.judge}: {judged.level}" if judged.judge.startswith(BROUGHT) else f"judged {judged.level}"
+        key = row_key("decision", f"{query}/{id_}", fingerprint)
+        rows.append(Decision(key, query, fingerprint, place, id_, action, reason, judged.level, judged.probability))
     return rows

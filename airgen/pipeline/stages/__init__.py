@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import Request
+from airgen.pipeline.control.need import NEED, scripted_need
 from airgen.pipeline.stage import Lineage, Stage, Tools
 from airgen.pipeline.stages import (
     character,
@@ -25,10 +26,11 @@ from airgen.pipeline.stages import (
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
 
-__all__ = ["CANDIDATES", "HARD_NEGATIVE", "Flow", "Lineage", "Stage", "Tools"]
+__all__ = ["CANDIDATES", "HARD_NEGATIVE", "JUDGMENT", "Flow", "Lineage", "Stage", "Tools"]
 
 CANDIDATES: tuple[Stage, ...] = (character.STAGE, scenario.STAGE, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
 HARD_NEGATIVE: Stage = hard_negative.STAGE
+JUDGMENT: Stage = own_judgment.STAGE
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,11 @@ class Flow:
         """airgen's stages, with reference answers if the pipeline asks for them; and each stage of `generation.stages`
         after the one that it names.
 
-        Raises SettingsError for a stage that cannot be imported, has a name that is taken, or follows no stage.
+        A pipeline with `queries` generates nothing. Raises SettingsError for a stage that cannot be imported, has a
+        name that is taken, or follows no stage.
         """
+        if pipeline.queries is not None:
+            return cls((), ())
         candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
         if pipeline.generation.answers:
             accepted.append(reference_answer.STAGE)
@@ -73,4 +78,5 @@ class Flow:
     @property
     def scripted(self) -> dict[str, Callable[[Request], str]]:
         """The scripted backend's rules, by stage."""
-        return {stage.name: stage.scripted for stage in self.every if stage.scripted is not None}
+        stages = (own_judgment.STAGE, *self.every)  # quality control judges, whatever was generated
+        return {NEED: scripted_need} | {stage.name: stage.scripted for stage in stages if stage.scripted is not None}

@@ -24,6 +24,7 @@ __all__ = [
     "form_pattern",
     "query_attributes",
     "run_together",
+    "words_pattern",
     "wrong_type",
 ]
 
@@ -98,17 +99,24 @@ def form_pattern(length: str, kind: str, language: str) -> str | None:
     One line of one sentence, as many words as the class asks for, and a question mark for questions only: a small
     model cannot count its words, and asking again does not teach it. See `run_together` for what it does at the end.
     """
+    least, most = WORDS[length]
+    begin = _BEGIN.get((kind, language), "")
+    return words_pattern(max(least, _LEAST.get(length, 1)), most or _LONGEST, kind == "question", language, begin)
+
+
+def words_pattern(least: int, most: int, question: bool, language: str, begin: str = "") -> str | None:
+    """A regular expression for one line of `least` to `most` words; None where words have no spaces.
+
+    `begin` is a pattern that the line begins with.
+    """
     if language in _UNSPACED:
         return None
-    least, most = WORDS[length]
-    least, most = max(least, _LEAST.get(length, 1)), most or _LONGEST
     letters = _LETTERS if language in _LATIN else _ANY
     # A full stop may stand inside a word: pdb.set_trace, 3.5. Without a bound, a small model may write digits for ever.
     word = rf"[{letters}]{{1,{_WIDEST}}}(?:[.][{letters}]{{1,{_WIDEST}}}){{0,3}}"
-    begin = _BEGIN.get((kind, language), "")
     fewer = 1 if begin else 0
-    end = r"[?\uff1f\u061f]?" if kind == "question" else r"[.\u0964\u06d4]?"
-    return f"^{begin}(?:{word},? ){{{least - 1 - fewer},{most - 1 - fewer}}}{word}{end}$"
+    end = r"[?\uff1f\u061f]?" if question else r"[.\u0964\u06d4]?"
+    return f"^{begin}(?:{word},? ){{{max(0, least - 1 - fewer)},{max(0, most - 1 - fewer)}}}{word}{end}$"
 
 
 def run_together(text: str, length: str, language: str, *known: str) -> Problem | None:

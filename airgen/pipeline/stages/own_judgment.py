@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from airgen.keys import row_key
 from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts, scripted_judge
+from airgen.pipeline.control.need import Asker
 from airgen.pipeline.stage import Lineage, Problem, Refusal, Stage, Tools, skip
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
@@ -27,12 +28,13 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     near = checks.too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
     if near:
         return [skip("judgment", final.key, tools, near)]
-    found = await judge_pair(tools, final.text, lineage.document)
+    asker = Asker.of(lineage)
+    found = await judge_pair(tools, final.text, lineage.document, asker)
     if isinstance(found, Refusal):
         return [skip("judgment", final.key, tools, found.problem, found.answer)]
     relevant = found.level >= pipeline.control.judge.relevant_from
     for alone in lineage.sources if lineage.partner is not None and relevant else ():
-        verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text))
+        verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text), asker)
         if not isinstance(verdict, Refusal) and verdict.level == _FULL:
             return [skip("judgment", final.key, tools, Problem("one of its two passages answers it alone"))]
     judge = judge_name(pipeline)

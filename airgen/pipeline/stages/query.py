@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from airgen.keys import rng, row_key
@@ -19,8 +20,10 @@ from airgen.pipeline.stages.attributes import (
     form_pattern,
     query_attributes,
     run_together,
+    words_pattern,
     wrong_type,
 )
+from airgen.pipeline.stages.by_example import Model, draw_examples, repeats_example, unlike_model
 from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
@@ -31,6 +34,8 @@ _TWO_PASSAGES = "query_two_passages"
 
 
 def _prompt(pipeline: Pipeline) -> str:
+    if pipeline.generation.examples:
+        return "query_like"
     return "query_from_need" if pipeline.generation.query_from == "need" else "query"
 
 
@@ -50,6 +55,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         **(
             {"multi_hop": prompts.get(prompt_name(pipeline, _TWO_PASSAGES)).fingerprint} if generation.multi_hop else {}
         ),
+        **({"examples": generation.example_texts} if generation.examples else {}),
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
         **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
     }
@@ -67,6 +73,14 @@ def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
     }
 
 
+def _like(pipeline: Pipeline, key: str) -> Model:
+    return draw_examples(pipeline.generation.example_texts, key, pipeline.language)
+
+
+def _like_values(model: Model) -> dict[str, Any]:
+    return {"examples": "\n".join(model.shown), "least": model.least, "most": model.most, "form": model.form}
+
+
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     scenario, character = lineage.one(Scenario), lineage.one(Character).text
     parent, fp = scenario.key, tools.plan["query"]
@@ -75,6 +89,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
     name = _prompt(pipeline) if lineage.partner is None else _TWO_PASSAGES
+    model = _like(pipeline, lineage.sample.key) if generation.examples else None
     constrained = bool(tools.prompts.get(prompt_name(pipeline, name)).constrain)
 
     def check(value: Any) -> Problem | None:
@@ -82,11 +97,14 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         return checks.first_problem(
             checks.wrong_language(text, language),
             checks.self_reference(text),
-            checks.wrong_length(text, length, language),
-            wrong_type(text, kind),
+            *(
+                [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
+                if model
+                else [checks.wrong_length(text, length, language), wrong_type(text, kind)]
+            ),
             checks.names_character(text, character),
             checks.off_subject(text, source, scenario.text, character, language),
-            run_together(text, length, language, source, scenario.text) if constrained else None,
+            run_together(text, length, language, source, scenario.text) if constrained and not model else None,
             checks.copied(text, source, language, generation.max_copied_words),
             None if generation.rewrites else checks.too_near(text, lineage.passage.title, source, language, generation),
         )
@@ -96,26 +114,38 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         "document": lineage.document,
         "character": character,
         "scenario": scenario.text,
-        **attributes,
+        **(_like_values(model) if model else attributes),
     }
-    found = await ask(tools, STAGE, values, check, form_pattern(length, kind, language), name)
+    pattern = form_pattern(length, kind, language)
+    if model:
+        pattern = words_pattern(model.least, model.most, model.form == "question", language)
+    found = await ask(tools, STAGE, values, check, pattern, name)
     if isinstance(found, Refusal):
         return [skip("query", parent, tools, found.problem, found.answer)]
     value, attempts = found
     text = " ".join(value["query"].split())
     drawn = (length, kind, attributes["information_class"])
+    if model:
+        drawn = (model.length, model.form, "")
     return [Query(row_key("query", parent, fp), parent, fp, 0, text, *drawn, attempts)]
 
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     query = passage.title or " ".join(passage.text.split()[:8])
-    return {"query": query, **_attributes(pipeline, passage.key)}
+    like = _like_values(_like(pipeline, passage.key)) if pipeline.generation.examples else {}
+    return {"query": query, **_attributes(pipeline, passage.key), **like}
+
+
+_LIKE = re.compile(r"(?:Form|written): (a question)?[^0-9]{0,90}([0-9]{1,4}) to ([0-9]{1,4}) words")
 
 
 def _scripted(request: Request) -> str:
-    count = asked_length(request)
+    text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
+    like = _LIKE.search(text)  # the prompt with real queries
+    count = (int(like[2]) + int(like[3])) // 2 if like else asked_length(request)
     words = keywords(document(request), min(6, count), rng("query", request.key))
-    return json.dumps({"query": padded(words, count)}, ensure_ascii=False)
+    mark = "?" if like and like[1] else ""
+    return json.dumps({"query": padded(words, count) + mark}, ensure_ascii=False)
 
 
 def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:

@@ -152,7 +152,8 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     if set(prompt.inputs) != {"query", "document"}:
         raise UsageError(f"the prompt {name!r} does not judge: it wants {', '.join(prompt.inputs)}")
     kind, own = kind_of_prompt(prompt), pipeline.control.judge
-    return JudgeSettings.model_validate({"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold})
+    values = {"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold, "need": own.need}
+    return JudgeSettings.model_validate(values)
 
 
 def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Display) -> Verdicts:

@@ -1,0 +1,131 @@
+"""The queries of a file, as they stand there.
+
+    read_queries(QueriesSettings(file="log.csv"), Path("log.csv"), "en")    # [Line(2, "login fails", "", 7), ...]
+
+A file is a text with a query a line; a CSV, TSV or JSON Lines file; or a folder in BEIR format, whose corpus and
+labels may be missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.row_checks import check_id
+from airgen.errors import DatasetError
+from airgen.pipeline.own.tables import Row, find_column, kind_of, read_text, table_rows
+from airgen.settings import QueriesSettings
+from airgen.text.display import one_line
+
+__all__ = ["MAX_LINES", "Line", "files_behind", "read_queries"]
+
+MAX_LINES = 2_000_000
+_TEXTS = (
+    "query", "querytext", "text", "question", "searchterm", "searchquery", "search", "q", "keywords", "topic",
+    "suchbegriff", "suchanfrage", "anfrage", "frage", "requête", "requete", "consulta", "запрос",
+)  # fmt: skip
+_IDS = ("_id", "id", "qid", "queryid", "topicid")
+_COUNTS = ("count", "frequency", "freq", "hits", "searches", "times", "n", "anzahl", "total", "volume")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One query of the file. `id` is empty where the file has none; `count` says how often it was asked."""
+
+    line: int
+    text: str
+    id: str = ""
+    count: int = 1
+
+
+def queries_path(path: Path) -> Path:
+    """The file itself, or `queries.jsonl` of a folder in BEIR format. Raises DatasetError."""
+    if not path.is_dir():
+        return path
+    for name in ("queries.jsonl", "queries.jsonl.gz"):
+        if (path / name).is_file():
+            return path / name
+    raise DatasetError(f"{path}: has no queries.jsonl: name a file of queries, or a folder in BEIR format")
+
+
+def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
+    """The files whose content decides what is labelled: that of the queries, then those of labels.
+
+    Raises DatasetError where one is missing.
+    """
+    found = [queries_path(folder / Path(settings.file).expanduser())]
+    found += [folder / Path(one.file).expanduser() for one in settings.labels]
+    for path in found:
+        if not path.is_file():
+            raise DatasetError(f"queries: {path}: no such file")
+    return found
+
+
+def read_queries(settings: QueriesSettings, path: Path, language: str) -> list[Line]:
+    """The queries in the order of the file, lines without text too.
+
+    Raises DatasetError for a file that cannot be read, has more than 2,000,000 lines, or gives a bad count or id;
+    UsageError for a column that is not there.
+    """
+    path = queries_path(path)
+    lines = _text_lines(path, language) if kind_of(path) == "text" else _table_lines(settings, path, language)
+    found: list[Line] = []
+    seen: dict[str, int] = {}
+    for one in lines:
+        if len(found) == MAX_LINES:
+            raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: take a part of it")
+        if one.id:
+            check_id(one.id, f"{path}:{one.line}: query")
+            if seen.setdefault(one.id, one.line) != one.line:
+                raise DatasetError(f"{path}:{one.line}: the id {one.id!r} is that of line {seen[one.id]}, too")
+        found.append(one)
+    if not any(one.text.strip() for one in found):
+        raise DatasetError(f"{path}: holds no query")
+    return found
+
+
+def _text_lines(path: Path, language: str) -> Iterator[Line]:
+    text = read_text(path, language).replace("\r\n", "\n").replace("\r", "\n")
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        yield Line(number, line)
+
+
+def _table_lines(settings: QueriesSettings, path: Path, language: str) -> Iterator[Line]:
+    rows = list(table_rows(path, language))
+    where, alone = str(path), len(rows[0][1]) == 1 if rows else True
+    text = find_column(rows, settings.column, _TEXTS, where, "the query's text (queries.column)", needed=not alone)
+    if text is None:  # one column without a name: its first line is a query, too
+        yield from _text_lines(path, language)
+        return
+    id_ = find_column(rows, settings.id_column, _IDS, where, "the id")
+    count = find_column(rows, settings.count_column, _COUNTS, where, "the count")
+    for number, row in rows:
+        at = f"{path}:{number}"
+        yield Line(number, _value(row, text, at), _value(row, id_, at).strip(), _count(row, count, at))
+
+
+def _value(row: Row, column: str | None, where: str) -> str:
+    value: Any = row.get(column) if column is not None else None
+    if isinstance(value, bool | list | dict):
+        raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
+    return "" if value is None else str(value)
+
+
+def _count(row: Row, column: str | None, where: str) -> int:
+    text = _value(row, column, where).strip()
+    if not text:
+        return 1
+    plain = text.replace("\u00a0", "").replace("\u202f", "").replace(" ", "")
+    parts = plain.replace(".", ",").split(",")
+    if len(parts) > 1 and all(len(part) == 3 for part in parts[1:]):  # 1,234 or 1.234
+        plain = "".join(parts)
+    try:
+        value = float(plain)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1e15 or value != int(value):
+        raise DatasetError(f"{where}: the count {one_line(repr(text), 60)} is not a whole number above 0")
+    return int(value)

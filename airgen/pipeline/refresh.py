@@ -1,0 +1,176 @@
+"""A job whose corpus has changed: the next version of its dataset, and what became of the earlier one's queries.
+
+runs/NAME/versions/0.1/     the earlier dataset, as it was
+runs/NAME/dataset/          the new one, version 0.2; its manifest's notes say what was kept, retired and added
+
+Rows are kept by the text of passage and query, so only what is new or changed is judged. A query whose document is
+gone or was changed is retired: its sample is not drawn any more. Own queries stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.atomic import building
+from airgen.dataset.beir import BeirDataset, numbered_lines
+from airgen.dataset.content import DatasetContent
+from airgen.dataset.derive import copy_file
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.dataset.verify import damaged_file
+from airgen.errors import DatasetError
+from airgen.store import Store
+from airgen.text.display import plain_text
+
+__all__ = ["REFRESHED", "change_lines", "earlier_version", "next_version"]
+
+REFRESHED = "refreshed"
+"""The note of a manifest: what changed since the earlier version, and the pipeline's own version."""
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """The dataset that is there. `sources`: by query, the id of its passage in the corpus, and in the dataset."""
+
+    folder: Path
+    manifest: Manifest
+    sources: Mapping[str, tuple[str, str]]
+    negatives: frozenset[str]
+
+
+def earlier_version(manifest: Manifest | None) -> str | None:
+    """The version of the dataset before the corpus changed, where it did."""
+    note = None if manifest is None else manifest.notes.get(REFRESHED)
+    return str(note["from"]) if isinstance(note, dict) and "from" in note else None
+
+
+def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Path) -> DatasetContent:
+    """The content with version and notes of the next version, where the corpus has changed since `dataset` was made.
+
+    The earlier dataset is copied to `versions` beside it first. A dataset of the same corpus keeps its version. Nothing
+    happens without a whole dataset. `corpus` is the fingerprint of the passages.
+    """
+    earlier = _earlier(dataset)
+    if earlier is None:
+        return content
+    own, before = content.info.version, earlier.manifest.info.version
+    noted = earlier.manifest.notes.get(REFRESHED)
+    known = noted if isinstance(noted, dict) and noted.get("version of the pipeline") == own else None
+    if before != own and known is None:
+        return content  # the pipeline's author has named another version
+    texts: dict[str, str] = {}
+    total, passages = 0, 0
+    for passage in store.passages(corpus):
+        mark = _mark(plain_text(passage.title), plain_text(passage.text))
+        texts[passage.id] = mark
+        total, passages = total + int(mark, 16), passages + 1
+    old_texts: dict[str, str] = {}
+    old_total = 0
+    for one in BeirDataset.open(dataset).passages():
+        if one.id not in earlier.negatives:
+            old_texts[one.id] = _mark(one.title, one.text)
+            old_total += int(old_texts[one.id], 16)
+    if (total, passages) == (old_total, len(old_texts)):
+        notes = {} if known is None else {REFRESHED: known}
+        return dataclasses.replace(content, info=dataclasses.replace(content.info, version=before), notes=notes)
+    _keep(earlier, dataset.parent / "versions" / before)
+    queries = list(content.queries)
+    note = {
+        "from": before,
+        "digest of it": earlier.manifest.digest,
+        "version of the pipeline": own,
+        "passages": {"before": len(old_texts), "now": passages, **_changes(old_texts, texts)},
+        "queries": _queries(earlier, {row.id for row in queries}, old_texts, texts),
+    }
+    info = dataclasses.replace(content.info, version=_after(before, dataset.parent / "versions"))
+    return dataclasses.replace(content, info=info, queries=queries, notes={REFRESHED: note})
+
+
+def _mark(title: str, text: str) -> str:
+    return hashlib.blake2b(f"{title}\x1f{text}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _earlier(dataset: Path) -> _Earlier | None:
+    if not (dataset / MANIFEST).is_file() or damaged_file(dataset) is not None:
+        return None
+    manifest = load_manifest(dataset)
+    path = dataset / "private" / "lineage.jsonl"
+    if manifest.part != "whole":
+        return None
+    sources = dict.fromkeys(BeirDataset.open(dataset).queries(), ("", ""))
+    negatives: set[str] = set()
+    for _, line in numbered_lines(path) if path.is_file() else ():
+        row = json.loads(line)
+        sources[row["query"]] = (row["source"], row["positive"])
+        negatives.update(row["negatives"])
+    return _Earlier(dataset, manifest, sources, frozenset(negatives))
+
+
+def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, int]:
+    """How many texts were added, and how many are gone; a changed passage counts as both."""
+    old, new = Counter(before.values()), Counter(now.values())
+    return {"added": (new - old).total(), "gone": (old - new).total()}
+
+
+def _queries(
+    earlier: _Earlier, now: set[str], old_texts: Mapping[str, str], texts: Mapping[str, str]
+) -> dict[str, Any]:
+    retired: Counter[str] = Counter()
+    for query, (source, published) in earlier.sources.items():
+        if query in now:
+            continue
+        if not source:
+            retired["not in the file any more, or not drawn"] += 1
+        elif source not in texts:
+            retired["its document is gone"] += 1
+        elif old_texts.get(published) != texts[source]:
+            retired["its document has changed"] += 1
+        else:
+            retired["others come before it, or quality control dropped it"] += 1
+    kept = len(now & earlier.sources.keys())
+    return {"kept": kept, "new": len(now) - kept, "retired": dict(sorted(retired.items()))}
+
+
+def _keep(earlier: _Earlier, out: Path) -> None:
+    """Copy the earlier dataset, whole; nothing where that was done."""
+    if (out / MANIFEST).is_file() and load_manifest(out).digest == earlier.manifest.digest:
+        return
+    if out.exists():
+        raise DatasetError(f"{out}: another dataset is kept there under the same version: move it away")
+    with building(out) as directory:
+        for name, entry in earlier.manifest.files.items():
+            if name == "README.md":  # it may have been edited
+                shutil.copy(earlier.folder / name, directory / name)
+            else:
+                copy_file(earlier.folder, directory, name, entry)
+        shutil.copy(earlier.folder / MANIFEST, directory / MANIFEST)
+
+
+def _after(version: str, kept: Path) -> str:
+    """The next version: the last number grows. 0.1 -> 0.2, 26.11 -> 26.12, beta -> beta.1"""
+    taken = {path.name for path in kept.iterdir()} if kept.is_dir() else set()
+    while True:
+        match = re.search(r"[0-9]{1,9}$", version)
+        version = f"{version[: match.start()]}{int(match[0]) + 1}" if match else f"{version}.1"
+        if version not in taken:
+            return version
+
+
+def change_lines(note: Mapping[str, Any], version: str) -> Iterable[str]:
+    """What a run prints of the note."""
+    passages, queries = note["passages"], note["queries"]
+    yield (
+        f"the corpus has changed: version {note['from']} -> {version}; passages: {passages['added']:,} added, "
+        f"{passages['gone']:,} gone (a changed one counts as both)"
+    )
+    why = ", ".join(f"{count:,} {reason}" for reason, count in queries["retired"].items())
+    total = sum(queries["retired"].values())
+    yield f"queries: {queries['kept']:,} kept, {queries['new']:,} new, {total:,} retired" + (f" ({why})" if why else "")

@@ -1,0 +1,194 @@
+"""Do generated queries look like real ones? Lengths, forms, words and meanings of both, side by side.
+
+    found = likeness("python-reference", generated, real, "en", embedder)
+    found.covered            # .61: of the real queries, by generated ones ...
+    found.covered_by_real    # .75: ... and by as many other real ones, which is what could be reached
+
+Everything is computed from texts alone. Half of the real queries stand for all real ones that could be asked: they are
+the yardstick for the other half, and as many generated ones are compared with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.result import without_nan
+from airgen.keys import rng
+from airgen.pipeline.stages.by_example import form_of
+from airgen.text.analysis import analyser
+from airgen.text.display import figure, json_text, markdown_table, md
+from airgen.text.near_duplicates import NearDuplicateIndex
+from airgen.text.words import count_words
+
+__all__ = ["LEAST", "Likeness", "likeness", "likeness_rows", "write_likeness"]
+
+LEAST = 10  # real queries
+MOST = 5000  # real queries that are compared, drawn by their texts
+_QUARTILE = 0.25
+_BLOCK = 1024
+
+
+class _Encoder(Protocol):
+    def encode(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
+        """Unit vectors, (n, dim)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """The figures of one dataset. Distances are 0 (alike) to 1; `_real` are those of one half of the real ones to the
+    other.
+
+    words, words_real: mean length. length_distance: the largest difference of the cumulative shares of lengths
+    (Kolmogorov and Smirnov). forms: shares of question, keywords, sentence. form_distance: half the sum of the
+    differences of shares (total variation). stems: share of the stems of a real query, without stop words, that some
+    generated query has. nearest: mean cosine of a real query with the nearest generated one; None without an embedder.
+    covered: share of real queries whose nearest generated query is as near as the nearest real one is to three quarters
+    of the real ones. copies: generated queries that are near duplicates of a real one.
+    """
+
+    dataset: str
+    generated: int
+    real: int
+    words: float
+    words_real: float
+    length_distance: float
+    length_distance_real: float
+    forms: Mapping[str, float]
+    forms_real: Mapping[str, float]
+    form_distance: float
+    form_distance_real: float
+    stems: float
+    stems_real: float
+    nearest: float | None
+    nearest_real: float | None
+    covered: float | None
+    covered_by_real: float | None
+    copies: int
+
+
+def likeness(
+    dataset: str, generated: Sequence[str], real: Sequence[str], language: str, embedder: _Encoder | None = None
+) -> Likeness:
+    """Compare two sets of queries. Raises UsageError for fewer than ten real ones."""
+    real = _some(dict.fromkeys(real), MOST)
+    if len(real) < LEAST:
+        raise UsageError(f"{len(real)} real queries are too few to compare with: {LEAST} or more are needed")
+    seen = NearDuplicateIndex(language)
+    for text in real:
+        seen.add(text)
+    copies = sum(seen.find(text) is not None for text in generated)
+    yardstick, held_out = real[::2], real[1::2]
+    mine = _some(dict.fromkeys(generated), len(yardstick))
+    other = yardstick[: len(mine)]  # as many real queries as generated ones
+    lengths = {name: [count_words(t, language) for t in texts]
+               for name, texts in (("mine", generated), ("real", real), ("a", yardstick), ("b", held_out))}  # fmt: skip
+    forms = {name: _forms(texts, language)
+             for name, texts in (("mine", generated), ("real", real), ("a", yardstick), ("b", held_out))}  # fmt: skip
+    near = near_real = np.zeros(0)
+    if embedder is not None and mine:
+        vectors = [embedder.encode(texts, "query") for texts in (held_out, mine, other)]
+        near, near_real = _nearest(vectors[0], vectors[1]), _nearest(vectors[0], vectors[2])
+    bound = float(np.quantile(near_real, _QUARTILE)) if near_real.size else 0.0
+    means = [float(values.mean()) if values.size else None for values in (near, near_real)]
+    shares = [float((values >= bound).mean()) if values.size else None for values in (near, near_real)]
+    return Likeness(
+        dataset=dataset, generated=len(generated), real=len(real),
+        words=float(np.mean(lengths["mine"])), words_real=float(np.mean(lengths["real"])),
+        length_distance=_steps(lengths["mine"], lengths["real"]),
+        length_distance_real=_steps(lengths["a"], lengths["b"]),
+        forms=forms["mine"], forms_real=forms["real"],
+        form_distance=_variation(forms["mine"], forms["real"]), form_distance_real=_variation(forms["a"], forms["b"]),
+        stems=_stems(held_out, mine, language), stems_real=_stems(held_out, other, language),
+        nearest=means[0], nearest_real=means[1], covered=shares[0], covered_by_real=shares[1], copies=copies,
+    )  # fmt: skip
+
+
+def _some(texts: Mapping[str, None], most: int) -> list[str]:
+    """At most so many of the texts, in an order that depends on the texts alone."""
+    ordered = sorted(texts, key=lambda text: (rng("likeness", text).random(), text))
+    return ordered[:most]
+
+
+def _forms(texts: Sequence[str], language: str) -> dict[str, float]:
+    counts = Counter(form_of(text, language) for text in texts)
+    return {form: counts[form] / max(1, len(texts)) for form in ("question", "keywords", "sentence")}
+
+
+def _steps(left: Sequence[int], right: Sequence[int]) -> float:
+    values = sorted({*left, *right})
+    shares = [np.searchsorted(np.sort(one), values, side="right") / len(one) for one in (left, right)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def _variation(left: Mapping[str, float], right: Mapping[str, float]) -> float:
+    return sum(abs(left[name] - right[name]) for name in left) / 2
+
+
+def _stems(asked: Sequence[str], others: Sequence[str], language: str) -> float:
+    stems = analyser(language)
+    known = {stem for text in others for stem in stems(text)}
+    shares = [np.mean([stem in known for stem in found]) for text in asked if (found := set(stems(text)))]
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def _nearest(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
+    """For each row of `left` the largest inner product with a row of `right`, (n,)."""
+    parts = [(left[at : at + _BLOCK] @ right.T).max(axis=1) for at in range(0, len(left), _BLOCK)]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def likeness_rows(found: Sequence[Likeness]) -> list[list[str]]:
+    """A header, and a row for each figure: the datasets, and the real queries among themselves."""
+    rows = [["", *(one.dataset for one in found), "real"]]
+
+    def add(name: str, values: Sequence[object], real: object) -> None:
+        rows.append([name, *map(_shown, values), _shown(real)])
+
+    first = found[0]
+    add("queries", [one.generated for one in found], first.real)
+    add("words, mean", [one.words for one in found], first.words_real)
+    add("distance of lengths", [one.length_distance for one in found], first.length_distance_real)
+    for form in first.forms:
+        add(f"share of {form}", [one.forms[form] for one in found], first.forms_real[form])
+    add("distance of forms", [one.form_distance for one in found], first.form_distance_real)
+    add("real stems known", [one.stems for one in found], first.stems_real)
+    add("cosine of the nearest", [one.nearest for one in found], first.nearest_real)
+    add("real queries covered", [one.covered for one in found], first.covered_by_real)
+    add("copies of real ones", [one.copies for one in found], "")
+    return rows
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float) or value is None:
+        return figure(value, ".2f")
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+_ABOUT = (
+    "The last column compares one half of the real queries with the other: what could be reached. Distances: 0 is "
+    "alike, 1 is wholly different. Real stems known: the share of a real query's stems, without stop words, that some "
+    "generated query has. Real queries covered: the share whose nearest generated query is as near (cosine of "
+    "embeddings) as the nearest real one is for three quarters of the real queries. Copies: generated queries that are "
+    "near duplicates of a real one; more than a few mean that real queries leaked. As many generated as real queries "
+    "are compared, at most half of the real ones."
+)
+
+
+def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
+    """Write `likeness.md` and `likeness.json` into `out`; returns the content of the latter."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = [[md(cell) for cell in row] for row in likeness_rows(found)]
+    text = f"# Generated and real queries\n\n{markdown_table(rows[0], rows[1:])}\n{_ABOUT}\n"
+    (out / "likeness.md").write_text(text, encoding="utf-8", errors="surrogatepass")
+    value: dict[str, Any] = {"datasets": [without_nan(asdict(one)) for one in found]}
+    (out / "likeness.json").write_text(json_text(value, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
+    return value

@@ -1,0 +1,447 @@
+"""Own queries: their files, labels that exist already, and a whole job with the scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+from command_line import call
+from job_maker import CORPUS, make_corpus
+from rich.console import Console
+
+import airgen
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.verify import verify
+from airgen.errors import AirgenError, DatasetError, SettingsError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.llms.base import Reply, Request
+from airgen.llms.scripted import ScriptedBackend
+from airgen.pipeline import Job
+from airgen.pipeline.own.label_file import read_labels
+from airgen.pipeline.own.query_file import Line, read_queries
+from airgen.pipeline.progress import Display
+from airgen.settings import LabelFile, QueriesSettings
+
+LOG = """query,count
+bridges are measured near the coast,12
+Bridges are measured near the COAST?,3
+near the coast bridges are measured,1
+yeast were described in northern valleys,5
+ ,4
+"mail ann@example.org about the tides, please",2
+violins need repair at high pressure,1
+wie werden die Brücken an der Küste gemessen und warum,7
+quantum chromodynamics lattice fermions,1
+"""
+BASE: dict[str, Any] = {
+    "name": "own", "task": "qa", "corpus": "small.yaml", "queries": {"file": "log.csv"},
+    "llm": {"backend": "scripted", "concurrency": 4},
+    "control": {"recall": {"pools_only": True, "top_k": 20}, "pools": ["bm25"], "rerankers": ["bm25"],
+                "thresholds": {"other": 14}},
+    "export": {"ids": "original", "secret": False, "splits": {"test": 1}},
+}  # fmt: skip
+Go = Callable[..., Job]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    make_corpus(tmp_path / "small.jsonl", 30)
+    corpus = CORPUS.replace('personal_data: "off"', "personal_data: mask").replace(
+        "kind: jsonl", "kind: jsonl, fields: {id: id}"
+    )
+    (tmp_path / "small.yaml").write_text(corpus, encoding="utf-8")
+    (tmp_path / "log.csv").write_text(LOG, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def go(home: Path) -> Go:
+    """Run the job with some settings changed: {"queries.labels": [...]}."""
+
+    def run(changes: dict[str, Any] | None = None, *, runs: str = "runs", **options: Any) -> Job:
+        values = json.loads(json.dumps(BASE))
+        for path, value in (changes or {}).items():
+            *parents, last = path.split(".")
+            place = values
+            for name in parents:
+                place = place.setdefault(name, {})
+            place[last] = value
+        (home / "own.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+        job = Job(home / "own.yaml", home / runs)
+        job.run(Display(job.directory / "status.json", Console(quiet=True)), **options)
+        return job
+
+    return run
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The prompts that the model is asked, while it answers as always."""
+    prompts: list[str] = []
+    send = ScriptedBackend.send
+
+    async def kept(self: ScriptedBackend, request: Request) -> Reply:
+        prompts.append(request.messages[-1].content)
+        return await send(self, request)
+
+    monkeypatch.setattr(ScriptedBackend, "send", kept)
+    return prompts
+
+
+def funnel(job: Job) -> dict[str, tuple[int, int, dict[str, int]]]:
+    steps = json.loads((job.dataset / "manifest.json").read_text())["funnel"]
+    return {step["stage"]: (step["entered"], step["left"], step["reasons"]) for step in steps}
+
+
+def bytes_of(job: Job) -> dict[str, bytes]:
+    return {
+        path.relative_to(job.dataset).as_posix(): path.read_bytes()
+        for path in sorted(job.dataset.rglob("*"))
+        if path.is_file() and path.name not in ("manifest.json", "README.md", "croissant.json", "pipeline.yaml")
+    }
+
+
+# -- files of queries ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("q.txt", b"\xef\xbb\xbfone\r\n\r\ntwo\n", [Line(1, "one"), Line(2, ""), Line(3, "two")]),
+        ("q.csv", b"id,Query,Count\n7,one,3\n8,\"two, or\",1\n", [Line(2, "one", "7", 3), Line(3, "two, or", "8", 1)]),
+        ("q.csv", b"sep=;\nSuchbegriff;Anzahl\nM\xfcller;1.234\n", [Line(3, "Müller", "", 1234)]),
+        ("q.csv", "query\tcount\nзапрос\t2\n".encode("utf-16"), [Line(2, "запрос", "", 2)]),
+        ("q.csv", b"one\ntwo, three\n", [Line(1, "one"), Line(2, "two, three")]),
+        ("q.csv", b"one two\nthree\n", [Line(1, "one two"), Line(2, "three")]),
+        ("q.tsv", b"qid\tquery\na\tone\n", [Line(2, "one", "a")]),
+        ("q.jsonl", b'"one"\n\n"two"\n', [Line(1, "one"), Line(3, "two")]),
+        ("q.jsonl", b'{"_id": "a", "text": "one", "metadata": {}}\n', [Line(1, "one", "a")]),
+    ],
+)  # fmt: skip
+def test_files_of_queries(tmp_path: Path, name: str, content: bytes, found: list[Line]) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    settings = QueriesSettings(file=name)
+    assert read_queries(settings, path, "de" if name == "q.csv" else "en") == found
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("q.csv", b"a,b\n1,2\n", "which column is the query's text .queries.column.. It has 'a', 'b'"),
+        ("q.csv", b"query,count\none,-3\n", "q.csv:2: the count '-3' is not a whole number above 0"),
+        ("q.csv", b"query,count\none,1e400\n", "q.csv:2: the count '1e400'"),
+        ("q.csv", b"id,query\na,one\na,two\n", "q.csv:3: the id 'a' is that of line 2, too"),
+        ("q.csv", b"id,query\na b,one\n", "q.csv:2: query id 'a b' is empty or holds white space"),
+        ("q.jsonl", b'{"query": ["a"]}\n', "q.jsonl:1: query is list where text was expected"),
+        ("q.jsonl", b'{"query": \n', "q.jsonl:1: not JSON"),
+        ("q.txt", b"PK\x03\x04\x00\x00", "is not text .an .xlsx file. save it as CSV"),
+        ("q.csv", b"query\n" + b"x" * 200_000 + b"\n", "q.csv:2: field larger than field limit"),
+        ("q.csv", b"", "holds no query"),
+    ],
+)
+def test_bad_files_of_queries_say_where(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(AirgenError, match=words):
+        read_queries(QueriesSettings(file=name), tmp_path / name, "en")
+
+
+def test_a_named_column_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("query,frage\na,b\n")
+    assert read_queries(QueriesSettings(file="q.csv", column="frage"), tmp_path / "q.csv", "de")[0].text == "b"
+    with pytest.raises(UsageError, match=r"no column 'fragen'.*frage"):
+        read_queries(QueriesSettings(file="q.csv", column="fragen"), tmp_path / "q.csv", "de")
+
+
+# -- labels -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("q.trec", "q1 0 d1 2\nq1 0 d2 0\n"),
+        ("test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\n"),
+        ("test.jsonl", '{"query-id": "q1", "corpus-id": "d1", "score": 2}\n'
+                       '{"query-id": "q1", "corpus-id": "d2", "score": 0}\n'),
+        ("quepid.csv", "query,docid,rating\nq1,d1,2\nq1,d2,0\nq1,d3,\n"),
+        ("os.json", '{"judgmentRatings": [{"query": "q1", "ratings": [{"docId": "d1", "rating": "2.000"}, '
+                    '{"docId": "d2", "rating": "0.0"}]}]}'),
+        ("os.json", '[{"query": "q1", "ratings": {"d1": 2, "d2": 0}}]'),
+    ],
+)  # fmt: skip
+def test_labels_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    found = [(one.query, one.document, one.level) for one in read_labels(LabelFile(file=name), path, "en")]
+    assert found == [("q1", "d1", 3), ("q1", "d2", 0)]
+    mapped = LabelFile(file=name, levels={0: 0, 2: 1})
+    assert [one.level for one in read_labels(mapped, path, "en")] == [1, 0]
+    strict = LabelFile(file=name, relevant_from=3)
+    assert [one.level for one in read_labels(strict, path, "en")] == [0, 0]
+    with pytest.raises(DatasetError, match=r"the label 2 is not in queries.labels.levels"):
+        list(read_labels(LabelFile(file=name, levels={0: 0}), path, "en"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "query,docid,rating\nq,d,good\n", "a.csv:2: the rating 'good' is not a number"),
+        ("a.csv", "query,rating\nq,1\n", "which column is the document's id"),
+        ("a.json", '{"name": "x"}', "it has no judgmentRatings"),
+        ("a.json", '[{"query": "q", "ratings": [{"docId": "d"}]}]', "judgment 0: needs query and ratings"),
+        ("a.json", "{", "not JSON"),
+    ],
+)
+def test_bad_labels_say_where(tmp_path: Path, name: str, content: str, words: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(AirgenError, match=words):
+        list(read_labels(LabelFile(file=name), tmp_path / name, "en"))
+
+
+# -- the job ------------------------------------------------------------------------------------------------
+
+
+def test_a_log_becomes_a_dataset(go: Go) -> None:
+    job = go()
+    assert verify(job.dataset) == []
+    steps = funnel(job)
+    assert steps["lines of the file"] == (9, 5, {"repeat another query": 2, "empty": 1, "other language": 1})
+    assert steps["queries drawn"] == (5, 5, {})
+    dataset = BeirDataset.open(job.dataset)
+    queries = {row.text: (key, row.metadata) for key, row in dataset.queries().items()}
+    assert queries["bridges are measured near the coast"][1]["count"] == 16  # 12, 3 and 1
+    assert "mail <EMAIL> about the tides, please" in queries
+    key, alien = queries["quantum chromodynamics lattice fermions"]
+    assert (alien["answered"], steps["queries with an answer"][2]["nothing answers them"]) == (False, 1)
+    labels = dataset.qrels("test").labels
+    assert key not in labels and set(labels) == {key for key, facts in queries.values() if facts["answered"]}
+    assert {score for of in labels.values() for score in of.values()} == {0, 1}  # what was judged not relevant, too
+    assert set(DatasetSplit(dataset, "test", "en").queries) == set(labels)  # no average counts the rest
+    assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
+    assert job.run(Display(job.directory / "status.json", Console(quiet=True))).already_done
+
+
+def test_labels_that_exist_count_and_only_the_rest_is_judged(go: Go, home: Path, asked: list[str]) -> None:
+    whole = go(runs="whole")
+    judged, text = len(asked), "yeast were described in northern valleys"
+    asked.clear()
+    rows = {row.text: key for key, row in BeirDataset.open(whole.dataset).queries().items()}
+    before = BeirDataset.open(whole.dataset).qrels("test").labels[rows[text]]
+    first, *_ = (passage for passage, score in before.items() if score)
+    (home / "quepid.csv").write_text(f"query,docid,rating\n{text.upper()},{first},0\n{text},doc-029,3\n")
+    job = go({"queries.labels": [{"file": "quepid.csv"}]})
+    after = BeirDataset.open(job.dataset).qrels("test").labels[rows[text]]
+    assert (before[first], after[first], after["doc-029"]) == (1, 0, 1)
+    assert len(asked) == judged - 1 - ("doc-029" in before)
+    assert funnel(job)["labels brought"] == (2, 2, {})
+    words = ("show", home / "own.yaml", rows[text], "--runs", home / "runs")
+    reasons = {row["id"]: row["reason"] for row in json.loads(call(*words, "--json"))["labels"]}
+    assert reasons["doc-029"] == "labels of quepid.csv: 3" and reasons[first] == "labels of quepid.csv: 0"
+    assert text in call(*words)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ("bridges are measured near the coast,doc-900,1", "1 of 2 labels are of unknown passages: 'doc-900'.*doc-0"),
+        ("never asked,doc-001,1", "1 of 2 labels are of unknown queries: 'never asked'"),
+    ],
+)
+def test_labels_of_what_is_unknown(go: Go, home: Path, labels: str, words: str) -> None:
+    (home / "l.csv").write_text(f"query,docid,rating\n{labels}\nviolins need repair at high pressure,doc-003,1\n")
+    with pytest.raises(DatasetError, match=words):
+        go({"queries.labels": [{"file": "l.csv"}]})
+    job = go({"queries.labels": [{"file": "l.csv", "unknown": "skip"}]})
+    entered, left, reasons = funnel(job)["labels brought"]
+    assert (entered, left, sum(reasons.values())) == (2, 1, 1)
+    (home / "l.csv").write_text(f"query,docid,rating\n{labels}\n")
+    with pytest.raises(DatasetError, match="1 of 1 labels"):  # none fits: they are of another dataset
+        go({"queries.labels": [{"file": "l.csv", "unknown": "skip"}]}, runs="other")
+
+
+def test_a_larger_sample_and_a_longer_log_ask_about_what_is_new(go: Go, home: Path, asked: list[str]) -> None:
+    def texts(job: Job) -> set[str]:
+        return {row.text for row in BeirDataset.open(job.dataset).queries().values()}
+
+    two = texts(go({"target": 2}))
+    first = len(asked)
+    four = texts(go({"target": 4}))
+    assert len(two) == 2 and two < four and len(asked) - first > 0
+    asked_again = set(asked[:first]) & set(asked[first:])
+    assert not asked_again
+    everything = texts(go())
+    done = len(asked)
+    (home / "log.csv").write_text(LOG + "harbours grow in winter under dry conditions,2\n")
+    longer = go()
+    new = asked[done:]
+    assert new and all("harbours grow in winter" in prompt for prompt in new)
+    assert texts(longer) - everything == {"harbours grow in winter under dry conditions"}
+    fresh = go(runs="fresh")
+    assert bytes_of(fresh) == bytes_of(longer)
+
+
+def test_queries_are_drawn_by_how_often_they_were_asked(go: Go, home: Path) -> None:
+    rows = [f"number {place} of {place * 7919} things,{1000 if place < 5 else 1}" for place in range(200)]
+    (home / "log.csv").write_text("query,count\n" + "\n".join(rows) + "\n")
+    frequent = {f"number {place} of {place * 7919} things" for place in range(5)}
+
+    def drawn(by: str) -> set[str]:
+        values = {"target": 5, "queries.draw_by": by, "queries.duplicates": "exact"}
+        with pytest.raises(DatasetError, match="none of the 5 queries has a relevant passage"):
+            go(values, runs=by)
+        job = Job(home / "own.yaml", home / by)
+        with job.open_store(read_only=True) as store:
+            return {lineage.final.text for lineage in job.accepted(store).lineages}
+
+    assert len(drawn("count") & frequent) >= 4 and len(drawn("equal") & frequent) <= 1
+
+
+def test_settings_of_queries(go: Go) -> None:
+    kept = go({"queries.duplicates": "keep", "queries.other_language": "keep", "queries.max_length": 50})
+    steps = funnel(kept)
+    assert steps["lines of the file"] == (9, 7, {"empty": 1, "too long": 1})
+    with pytest.raises(SettingsError, match=r"levels: has no use beside relevant_from"):
+        go({"queries.labels": [{"file": "x.csv", "levels": {1: 1}, "relevant_from": 2}]})
+    with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
+        go({"queries.file": "gone.csv"})
+
+
+def test_equal_texts_with_their_own_ids_are_kept_apart(go: Go, home: Path) -> None:
+    text = "yeast were described in northern valleys"
+    (home / "log.csv").write_text(f"id,query\na,{text}\nb,{text}\n")
+    job = go({"queries.duplicates": "keep"})
+    assert set(BeirDataset.open(job.dataset).queries()) == {"a", "b"} and verify(job.dataset) == []
+
+
+def test_sigkill_and_resume_give_the_same_bytes(go: Go, home: Path) -> None:
+    whole = bytes_of(go(runs="whole"))
+    text = (home / "own.yaml").read_text().replace("concurrency: 4", "concurrency: 4\n  latency: 0.02")
+    (home / "slow.yaml").write_text(text)
+    code = (
+        "import sys; from pathlib import Path; from rich.console import Console; from airgen.pipeline import Job;"
+        "from airgen.pipeline.progress import Display; import airgen.llms.scripted as s\n"
+        "send = s.ScriptedBackend.send\n"
+        "async def counted(self, request):\n"
+        "    print('call', flush=True)\n"
+        "    return await send(self, request)\n"
+        "s.ScriptedBackend.send = counted\n"
+        f"job = Job(Path({str(home / 'slow.yaml')!r}), Path({str(home / 'killed')!r}))\n"
+        "job.run(Display(job.directory / 'status.json', Console(quiet=True)))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ}) as process:
+        assert process.stdout is not None
+        for number, _ in enumerate(process.stdout, 1):
+            if number == 13:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.stdout.read()
+    assert process.returncode == -signal.SIGKILL
+    assert bytes_of(go(runs="killed")) == whole
+
+
+# -- the user's own systems ---------------------------------------------------------------------------------
+
+
+class _Service(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"hits": [{"id": "doc-017", "score": 2.0}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_the_users_systems_find_is_judged(go: Go, home: Path, asked: list[str]) -> None:
+    (home / "log.csv").write_text("id,query\na,yeast were described in northern valleys\n")
+    narrow = {"control.recall.top_k": 3, "control.thresholds.other": 9}
+    alone = go(narrow, runs="alone")
+    before = BeirDataset.open(alone.dataset).qrels("test").labels["a"]
+    missing = [f"doc-{number:03}" for number in range(30) if f"doc-{number:03}" not in before]
+    found = next(name for name in missing if name != "doc-017")
+    (home / "mine.run").write_text(f"a Q0 {found} 1 9.5 mine\n")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/search"
+        systems = [{"name": "mine", "kind": "run", "path": "mine.run"}, {"name": "web", "kind": "http", "url": url}]
+        (home / "systems.yaml").write_text(yaml.safe_dump({"systems": systems}))
+        job = go({**narrow, "control.systems": "systems.yaml"})
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    labels = BeirDataset.open(job.dataset).qrels("test").labels["a"]
+    assert {found, "doc-017"} <= set(labels) and set(before) <= set(labels)
+    uses = json.loads((job.dataset / "manifest.json").read_text())["provenance"]
+    assert [use["model"] for use in uses if "user's" in use["role"]] == ["mine", "web"]
+    (home / "mine.run").write_text("a Q0 doc-999 1 9.5 mine\n")
+    with pytest.raises(DatasetError, match="doc-999"):
+        go({**narrow, "control.systems": "systems.yaml"}, runs="wrong")
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+PIPELINE = {**{key: value for key, value in BASE.items() if key != "queries"}, "target": 3,
+            "generation": {"prompts": "small", "rewrites": 0}}  # fmt: skip
+
+
+def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    (home / "base.yaml").write_text(yaml.safe_dump(PIPELINE))
+    words = ("log.csv", "--pipeline", "base.yaml")
+    assert "5 queries of your own" in call("label", *words, "--check")
+    first = json.loads(call("label", *words, "--sample", "3", "--quiet", "--json"))
+    assert first["directory"] == "runs/log"
+    written = yaml.safe_load((home / "log.yaml").read_text())
+    assert written["queries"] == {"file": "log.csv"} and written["generation"] == {"prompts": "small"}
+    result = airgen.label("log.csv", pipeline="base.yaml", quiet=True)  # without a sample: all
+    assert result.manifest is not None and result.manifest.statistics.splits["test"].queries == 5
+    assert "finished" in call("status", "log.yaml") and "lines of the file" in call("run", "log.yaml")
+    with pytest.raises(UsageError, match=r"log.yaml: is there already, and says something else \(queries\)"):
+        call("label", *words, "--keep-languages")
+    with pytest.raises(UsageError, match=r"There is no corpus: name one with --corpus"):
+        call("label", "log.csv", "--name", "other")
+    with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
+        call("label", "gone.csv", "--pipeline", "base.yaml")
+
+
+def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = go().dataset
+    (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "name": "base"}))
+    monkeypatch.chdir(home)
+    result = json.loads(call("label", dataset, "--pipeline", "base.yaml", "--name", "again", "--quiet", "--json"))
+    steps = {step["stage"]: step for step in result["funnel"]}
+    labels = BeirDataset.open(dataset).qrels("test")
+    assert steps["labels brought"]["left"] == labels.judged and steps["corpus"]["left"] == 30
+    again = BeirDataset.open(home / "runs" / "again" / "dataset")
+    for query, of in labels.labels.items():
+        assert of.items() <= again.qrels("test").labels[query].items()
+
+
+def test_queries_of_a_real_collection(shared: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Medline's queries and labels: nothing that people judged is asked again, and everything they judged is there."""
+    monkeypatch.chdir(home)
+    (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "name": "base"}))
+    collection = shared / "collections" / "medline"
+    result = airgen.label(collection, pipeline="base.yaml", name="med", sample=12, quiet=True)
+    found, human = BeirDataset.open(result.directory / "dataset"), BeirDataset.open(collection).qrels("test").labels
+    labels = found.qrels("test").labels
+    assert len(found.queries()) == 12
+    for query in found.queries():
+        assert human[query].items() <= labels[query].items()
+    assert verify(result.directory / "dataset") == []
