@@ -14,6 +14,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "label": "Label your own queries: a benchmark without generation.",
         "status": "Show the progress of a job, also while it runs.",
         "report": "Write a page to browse queries, labels and systems.",
+        "view": "Serve that page to this machine, and follow a running job.",
         "show": "Show everything that is known about one query.",
         "export": "Write a job's dataset again, whole or without a stage.",
         "evaluate": "Evaluate systems on datasets in BEIR format.",

@@ -90,11 +90,13 @@ class Breaker:
             found.broken = any(decided)
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """What was seen of each stage: {stage: {seen, reasons: {reason: count}}}, with the most frequent reasons."""
-        return {
-            name: {"seen": one.seen, "reasons": {text[:200]: n for text, n in one.reasons.most_common(_REASONS)}}
-            for name, one in list(self._stages.items())
-        }
+        """What was seen of each stage: {stage: {seen, dropped, reasons: {the most frequent: count}}}."""
+        found = {}
+        for name, one in list(self._stages.items()):
+            reasons = one.reasons.copy()
+            most = {text[:200]: count for text, count in reasons.most_common(_REASONS)}
+            found[name] = {"seen": one.seen, "dropped": reasons.total(), "reasons": most}
+        return found
 
     def saw_stage(self, lineage: Lineage, stage: Stage) -> None:
         """The outcome of a stage that a lineage has been through."""

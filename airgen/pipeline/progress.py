@@ -18,13 +18,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from airgen.errors import Stopped, disk_error
 from airgen.text.display import one_line, terminal_text
 
-__all__ = ["Display", "read_status"]
+__all__ = ["Display", "number", "read_status"]
 
 STATUS_SECONDS = 1.0
 BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
 HEART_SECONDS = 5.0  # between two status files of a stage while nothing gets done
 _RECENT = 20  # queries in the status file
 _TEXT = 200  # characters of each
+_LARGEST_FILE = 4 << 20  # bytes of a status file; its lists and texts are bounded when it is written
 _LARGEST = 1e15  # of any figure in a status file
 
 
@@ -213,6 +214,8 @@ def read_status(path: Path) -> dict[str, Any] | None:
     file has instead is left out.
     """
     try:
+        if path.stat().st_size > _LARGEST_FILE:
+            return None
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
@@ -222,16 +225,17 @@ def read_status(path: Path) -> dict[str, Any] | None:
     stages = stages if isinstance(stages, dict) else {}
     value["stages"] = {name: _figures(stage) for name, stage in stages.items() if isinstance(stage, dict)}
     value["pid"] = value["pid"] if type(value.get("pid")) is int and 0 < value["pid"] < 1 << 31 else None
-    value["updated"] = _number(value.get("updated")) or 0.0
+    value["updated"] = number(value.get("updated")) or 0.0
     return value
 
 
 def _figures(stage: dict[str, Any]) -> dict[str, Any]:
-    found = {name: _number(stage.get(name)) for name in ("done", "total", "rate")}
+    found = {name: number(stage.get(name)) for name in ("done", "total", "rate")}
     return {**stage, **found, "done": found["done"] or 0, "note": str(stage.get("note", ""))}
 
 
-def _number(value: object) -> int | float | None:
+def number(value: object) -> int | float | None:
+    """A finite number of bounded size, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST < value < _LARGEST:
         return None
     return value

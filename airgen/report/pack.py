@@ -93,9 +93,10 @@ def web_files() -> list[Path]:
 
 
 @contextmanager
-def report_folder(out: Path, title: str) -> Iterator[Pack]:
+def report_folder(out: Path, title: str, *, connect: str = "'none'") -> Iterator[Pack]:
     """Yields the pack of a folder, which replaces an older report when all of it is written.
 
+    `connect`: see `index_page`.
     Raises DatasetError where `out` holds other files, or cannot be written.
     """
     with building(out, MARKER, durable=False) as folder:
@@ -105,7 +106,7 @@ def report_folder(out: Path, title: str) -> Iterator[Pack]:
         assets.mkdir()
         for path in web_files():
             (assets / path.name).write_bytes(path.read_bytes())
-        (folder / "index.html").write_text(index_page(title, pack.nonce), encoding="utf-8")
+        (folder / "index.html").write_text(index_page(title, pack.nonce, connect=connect), encoding="utf-8")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
 from airgen.report.pack import Pack
 from airgen.report.ranks import SystemRanks
-from airgen.report.sources import ReportSource, open_store
+from airgen.report.sources import ReportSource, is_running, open_store
 from airgen.report.texts import LONGEST, TextFile
 from airgen.store import Store
 
@@ -74,7 +74,7 @@ def _lives(source: ReportSource, texts: TextFile, systems: _Systems) -> Iterator
                 yield from _complete(source, every, texts, systems, store)
             return
         except StoreError as error:
-            if source.dataset is None:
+            if source.dataset is None and not is_running(source.job):
                 raise
             source.notes.append(f"{error}; so the steps before the dataset are not shown")
     yield from _complete(source, list(_of_dataset(source)), texts, systems)

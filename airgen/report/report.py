@@ -22,7 +22,7 @@ from airgen.report.sources import ReportSource, find_sources
 from airgen.report.systems import Board, boards, systems_chunks
 from airgen.text.analysis.stopwords import STOPWORDS
 
-__all__ = ["FORMAT", "PARTS", "make_report", "report_of_run", "write_data"]
+__all__ = ["FORMAT", "PARTS", "make_report", "report_of_run", "title_of", "write_data"]
 
 FORMAT = 1
 
@@ -53,7 +53,7 @@ def make_report(
     Raises UsageError, DatasetError and StoreError where something is missing or cannot be read.
     """
     sources, notes = find_sources(what, runs=runs, public=public, private=private)
-    title = ", ".join(source.name for source in sources[:3]) + (", …" if len(sources) > 3 else "")
+    title = title_of(sources)
     out = out or _place(sources, single_file, public)
     writer: AbstractContextManager[Pack] = (report_file if single_file else report_folder)(out, title)
     with writer as pack:
@@ -74,8 +74,15 @@ def report_of_run(
         return result
 
 
-def write_data(pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str) -> None:
-    """Write all data. The summary is the last: it says what there is."""
+def title_of(sources: Sequence[ReportSource]) -> str:
+    """The title of a report: the names of its sources."""
+    return ", ".join(source.name for source in sources[:3]) + (", …" if len(sources) > 3 else "")
+
+
+def write_data(
+    pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str, *, live: bool = False
+) -> None:
+    """Write all data. The summary is the last: it says what there is. live: the report is served by `airgen view`."""
     datasets, every = [], list[list[Board]]()
     for source in sources:
         counts = write_queries(source, pack)
@@ -93,7 +100,7 @@ def write_data(pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str]
     if side is not None:
         pack.write("together", side)
     public = any(source.public for source in sources)
-    value = {"format": FORMAT, "title": title, "made_by": f"airgen {__version__}", "public": public}
+    value = {"format": FORMAT, "title": title, "made_by": f"airgen {__version__}", "public": public, "live": live}
     pack.write("report", {**value, "notes": list(notes), "datasets": datasets, "together": side is not None})
 
 

@@ -32,7 +32,7 @@ from airgen.report.ranks import SystemRanks, ranks_of
 from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
 
-__all__ = ["ReportSource", "find_sources", "open_store"]
+__all__ = ["ReportSource", "find_sources", "is_running", "open_store"]
 
 _SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
 _COPIES = 5
@@ -219,7 +219,8 @@ def _last_run(pipeline: Path, runs: Path) -> Job:
 
 
 def _of_job(job: Job) -> ReportSource:
-    if not (job.directory / "work.duckdb").is_file() and not (job.dataset / MANIFEST).is_file():
+    known = (job.directory / "work.duckdb").is_file() or (job.dataset / MANIFEST).is_file()
+    if not known and not is_running(job):
         raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
     source = ReportSource("", job.pipeline.name, job=job, home=job.directory)
     if (job.dataset / MANIFEST).is_file():
