@@ -41,6 +41,7 @@ SELECT stage, model, count(*), count(*) FILTER (error <> ''), sum(prompt_tokens)
 _CALL = ("stage", "model", "calls", "failed", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
 _FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20"
 _RANKED = "SELECT model, count(*), sum(len(ids)) FROM {table} WHERE fingerprint IN (SELECT unnest(?)) GROUP BY model"
+_JUDGED = "SELECT level, count(*) FROM judgment WHERE fingerprint IN (SELECT unnest(?)) GROUP BY level ORDER BY level"
 _PROFILED = 5000  # passages of a corpus whose words are counted; more take seconds
 _LEAST = 3  # systems of a slope graph
 _GENERATION = {"type": "types", "length": "lengths", "information": "information", "style": "styles"}
@@ -63,6 +64,9 @@ def overview(source: ReportSource) -> dict[str, Any]:
                 found["stages"], found["money"] = _costs(store)
                 found["failures"] = [list(row) for row in store.query(_FAILURES)]
                 work = _work(store, job, found["stages"])
+                prints = [value for stage, value in job.plan(store).items() if stage == "judgment"]
+                found["judged"] = [list(row) for row in store.query(_JUDGED, [prints])]
+                found["relevant_from"] = job.pipeline.control.judge.relevant_from
                 if source.state == "running" or manifest is None:
                     steps: Iterable[FunnelStep] = job.funnel_of(store, accepted)
                     found["funnel"], found["so_far"] = [asdict(step) for step in steps], True

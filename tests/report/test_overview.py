@@ -13,7 +13,7 @@ from report_reader import read_report
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import load_manifest
-from airgen.records import Payment, Reservation
+from airgen.records import Judgment, Payment, Reservation
 from airgen.report.report import make_report
 from airgen.store import Store
 
@@ -35,6 +35,9 @@ def test_a_finished_job(run: Run, folder: Path, tmp_path: Path, browse: Any) -> 
     did = {one["role"]: one["did"] for one in found["models"]}
     assert did["query"].startswith(f"{calls['query']} calls, ")
     assert did["recall"] == "360 passages ranked for 12 queries"
+    with Store.open(result.directory / "work.duckdb", read_only=True) as store:
+        levels = Counter(row.level for row in store.rows(Judgment))
+    assert dict(map(tuple, found["judged"])) == levels and found["relevant_from"] == 2
     queries = BeirDataset.open(result.directory / "dataset").queries()
     (types,) = [one for one in found["coverage"] if one["attribute"] == "type"]
     counts = Counter(str(query.metadata["type"]) for query in queries.values())

@@ -109,7 +109,7 @@ def test_the_hits_are_those_of_the_run(tmp_path: Path) -> None:
         ranks_of(source.results["test"][0], source.labels("test"))
 
 
-def test_results_of_every_split_together(little: Path, tmp_path: Path) -> None:
+def test_results_of_every_split_together(little: Path, tmp_path: Path, browse: Any) -> None:
     """`all` has the labels of each split, and serves the queries of each of them."""
     (little / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq4\tp4\t1\n")
     lines = (little / "qrels" / "test.tsv").read_text().splitlines(True)
@@ -118,11 +118,16 @@ def test_results_of_every_split_together(little: Path, tmp_path: Path) -> None:
     data = read_report(make_report([little, out], tmp_path / "report"))
     assert board_of(data)["split"] == "all" and board_of(data)["holes"]["pairs"] == 6
     assert data["d0/lives-000"][0]["ranked"][0]["top"]
-    public = read_report(make_report([little, out], tmp_path / "public", public=True))
+    index = make_report([little, out], tmp_path / "public", public=True)
+    public = read_report(index)
     board = board_of(public)
     assert board["private"] and not board["by_query"] and not [name for name in public if "/board" in name]
     assert board["attributes"] == [] and board["systems"][0]["settings"] == {} and board["systems"][0]["score"] > 0
     assert not public["d0/lives-000"][0]["ranked"]
+    page = browse(f"{index.resolve().as_uri()}#/d0/systems")
+    page.wait_for_selector("main table")
+    assert "0.7500" in page.inner_text("main table") and "labels of this split are private" in page.inner_text("main")
+    assert page.get_by_role("button", name="Compare").count() == 0
 
 
 def test_results_without_their_dataset(little: Path, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@
     main.append(figures.section("datasets", "Datasets", table({
       label: "Datasets", rows, columns: [
         { key: "name", label: "Dataset", cell: (row) => el("a", { href: link(row.key) }, foreign(row.name)) },
-        { key: "task", label: "Task" }, { key: "domain", label: "Domain" }, { key: "language", label: "Language" },
+        { key: "task", label: "Task", class: "wide" }, { key: "domain", label: "Domain", class: "wide" }, { key: "language", label: "Language", class: "wide" },
         { key: "passages", label: "Passages", number: true, value: (row) => row.facts.passages ?? row.passages, cell: (row) => count(row.facts.passages ?? row.passages) },
         number("queries", "Queries"), number("positives", "Positives"), number("negatives", "Labelled not relevant"),
         { key: "systems", label: "Systems", number: true, value: (row) => new Set(Object.values(row.systems).flat()).size },
@@ -183,7 +183,7 @@
       el("p", { class: "lead" }, "The head measure of each dataset. Darker is better within a column. A system has a mean if it was run on all of them."),
       table({
         label: "Systems on each dataset", rows: side.systems, sort: complete ? "-mean" : "-0", columns: [
-          { key: "name", label: "System", cell: (row) => foreign(row.name) }, { key: "family", label: "Family", cell: (row) => foreign(row.family) },
+          { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) }, { key: "family", label: "Family", class: "wide", cell: (row) => foreign(row.family) },
           complete && { key: "mean", label: "Mean", number: true, cell: (row) => score(row.mean, 4) },
           ...side.columns.map((column, at) => ({
             key: String(at), label: `${column.name}${column.split === "test" ? "" : ` (${column.split})`}`, number: true, title: `${column.headline}, ${count(column.queries)} queries`,

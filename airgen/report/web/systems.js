@@ -21,6 +21,7 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const ends = rows.map((one) => one.interval || [one.score, one.score]);
   const low = Math.min(...ends.map((one) => one[0]));
   const high = Math.max(...ends.map((one) => one[1]));
+  const ranked = rows.every((one) => one.ranks);
   const families = [...new Set(rows.map((one) => one.family))];
   const place = { key: "at", label: "#", number: true, value: (row) => row.at, cell: (row) => String(row.at + 1), class: "place" };
   const name = { key: "name", label: "System", class: "name", cell: (row) => el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)) };
@@ -30,12 +31,13 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const cost = (key, label, divided, title) => ({
     key, label, title, number: true, value: (row) => row.costs[key], cell: (row) => brief(row.costs[key] === null ? null : row.costs[key] / divided) });
   const sets = {
-    ranking: [place, name, family, headline,
+    ranking: [place, name, family,
+      ranked && { key: "ranks", label: "Rank", number: true, title: "The 95 % interval of the rank", value: (row) => row.ranks[0] * 1000 + row.ranks[1], cell: (row) => figures.span(row.ranks) },
+      ranked && rows.length > 2 && { key: "places", label: "", sortable: false, class: "wide", cell: (row) => figures.ranks(row.ranks, rows.length) },
+      headline,
       { key: "interval", label: "95 %", sortable: false, class: "wide", cell: (row) => figures.interval(row.score, row.interval, low, high) },
       { key: "span", label: "", sortable: false, class: "quiet", cell: (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY) },
-      { key: "ranks", label: "Rank", number: true, title: "The 95 % interval of the rank", value: (row) => (row.ranks ? row.ranks[0] * 1000 + row.ranks[1] : null), cell: (row) => figures.span(row.ranks) },
-      rows.length > 2 && { key: "places", label: "", sortable: false, class: "wide", cell: (row) => figures.ranks(row.ranks, rows.length) },
-      rows.length > 1 && { key: "together", label: "Not told apart from #", class: "wide", value: (row) => (row.together ? row.together.length : null), cell: (row) => (row.together ? figures.places(row.together) : EMPTY) },
+      ranked && rows.length > 1 && { key: "together", label: "Not told apart from #", class: "wide", value: (row) => row.together.length, cell: (row) => figures.places(row.together) },
       time],
     measures: [place, name, ...board.measures.map((measure, at) => ({
       key: measure, label: measure, number: true, value: (row) => row.means[at],
@@ -53,7 +55,7 @@ function systemsTable(dataset, board, { views = true } = {}) {
   };
   const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at" });
   const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
-    rows.some((one) => one.ranks) ? "Rank: the interval that holds with 95 %. Not told apart: the difference is not significant (Fisher's randomisation test, Holm's correction over all pairs)." : "");
+    ranked ? "Rank: the interval that holds with 95 %. Not told apart: the difference is not significant (Fisher's randomisation test, Holm's correction over all pairs)." : "");
   if (!views) return [lead, made("ranking")];
   const box = el("div", {});
   const choice = figures.choice("Columns", [["ranking", "Ranking"], ["measures", "All measures"],
@@ -164,12 +166,18 @@ function asked(dataset, row) {
         ] })) : null];
   }
 
+  /* How the judge decided, and what is known of its errors. */
   function calibration(about) {
     const parts = [];
+    const judged = about.judged || [];
+    const total = judged.reduce((sum, [, number]) => sum + number, 0);
+    if (total) parts.push(el("p", { class: "lead" }, `${count(total)} pairs of query and passage were judged. Level ${about.relevant_from} and above counts as relevant.`),
+      el("div", { class: "coverage" }, el("div", { class: "covered" }, el("ul", {}, judged.map(([level, number]) => el("li", {}, `level ${level}`, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`))))))));
     for (const [title, what] of [["Calibration", about.calibration], ["Audit by people", about.audit]]) {
       if (what && Object.keys(what).length) parts.push(el("h3", {}, title), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
         el("dt", {}, foreign(name)), el("dd", {}, foreign(typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") : value))])));
     }
+    if (about.models.length && !about.audit) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels (airgen audit)."));
     return parts;
   }
 
