@@ -66,7 +66,7 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
     try:
         found = estimate(job)
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
-        problems += str(error).splitlines()
+        problems += [line for line in str(error).splitlines() if line not in problems]
     if as_json:
         figures = {"usd": found.usd, "seconds": found.seconds, **asdict(found)} if found else {"usd": None}
         lines = {"problems": problems, "advice": warnings, "probed": said, "untested": untested}

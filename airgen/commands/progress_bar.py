@@ -19,6 +19,6 @@ def progress_bar(description: str, counter: str, *, quiet: bool = False) -> Iter
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn(counter), TimeElapsedColumn())
     console = Console(stderr=True, highlight=False, markup=False)
-    with Progress(*columns, transient=True, console=console, disable=quiet) as bar:
+    with Progress(*columns, transient=True, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(description, total=0)
         yield lambda **numbers: bar.update(task, **numbers)

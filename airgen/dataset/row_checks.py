@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 from airgen.dataset.content import SHORT_NAME, CorpusRow, QrelRow, QueryRow
 from airgen.errors import DatasetError
 
-__all__ = ["check_document", "check_id", "check_qrels", "check_queries"]
+__all__ = ["check_document", "check_id", "check_qrels", "check_queries", "fitting_id"]
 
 _BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
+_UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -23,6 +25,20 @@ def check_id(identifier: str, what: str) -> None:
         identifier.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DatasetError(f"{what} id {identifier!r} is not Unicode text") from error
+
+
+def fitting_id(own: str) -> str:
+    """An id of a corpus as TSV and TREC files can carry it: `my file` becomes `my%20file`; most ids stay as they are.
+
+    White space, control characters and lone surrogates become the `%XX` of URLs, and in such an id so does `%`.
+    """
+    try:
+        own.encode("utf-8")
+        if not _BAD_ID.search(own):
+            return own
+    except UnicodeEncodeError:
+        pass
+    return _UNFIT.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), own)
 
 
 def check_document(row: CorpusRow) -> None:

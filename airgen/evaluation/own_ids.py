@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.row_checks import fitting_id
 from airgen.dataset.secret import opaque_document_id, secret_of
 
 __all__ = ["IdLookup"]
@@ -29,6 +30,8 @@ class IdLookup:
         """The passage's id in the dataset, or None if there is no such passage."""
         if own in self._known:
             return own
+        if (fitting := fitting_id(own)) in self._known:
+            return fitting
         if not self._name or self._lost:
             return None
         new = opaque_document_id(self._name, own, self._secret)

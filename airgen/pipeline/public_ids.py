@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airgen.dataset.row_checks import fitting_id
 from airgen.dataset.secret import Secret, opaque_document_id
 from airgen.dataset.split import split_of
 from airgen.pipeline.stage import Lineage
@@ -39,9 +40,9 @@ class PublicIds:
         return "s" + self._made("sample", lineage.sample.key)
 
     def document(self, id_: str) -> str:
-        """A document's id. An opaque one does not tell a generated negative from the rest."""
+        """A document's id. An opaque one does not tell a generated negative from the rest; see also `fitting_id`."""
         if self.pipeline.export.ids == "original":
-            return id_
+            return fitting_id(id_)
         return opaque_document_id(self.pipeline.name, id_, self.secret)
 
     def split(self, lineage: Lineage) -> str:

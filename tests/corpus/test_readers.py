@@ -70,6 +70,14 @@ def test_json_lines_keep_ids_titles_positions_and_drop_what_is_no_document(tmp_p
     ]
 
 
+def test_the_error_of_a_table_in_an_old_encoding_names_the_file_and_no_copy(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("Nr;Text\n7;Café am Hafen\n".encode("cp1252"))
+    with pytest.raises(CorpusError, match=rf"^{tmp_path}/t\.csv: no column 'Number'"):
+        read(CsvReader, tmp_path, path="t.csv", fields={"id": "Number", "text": "Text"})
+    (row,) = read(CsvReader, tmp_path, path="t.csv", fields={"id": "Nr", "text": "Text"})
+    assert (row.id, row.source) == ("7", "t.csv")
+
+
 def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     with path.open("wb") as out:

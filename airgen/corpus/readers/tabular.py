@@ -45,14 +45,15 @@ class ParquetReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row."""
-        yield from self.read_table(path, path.name)
+        yield from self.read_table(path, path)
 
-    def read_table(self, path: Path, source_name: str) -> Iterator[Document | Dropped]:
-        """One document for each row of a file that DuckDB can read."""
+    def read_table(self, path: Path, original: Path) -> Iterator[Document | Dropped]:
+        """One document for each row of a file that DuckDB can read; `original` is named in rows and errors."""
+        source_name = original.name
         name = without_globs(path)
-        with _Query(path) as query:
+        with _Query(path, original) as query:
             types = {row[0]: row[1] for row in query.all(f"DESCRIBE SELECT * FROM {self.table()}", name)}
-            wanted = self._wanted(path, set(types))
+            wanted = self._wanted(original, set(types))
             condition = f" WHERE {self.settings.where}" if self.settings.where else ""
             source = f" FROM {self.table()}{condition}"
             columns = ['"' + column.replace('"', '""') + '"' for column in wanted]
@@ -112,10 +113,10 @@ def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int
 class _Query:
     """A DuckDB connection that can read the folder of `path` only, uses bounded memory and hears Ctrl-C."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, original: Path) -> None:
         import duckdb
 
-        self._path, self._error = path, duckdb.Error
+        self._path, self._error = original, duckdb.Error
         # A corpus's YAML can come from somebody else, so its condition can read this folder only.
         config: Config = {"threads": 1, "preserve_insertion_order": True, "memory_limit": _MEMORY}
         self._database = in_memory(folders=[path.parent], config=config)
@@ -167,7 +168,7 @@ class CsvReader(ParquetReader):
         self._check_lines(path)
         encoding = self._encoding(path)
         if encoding in ("utf-8", "utf8"):
-            yield from self.read_table(path, path.name)
+            yield from self.read_table(path, path)
             return
         with tempfile.TemporaryDirectory(prefix="airgen-csv-") as folder:
             copy = Path(folder).resolve() / "copy.csv"
@@ -176,7 +177,7 @@ class CsvReader(ParquetReader):
                     shutil.copyfileobj(codecs.getreader(encoding)(raw), out, 1 << 20)
             except UnicodeError as error:
                 raise CorpusError(f"{path}: is not in {encoding} throughout; set reader.encoding") from error
-            yield from self.read_table(copy, path.name)
+            yield from self.read_table(copy, path)
 
     def _check_lines(self, path: Path) -> None:
         """Raise CorpusError for a line that is longer than any row, over which DuckDB takes minutes."""
