@@ -32,7 +32,7 @@ __all__ = ["Prompt", "PromptSet", "fenced"]
 
 _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
-_KEYS = {"version", "about", "inputs", "output", "constrain"}
+_KEYS = {"version", "about", "inputs", "output", "constrain", "count"}
 
 
 def fenced(text: str, tag: str) -> str:
@@ -55,7 +55,8 @@ class Prompt:
     """One prompt. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
 
     `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
-    that do not count: see `airgen.pipeline.stages.attributes.form_pattern`.
+    that do not count: see `airgen.pipeline.stages.attributes.form_pattern`. `count` names a list of the output that the
+    schema is to hold to exactly as many items as the prompt's input `count` says.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Prompt:
     included: Mapping[str, str]
     blocks: tuple[tuple[str, jinja2.Template], ...]
     constrain: str = ""
+    count: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -78,12 +80,17 @@ class Prompt:
         """The JSON schema of the answer, or None for a plain form."""
         return None if isinstance(self.output, str) else self.output
 
-    def constrained(self, pattern: str | None) -> Mapping[str, Any] | None:
-        """The schema with `pattern` (a regular expression for the whole value) on the property to constrain."""
-        if not self.constrain or pattern is None or isinstance(self.output, str):
-            return self.schema
-        properties = {**self.output["properties"], self.constrain: {"type": "string", "pattern": pattern}}
-        return {**self.output, "properties": properties}
+    def constrained(self, pattern: str | None, count: int | None = None) -> Mapping[str, Any] | None:
+        """The schema with `pattern` (a regular expression for the whole value) on the property to constrain, and with
+        exactly `count` items in the list to count."""
+        if isinstance(self.output, str):
+            return None
+        changed: dict[str, Any] = {}
+        if self.constrain and pattern is not None:
+            changed[self.constrain] = {"type": "string", "pattern": pattern}
+        if self.count and count is not None:
+            changed[self.count] = {**self.output["properties"][self.count], "minItems": count, "maxItems": count}
+        return {**self.output, "properties": {**self.output["properties"], **changed}} if changed else self.output
 
     def render(self, **values: Any) -> tuple[Message, ...]:
         """The messages. Raises PromptError naming every missing variable; variables it does not use are left out."""
@@ -149,16 +156,17 @@ class PromptSet:
             raise PromptError(str(error)) from error
         if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"}:
             raise PromptError(
-                f"{filename}: front matter must have version, inputs, output, and may have about, constrain"
+                f"{filename}: front matter must have version, inputs, output, and may have about, constrain, count"
             )
         inputs = head["inputs"]
         if not isinstance(head["version"], int) or not isinstance(inputs, list) or not all(map(_is_name, inputs)):
             raise PromptError(f"{filename}: version must be a whole number, and inputs a list of names")
-        constrain = str(head.get("constrain", ""))
-        if constrain and (
-            not isinstance(head["output"], dict) or constrain not in (head["output"].get("properties") or ())
-        ):
-            raise PromptError(f"{filename}: constrain: {constrain} is no property of the output")
+        constrain, count = str(head.get("constrain", "")), str(head.get("count", ""))
+        for key, named in (("constrain", constrain), ("count", count)):
+            if named and (
+                not isinstance(head["output"], dict) or named not in (head["output"].get("properties") or ())
+            ):
+                raise PromptError(f"{filename}: {key}: {named} is no property of the output")
         parts = _MESSAGE.split(source[front.end() :])
         if parts[0].strip() or len(parts) < 3:
             raise PromptError(f"{filename}: the text must begin with a line === system === or === user ===")
@@ -182,6 +190,7 @@ class PromptSet:
             included,
             blocks,
             constrain,
+            count,
         )
 
     def _included(self, source: str, filename: str) -> dict[str, str]:

@@ -153,6 +153,15 @@ def test_a_pattern_constrains_the_named_property_only() -> None:
     assert PromptSet().get("query").constrained("^a b$") == PromptSet().get("query").schema  # large models are not held
 
 
+def test_a_counted_list_has_as_many_items_as_the_prompt_asks_for() -> None:
+    schema = PromptSet().get("small/brief_hard_negative").constrained(None, 3)
+    assert schema is not None
+    documents = schema["properties"]["documents"]
+    assert (documents["minItems"], documents["maxItems"], documents["type"]) == (3, 3, "array")
+    prompt = PromptSet().get("small/hard_negative")
+    assert prompt.constrained(None, 3) == prompt.schema  # it names no list to count
+
+
 def test_an_unknown_prompt_gets_the_closest_name() -> None:
     with pytest.raises(PromptError, match=r"no prompt 'qery' \(did you mean 'query'\?\)"):
         PromptSet().get("qery")

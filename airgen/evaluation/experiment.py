@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ DEFAULT_MEASURES = (
 )
 
 Say = Callable[[str], None]
+Encoding = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,14 @@ def evaluate(
     started: Say | None = None,
     indexes: MutableMapping[str, Retriever] | None = None,
     failed: Failed | None = None,
+    encoding: Encoding | None = None,
 ) -> list[Result]:
     """Evaluate every system on one split; one Result for each system, in the order given.
 
     dataset: a directory in BEIR's layout, or an opened one. out: where results are kept. progress: gets one line for
     each finished system; started: one for each system that has to be run. indexes: keeps what was indexed, for another
     call on the same corpus; a run on such an index has no index time. failed: gets the name and the error of a system
-    that fails.
+    that fails. encoding: gets a system's name, how many passages it has encoded, and of how many.
 
     Raises SettingsError before the first system runs, with everything that any of them lacks. A system that fails does
     not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
@@ -114,7 +117,7 @@ def evaluate(
     target.mkdir(parents=True, exist_ok=True)
     for line in trained_on(task, ordered, options.base):
         (progress or (lambda line: None))(f"! {line}")
-    experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes)
+    experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes, encoding)
     try:
         run_all(ordered, experiment.add, failed)
     finally:
@@ -159,9 +162,10 @@ class _Experiment:
         progress: Say,
         started: Say | None,
         indexes: MutableMapping[str, Retriever] | None,
+        encoding: Encoding | None,
     ) -> None:
         self.task, self.options, self.target = task, options, target
-        self.progress, self.started, self.indexes = progress, started, indexes
+        self.progress, self.started, self.indexes, self.encoding = progress, started, indexes, encoding
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
         self.rules = _rules(options.ignore_identical_ids)
         self.results: dict[str, Result] = {}
@@ -210,6 +214,7 @@ class _Experiment:
             finished,
             task.ids,
             self.indexes,
+            encoding=partial(self.encoding, system.name) if self.encoding else None,
         )
         return run_system(system, context)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.errors import DatasetError
 from airgen.evaluation.costs import Costs, resident_bytes, single_latencies
@@ -33,9 +34,10 @@ from airgen.evaluation.systems import (
 )
 from airgen.keys import content_key
 from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever
-from airgen.retrievers.base import ModelFacts
+from airgen.retrievers.base import IndexProgress, ModelFacts, watch
 from airgen.retrievers.combine.fuse import Fused
 from airgen.retrievers.combine.reranked import RerankedRetriever
+from airgen.retrievers.shared_encodings import reused
 
 __all__ = ["FinishedRun", "RunContext", "run_system"]
 
@@ -57,6 +59,7 @@ class RunContext:
     `ids` finds a passage by its id, or by the one that it had in the corpus. Relative paths start at `folder`;
     `dataset` and `split` fill in the paths of run files. `indexes` may hold indexes of the same corpus that were made
     for other queries; a run on such an index has no index time. Without `timed` no query is sent only to measure time.
+    `encoding` is told how many passages are encoded.
     """
 
     corpus: Corpus
@@ -69,6 +72,7 @@ class RunContext:
     ids: IdLookup
     indexes: MutableMapping[str, Retriever] | None = None
     timed: bool = True
+    encoding: IndexProgress | None = None
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -165,26 +169,33 @@ def _searched(
     """Index, unless that was done, and search; measure the time. The times of the systems in `after` are added."""
     ids, texts = list(context.queries), list(context.queries.values())
     memory = resident_bytes()
-    start = time.perf_counter()
+    if context.encoding:
+        watch(retriever, context.encoding)
+    start, reused_before = time.perf_counter(), reused()
     if not indexed:
         retriever.index(context.corpus)
-    taken = None if indexed else time.perf_counter() - start
+    # The time of an index is unknown where another step of the run had made parts of it; so is that of a search.
+    taken = None if indexed or reused() > reused_before else time.perf_counter() - start
+    reused_before = reused()
     # The single queries come first: a re-ranker may keep its encodings, and would be faster after the batch.
     alone = texts if context.timed else []
     single = np.array(single_latencies(lambda text: retriever.search([text], context.top), alone))
     start_batch = time.perf_counter()
     hits = retriever.search(texts, context.top)
     searched = time.perf_counter()
+    if warm := reused() > reused_before:
+        single = np.zeros(0)
     grown = max(0, resident_bytes() - memory)
     before = [context.finished[name].costs for name in after]
     indexes_known = all(cost.index_bytes is not None for cost in before)
     facts = retriever.facts if isinstance(retriever, Component) else ModelFacts(device=None)
-    batch_ms = _sum([(searched - start_batch) * 1000 / max(1, len(texts)), *(cost.batch_ms for cost in before)])
+    taken_ms = (searched - start_batch) * 1000 / max(1, len(texts)) if not warm else None
+    batch_ms = _sum([taken_ms, *(cost.batch_ms for cost in before)])
     costs = Costs(
         index_seconds=_sum([taken, *(cost.index_seconds for cost in before)]),
         index_bytes=retriever.index_bytes if isinstance(retriever, Component) and indexes_known else None,
-        latency_p50_ms=_sum([float(np.quantile(single, 0.5)), *(c.latency_p50_ms for c in before)]) if alone else None,
-        latency_p95_ms=_sum([float(np.quantile(single, 0.95)), *(c.latency_p95_ms for c in before)]) if alone else None,
+        latency_p50_ms=_sum([_quantile(single, 0.5), *(cost.latency_p50_ms for cost in before)]),
+        latency_p95_ms=_sum([_quantile(single, 0.95), *(cost.latency_p95_ms for cost in before)]),
         latency_queries=len(single),
         batch_ms=batch_ms,
         queries_per_second=1000 / batch_ms if batch_ms else None,
@@ -195,6 +206,10 @@ def _searched(
         includes=tuple(after),
     )
     return FinishedRun(run_from_hits(ids, context.corpus.ids, hits), dict(retriever.describe()), costs)
+
+
+def _quantile(taken: NDArray[np.float64], share: float) -> float | None:
+    return float(np.quantile(taken, share)) if len(taken) else None
 
 
 def _sum(parts: Sequence[Any]) -> Any:
@@ -228,8 +243,8 @@ def _foreign(ask: Any, context: RunContext, system: SystemSettings, single: Any 
     wanted = single is not None and context.timed
     taken = np.array(single_latencies(single, texts, most=20)) if wanted else np.zeros(0)
     costs = Costs(
-        latency_p50_ms=float(np.quantile(taken, 0.5)) if len(taken) else None,
-        latency_p95_ms=float(np.quantile(taken, 0.95)) if len(taken) else None,
+        latency_p50_ms=_quantile(taken, 0.5),
+        latency_p95_ms=_quantile(taken, 0.95),
         latency_queries=len(taken),
         batch_ms=batch_ms,
         queries_per_second=1000 / batch_ms if batch_ms else None,

@@ -198,6 +198,7 @@ class Backend:
     Settings: ClassVar[type[LlmSettings]] = LlmSettings
     RECOVERS: ClassVar[bool] = False  # a later process gets the answers to what this one had in flight, at no new cost
     SMALL: ClassVar[bool] = False  # its models have few parameters: `airgen check` warns where they are too few
+    SERIAL: ClassVar[bool] = False  # one call at a time, so that nothing is won by asking for more than is needed
     PROBED: ClassVar[bool] = False  # `airgen run` asks the model a few short questions first (`airgen.llms.probe`)
     say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
 

@@ -73,6 +73,7 @@ class EmbeddedBackend(Backend):
 
     Settings = EmbeddedSettings
     SMALL = True
+    SERIAL = True
 
     @classmethod
     def make(cls, settings: EmbeddedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:

@@ -91,7 +91,7 @@ async def ask(
     name = prompt_of or (stage.prompt and stage.prompt(pipeline))
     assert name is not None
     prompt = tools.prompts.get(prompt_name(pipeline, name))
-    schema = prompt.constrained(pattern)
+    schema = prompt.constrained(pattern, values.get("count"))
     first = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage.name)
     words = " ".join(_instructions(prompt, values).casefold().split())
     complaint = ""

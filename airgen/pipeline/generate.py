@@ -4,6 +4,9 @@ accepted queries is reached or the corpus is spent.
 A sample's place in the permutation is its own key, a hash of passage and seed. A larger target takes a longer prefix
 of it; a larger corpus only adds places between the earlier ones. The accepted queries are the first `target` of that
 order that pass, in whatever order they were made.
+
+Samples are drawn in waves. A backend that answers one call at a time gets no more samples than queries are missing; the
+others get some more at once, because most of the calls then run beside each other.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from airgen.keys import row_key
+from airgen.llms.base import backend_class
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.load_lineages import load_lineages
@@ -160,7 +164,8 @@ async def generate(
     """Everything up to the hard negatives, for the first `target` accepted queries; sources come from `frame`."""
     pipeline, plan, target = tools.pipeline, tools.plan, tools.pipeline.target
     breaker = Breaker(pipeline, store)
-    drawn = math.ceil(target / PRIOR)
+    serial = backend_class(pipeline.llm).SERIAL
+    drawn = target if serial else math.ceil(target / PRIOR)
     with display.stage("queries", target) as bar:
         while True:
             samples = draw_samples(store, plan, drawn, pipeline.generation.queries_per_passage, frame)
@@ -194,8 +199,9 @@ async def generate(
             bar.advance(found - bar.done, f"{len(lineages)} samples tried")
             if found >= target or len(samples) < drawn:
                 break
-            # How long a prefix to take next, by the share accepted so far.
-            drawn += max(1, math.ceil((target - found) / max(found / len(samples), 0.05)))
+            # How long a prefix to take next: by the share accepted so far, or no more than is missing.
+            share = 1.0 if serial else max(found / len(samples), 0.05)
+            drawn += max(1, math.ceil((target - found) / share))
     spent = len(accepted.lineages) < target
     samples = [lineage.sample for lineage in accepted.lineages]
     with display.stage("hard negatives", len(samples)) as bar:

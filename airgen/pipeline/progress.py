@@ -197,6 +197,11 @@ class Bar:
         self._progress.update(self._task, advance=count, rate=_rate(rate), note=self.note)
         self._display.update(self.name, done=self.done, total=self.total, rate=round(rate, 4), note=self.note, **values)
 
+    def encoding(self, note: str, done: int, total: int) -> None:
+        """A model has encoded so many passages, which the next item waits for; `note` is what is said afterwards."""
+        what = f"encoding {done:,} of {total:,} passages" if done < total else ""
+        self.advance(0, ": ".join(filter(None, (note, what))))
+
 
 def _rate(rate: float) -> str:
     return f"{rate:,.1f}/s" if rate >= 1 else f"{rate * 60:,.1f}/min"

@@ -263,8 +263,9 @@ class Stage:
 
 
 def prompt_name(pipeline: Pipeline, name: str) -> str:
-    """A prompt in the family that the pipeline chose."""
-    return f"small/{name}" if pipeline.generation.prompts == "small" else name
+    """The variant of a prompt that the pipeline names, else the one of its family."""
+    family = f"small/{name}" if pipeline.generation.prompts == "small" else name
+    return pipeline.generation.variants.get(name, family)
 
 
 def skip(stage: str, parent: str, tools: Tools, problem: Problem, answer: str = "") -> Skip:

@@ -20,6 +20,7 @@ from airgen.pipeline.probing import probe_models
 from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.pipeline.rehearsal import rehearse
+from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.text.display import json_text, terminal_table, terminal_text
 
 __all__ = ["print_result", "run_pipeline"]
@@ -52,7 +53,7 @@ def run_pipeline(
     done = until is None and job.finished()
     if not done:
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
-    with display.lasting(**job.about(done)):
+    with display.lasting(**job.about(done)), shared_encodings(job.directory / "embeddings"):
         if not done:
             rehearse(job, display, until=until, evaluate=evaluate)
             if until != "corpus":
@@ -88,7 +89,9 @@ def evaluate_systems(job: Job, display: Display) -> tuple[list[dict[str, Any]], 
         results = evaluate(
             job.dataset, systems, job.directory / "evaluation",
             EvaluationOptions(settings.split, measures, folder=path.parent),
-            progress=lambda name: bar.advance(note=str(name)),
+            progress=lambda line: bar.advance(note=line),
+            started=lambda line: bar.advance(0, line),
+            encoding=bar.encoding,
             failed=lambda name, error: failed.append(f"{path.name}: system {name}: {error}"),
         )  # fmt: skip
     return [{"system": one.name, **one.means} for one in results], failed

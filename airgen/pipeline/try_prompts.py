@@ -115,7 +115,7 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Promp
     stage = _stage(job, prompt.name)
     query = stage in ("query", "rewrite")
     pattern = form_pattern(values["length_class"], values["type_class"], language) if query else None
-    schema = prompt.constrained(pattern)
+    schema = prompt.constrained(pattern, values.get("count"))
     request = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage)
     answer = await engine.ask(request)
     text, problem, share = answer.text, answer.error, None

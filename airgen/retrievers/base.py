@@ -43,6 +43,7 @@ __all__ = [
     "build",
     "model_place",
     "show_corpus",
+    "watch",
 ]
 
 TextKind = Literal["query", "passage"]
@@ -206,6 +207,14 @@ def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
     return False
 
 
+def watch(part: Any, progress: IndexProgress) -> None:
+    """Let a component, and those that it is made of, tell how many passages are encoded."""
+    if isinstance(part, Component):
+        part.progress = progress
+        for held in part.components():
+            watch(held, progress)
+
+
 def build(part: str, spec: Any, folder: Path | None = None) -> Any:
     """A component from a name or `{kind: ..., settings}`; one that was made already is returned as it is.
 
@@ -250,6 +259,7 @@ class Component:
 
     settings: Settings
     positional: ClassVar[tuple[str, ...]] = ()
+    progress: IndexProgress | None = None  # is told, where it is set, how many passages are encoded
 
     def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:
         fields = self.Settings.model_fields

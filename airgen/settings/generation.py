@@ -63,6 +63,7 @@ class GenerationSettings(Settings):
     query_from: Literal["document", "need"] = "document"  # need: its prompt shows the scenario alone
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"
+    variants: Annotated[dict[str, str], LATER] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
     queries_per_passage: int = Field(default=1, ge=1, le=20)
     answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too
     multi_hop: Annotated[float, LATER, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import airgen
+from airgen import models
 from airgen.database import in_memory
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
@@ -24,6 +25,7 @@ from airgen.evaluation import result as result_files
 from airgen.evaluation.measures import Scores, parse_measure, score
 from airgen.evaluation.result import Paths, read_scores, write_scores
 from airgen.evaluation.systems import SystemSettings
+from airgen.retrievers.shared_encodings import shared_encodings
 
 BM25 = {"name": "bm25", "kind": "bm25"}
 RUN = {"name": "theirs", "kind": "run", "path": "their.run"}
@@ -157,6 +159,25 @@ def test_runs_are_the_same_bytes(dataset, tmp_path):
     other = evaluate(dataset, systems(BM25), tmp_path / "other")[0]
     assert one.paths.run.read_bytes() == other.paths.run.read_bytes()
     assert one.paths.mteb.read_bytes() == other.paths.mteb.read_bytes()
+
+
+def test_times_are_unknown_where_another_step_had_encoded_the_passages(dataset, tmp_path):
+    pytest.importorskip("onnxruntime")
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    every = systems(
+        {"name": "minilm", "kind": "dense"}, {"name": "late", "kind": "rerank", "first": "minilm", "reranker": "maxsim"}
+    )
+    told = []
+    with shared_encodings(tmp_path / "embeddings"):
+        first, again = (
+            evaluate(dataset, every, tmp_path / out, encoding=lambda *what: told.append(what)) for out in "ab"
+        )
+    assert ("minilm", 5, 5) in told and [name for name, _, _ in told].count("minilm") == 1
+    assert first[0].costs.index_seconds is not None and first[1].costs.latency_p50_ms is not None
+    assert again[0].costs.index_seconds is None and again[0].costs.latency_p50_ms is not None
+    assert again[1].costs.latency_p50_ms is None and again[1].costs.batch_ms is None
+    assert [one.means for one in again] == [one.means for one in first]
 
 
 def test_reranking_and_fusion_use_the_first_stage_once(dataset, tmp_path):

@@ -17,8 +17,10 @@ from rich.console import Console
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, DatasetError, LlmError, SettingsError
+from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
+from airgen.store import Store
 
 Run = Callable[..., RunResult]
 DATA = ("corpus.jsonl", "queries.jsonl", "qrels/", "qrels-", "private/")
@@ -265,3 +267,17 @@ def test_one_more_reranker_or_document_costs_only_itself(
     assert grown.get("DenseReranker", 0) < 12 * 30 / 2
     narrower = {three: "[bm25, dense]\n  thresholds: {hard_negative: 10, other: 5}"}
     assert scored(lambda: run("runs", narrower), monkeypatch) == {}
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_a_backend_of_one_call_at_a_time_gets_no_more_samples_than_are_missing(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, serial: bool
+) -> None:
+    monkeypatch.setattr(ScriptedBackend, "SERIAL", serial)
+    result = run()
+    assert result.manifest is not None
+    with Store.open(folder / "runs" / "job" / "work.duckdb", read_only=True) as store:
+        samples = store.query("SELECT count(*) FROM sample")[0][0]
+    judged = next(step for step in result.manifest.funnel if step.stage == "judgment of the own document")
+    rejected = sum(judged.reasons.values())
+    assert samples == 12 + rejected if serial else samples >= 18

@@ -48,6 +48,17 @@ def test_a_line_says_count_rate_cost_and_time_left(tmp_path: Path) -> None:
         assert bar.line("") == "corpus           72,000 in 2.0 h, 10.0/s"
 
 
+def test_a_line_says_that_passages_are_encoded(tmp_path: Path) -> None:
+    display = Display(tmp_path / "status.json", Console(file=io.StringIO()), every=3600, clock=Clock())
+    with display.stage("recall", 8) as bar:
+        bar.encoding("", 1200, 5000)
+        assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min, encoding 1,200 of 5,000 passages"
+        bar.encoding("", 5000, 5000)
+        assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min"
+        bar.encoding("bm25", 64, 70)
+        assert bar.line().endswith(", bm25: encoding 64 of 70 passages")
+
+
 def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:
     written = threading.Event()
 

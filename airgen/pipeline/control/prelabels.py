@@ -14,7 +14,7 @@ from airgen.keys import fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker
-from airgen.retrievers.base import CorpusReranker, Reranker, show_corpus
+from airgen.retrievers.base import CorpusReranker, Reranker, show_corpus, watch
 
 __all__ = ["prelabel_rows", "prelabel_stages", "prelabels_of", "text_mark"]
 
@@ -91,6 +91,7 @@ def _stage(place: int, spec: Any) -> SetStage:
         return fingerprint(stage="prelabel", version=1, recall=work.plan["recall"], model=dict(reranker.describe()))
 
     def score(work: SetWork, reranker: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
+        watch(reranker, work.encoding)
         # Weights of words belong to the whole corpus; any other score belongs to its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scope = {"scope": work.scope} if work.scope else {}

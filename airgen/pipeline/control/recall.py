@@ -10,7 +10,7 @@ from airgen.pipeline.control.pool_systems import search_systems, systems_identit
 from airgen.pipeline.control.set_stage import SetStage, SetWork
 from airgen.records import Recall
 from airgen.retrievers import load_embedder, load_retriever
-from airgen.retrievers.base import Hits, Retriever
+from airgen.retrievers.base import Hits, Retriever, watch
 from airgen.retrievers.combine.fuse import reciprocal_rank_fusion
 from airgen.retrievers.dense.retriever import Dense
 
@@ -55,6 +55,7 @@ def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterato
     depth = min(work.settings.recall.top_k, len(work.corpus.ids))
     found: list[Hits] = []
     for _, system in systems:
+        watch(system, work.encoding)
         system.index(work.corpus)
         found.append(system.search([work.queries[key] for key in pending], depth))
     names = [name for name, _ in systems]

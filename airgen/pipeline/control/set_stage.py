@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,7 +20,7 @@ from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Plan, Tools
 from airgen.records import Row, flat_text, prompt_text
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, IndexProgress
 from airgen.settings import ControlSettings
 from airgen.store import Store
 
@@ -32,7 +33,8 @@ class SetWork:
 
     `names` are the ids of the queries in the finished dataset, whose name is `name`: run files have them.
     `digest` is the corpus's, `places` its positions by id (where texts are in memory). `scope` tells query keys of
-    several corpora apart. Relative paths of the settings start at `folder`.
+    several corpora apart. Relative paths of the settings start at `folder`. `encoding` is told how
+    many passages a model has encoded.
     """
 
     store: Store
@@ -49,6 +51,7 @@ class SetWork:
     folder: Path | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    encoding: IndexProgress = lambda done, total: None
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
         """Titles and texts by id."""
@@ -129,7 +132,8 @@ def add_rows(stage: SetStage, work: W) -> W:
     pending = [key for key in work.queries if key not in known]
     note = stage.note(model)
     with work.display.stage(stage.label, len(work.queries), len(work.queries) - len(pending), note) as bar:
-        for rows in stage.work(work, model, fingerprint, pending) if pending else ():
+        working = replace(work, encoding=partial(bar.encoding, note))
+        for rows in stage.work(working, model, fingerprint, pending) if pending else ():
             work.store.put(rows)
             bar.advance(len({row.parent for row in rows}), note)
             if work.stopping.is_set():

@@ -46,7 +46,7 @@ class Flow:
         after the one that it names.
 
         A pipeline with `queries` generates nothing. Raises SettingsError for a stage that cannot be imported, has a
-        name that is taken, or follows no stage.
+        name that is taken, or follows no stage, and for a variant of a prompt that no stage asks.
         """
         if pipeline.queries is not None:
             return cls((), ())
@@ -68,6 +68,10 @@ class Flow:
                 raise SettingsError([f"{where}: it follows {stage.after!r}{closest(stage.after, names)}"])
             part = candidates if any(one.name == stage.after for one in candidates) else accepted
             part.insert([one.name for one in part].index(stage.after) + 1, stage)
+        asked = [one.prompt(pipeline) for one in [*candidates, *accepted] if one.prompt is not None]
+        asked += [query.TWO_PASSAGES] if pipeline.generation.multi_hop else []
+        for name in sorted(set(pipeline.generation.variants) - set(asked)):
+            raise SettingsError([f"generation.variants: no stage asks a prompt {name!r}{closest(name, asked)}"])
         return cls(tuple(candidates), tuple(accepted))
 
     @property

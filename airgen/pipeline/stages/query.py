@@ -28,9 +28,9 @@ from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
 
-__all__ = ["STAGE"]
+__all__ = ["STAGE", "TWO_PASSAGES"]
 
-_TWO_PASSAGES = "query_two_passages"
+TWO_PASSAGES = "query_two_passages"
 
 
 def _prompt(pipeline: Pipeline) -> str:
@@ -52,9 +52,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         **bounds,
-        **(
-            {"multi_hop": prompts.get(prompt_name(pipeline, _TWO_PASSAGES)).fingerprint} if generation.multi_hop else {}
-        ),
+        **({"multi_hop": prompts.get(prompt_name(pipeline, TWO_PASSAGES)).fingerprint} if generation.multi_hop else {}),
         **({"examples": generation.example_texts} if generation.examples else {}),
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
         **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
@@ -88,7 +86,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
-    name = _prompt(pipeline) if lineage.partner is None else _TWO_PASSAGES
+    name = _prompt(pipeline) if lineage.partner is None else TWO_PASSAGES
     model = _like(pipeline, lineage.sample.key) if generation.examples else None
     constrained = bool(tools.prompts.get(prompt_name(pipeline, name)).constrain)
 

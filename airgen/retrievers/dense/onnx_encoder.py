@@ -82,6 +82,10 @@ class EmbeddedModel(Component):
     def _identity(self) -> Mapping[str, object]:
         return models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}
 
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes what it gives."""
+        raise NotImplementedError
+
     @property
     def facts(self) -> ModelFacts:
         """The catalogue knows the parameters of its own models."""

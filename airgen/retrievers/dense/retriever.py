@@ -15,10 +15,12 @@ from pydantic import Field
 
 from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
-from airgen.retrievers.base import Component, Corpus, Embedder, Hits, IndexProgress
+from airgen.retrievers.base import Component, Corpus, Embedder, Hits
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
 from airgen.retrievers.dense.exact_search import search, search_faiss
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.output_checks import finite, non_empty
+from airgen.retrievers.shared_encodings import shared
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
@@ -28,10 +30,13 @@ _BATCH = 256  # texts that the embedder gets at once where there is no cache
 
 
 class Dense(Component):
-    """An embedder and exact search over a corpus (paper 2.4, step 1). `progress` may be set before `index`."""
+    """An embedder and exact search over a corpus (paper 2.4, step 1)."""
 
     class Settings(Component.Settings):
-        """`cache`: the root folder for embeddings, or None to keep them in memory. `memory_bytes` bounds the search."""
+        """`cache`: the root folder for embeddings, or None to keep them in memory, or where `shared_encodings` says.
+
+        `memory_bytes` bounds the search.
+        """
 
         embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
         cache: Annotated[Path | None, SPEED, FILE] = None
@@ -44,7 +49,6 @@ class Dense(Component):
 
     settings: Settings
     embedder: Embedder
-    progress: IndexProgress | None = None
 
     def set_up(self) -> None:
         self.name = f"dense {self.embedder.name}"
@@ -58,13 +62,18 @@ class Dense(Component):
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
-        root = self.settings.cache
+        root, common = self.settings.cache, shared()
+        if root is None and common and isinstance(self.embedder, EmbeddedModel):
+            root = common.folder.absolute()
         if root is None:
             self._matrix, self._rows = self._embed(corpus), None
             return
         folder = cache_folder(located(str(root), self.folder), self.embedder, "passage")
         with EmbeddingCache(folder, self.embedder, "passage") as cache:
+            before = len(cache)
             rows = cache.rows(corpus.full_texts, self.progress)
+            if common:
+                common.reused += len(corpus) - (len(cache) - before)
             matrix = cache.matrix()
         first = int(rows[0])
         if np.array_equal(rows, np.arange(first, first + len(rows))):

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
-from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel, TextKind
+from airgen.retrievers.base import Component, Corpus, Hits, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
@@ -106,7 +106,6 @@ class LateInteraction(_WithTokens):
         memory_bytes: Annotated[int, SPEED] = Field(default=4 << 30, ge=1)
 
     settings: Settings
-    progress: IndexProgress | None = None
 
     def set_up(self) -> None:
         self.name = f"late {self.model.name}"
@@ -178,7 +177,10 @@ class MaxSim(_WithTokens):
 
     def set_up(self) -> None:
         self.name = f"maxsim {self.model.name}"
-        self._encode = Memo(self._halved, lambda array: int(array.nbytes), self.settings.memory_bytes)
+        self._encode = Memo(
+            self._halved, lambda array: int(array.nbytes), self.settings.memory_bytes,
+            model=self.model, form="fp16 tokens", progress=lambda: self.progress,
+        )  # fmt: skip
 
     def _halved(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float16]]:
         # fp16 as in LateInteraction, so that the same model gives the same scores in both uses.

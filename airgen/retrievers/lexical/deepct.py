@@ -18,7 +18,7 @@ from pydantic import Field
 from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, ModelFacts, SettingsWithModel
+from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, SettingsWithModel
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.output_checks import non_empty
@@ -127,7 +127,6 @@ class DeepCT(Component):
 
     settings: Settings
     model: TermWeigher
-    progress: IndexProgress | None = None
 
     def set_up(self) -> None:
         self.name = f"deepct {self.model.name}"

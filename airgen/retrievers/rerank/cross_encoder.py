@@ -201,7 +201,10 @@ class DenseReranker(Component):
 
     def set_up(self) -> None:
         self.name = f"dense {self.embedder.name}"
-        self._encode = Memo(self._rows, lambda row: int(row.nbytes), self.settings.memory_bytes)
+        self._encode = Memo(
+            self._rows, lambda row: int(row.nbytes), self.settings.memory_bytes,
+            model=self.embedder, form="vectors", progress=lambda: self.progress,
+        )  # fmt: skip
 
     def _rows(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         return list(self.embedder.encode(texts, kind))

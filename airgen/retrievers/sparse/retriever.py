@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -55,6 +55,12 @@ class _WithRows(Component):
     def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
 
+    def _memo(self, limit: int, progress: Callable[[], IndexProgress | None] = lambda: None) -> Memo[SparseRow]:
+        def size(row: SparseRow) -> int:
+            return int(row[0].nbytes + row[1].nbytes)
+
+        return Memo(self.model.encode, size, limit, model=self.model, form="rows", progress=progress)
+
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""
         return {"family": "sparse", "model": dict(self.model.describe())}
@@ -62,8 +68,6 @@ class _WithRows(Component):
 
 class Sparse(_WithRows):
     """A SPLADE-like model over an inverted index. `progress` may be set before `index`."""
-
-    progress: IndexProgress | None = None
 
     def set_up(self) -> None:
         super().set_up()
@@ -77,8 +81,9 @@ class Sparse(_WithRows):
         """Encode every passage. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         rows: list[SparseRow] = []
+        encode = self._memo(0)
         for batch in batched(corpus.full_texts, _BATCH):
-            rows += self.model.encode(batch, "passage")
+            rows += encode(batch, "passage")
             if self.progress:
                 self.progress(len(rows), len(corpus))
         self._index = impact_index(rows)
@@ -102,8 +107,7 @@ class SparseReranker(_WithRows):
 
     def set_up(self) -> None:
         super().set_up()
-        size = self.settings.memory_bytes
-        self._encode = Memo(self.model.encode, lambda row: int(row[0].nbytes + row[1].nbytes), size)
+        self._encode = self._memo(self.settings.memory_bytes, lambda: self.progress)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""

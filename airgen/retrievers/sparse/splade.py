@@ -30,6 +30,9 @@ SparseRow = tuple[NDArray[np.int32], Array]
 """Ascending term ids of the vocabulary, and their weights above 0."""
 
 
+_TERMS = 4096  # of the vocabulary at once
+
+
 class SparseEmbedder(Protocol):
     """Texts to sparse rows."""
 
@@ -69,7 +72,7 @@ class NumpySplade(EmbeddedModel):
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
         # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
-        best = self._model.logits(ids).max(axis=0)
+        best = self._model.greatest_logits(ids)
         if not np.isfinite(best).all():
             raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
         terms = np.flatnonzero(best > 0).astype(np.int32)
@@ -146,13 +149,17 @@ class _MaskedLanguageModel:
         self._words = self._weights["embeddings.word_embeddings.weight"]
         self._bert = Bert(self._weights, config["num_hidden_layers"], config["num_attention_heads"], self._epsilon)
         # The decoder is tied to the word embeddings and not stored, unless a model says otherwise.
-        self._decoder = np.ascontiguousarray(self._weights.get("cls.predictions.decoder.weight", self._words).T)
+        decoder = self._weights.get("cls.predictions.decoder.weight", self._words)
+        self._decoder = [decoder[first : first + _TERMS] for first in range(0, len(decoder), _TERMS)]
 
-    def logits(self, ids: NDArray[np.int64]) -> Array:
-        """Logits over the vocabulary of each token, (tokens, vocabulary)."""
+    def greatest_logits(self, ids: NDArray[np.int64]) -> Array:
+        """The greatest logit of any token for each term of the vocabulary, (vocabulary,)."""
         weights, head = self._weights, "cls.predictions.transform"
         states = self._bert.states(self._words[ids])
         states = gelu(states @ weights[f"{head}.dense.weight"].T + weights[f"{head}.dense.bias"])
         norm = weights[f"{head}.LayerNorm.weight"], weights[f"{head}.LayerNorm.bias"]
-        states = layer_norm(states, *norm, self._epsilon)
-        return np.asarray(states @ self._decoder + weights["cls.predictions.bias"], np.float32)
+        states = np.ascontiguousarray(layer_norm(states, *norm, self._epsilon).T)
+        # Some terms at a time: the logits of all tokens for all terms would leave the cache. The bias comes last: it
+        # is the same for all tokens, and rounding keeps their order.
+        best = np.concatenate([(terms @ states).max(axis=1) for terms in self._decoder])
+        return np.asarray(best + weights["cls.predictions.bias"], np.float32)
