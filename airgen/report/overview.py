@@ -261,7 +261,7 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
     slopes = []
     for left, (human, _) in enumerate(columns):
         for right, (generated, _) in enumerate(columns):
-            if not _generated(human) and _generated(generated):
+            if _generated(human) is False and _generated(generated):
                 both = {name: (values[left], values[right]) for name, values in scores.items()
                         if left in values and right in values}  # fmt: skip
                 if len(both) >= _LEAST:
@@ -277,9 +277,14 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
     return {"columns": shown, "systems": systems, "slopes": slopes, "missing": MISSING}
 
 
-def _generated(source: ReportSource) -> bool:
-    """Whether a model wrote the queries: airgen's own datasets say which one."""
-    return source.job is not None or (source.manifest is not None and bool(source.manifest.provenance))
+def _generated(source: ReportSource) -> bool | None:
+    """Whether a model wrote the queries: airgen's own datasets say which one. None where the dataset is not there."""
+    if source.job is not None:
+        return True
+    if source.dataset is None:
+        return None
+    named = source.manifest is not None and bool(source.manifest.provenance)
+    return named or source.dataset.air_bench is not None
 
 
 def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str]) -> dict[str, Any]:

@@ -169,6 +169,8 @@ def test_people_beside_models(dataset: Path, little: Path, tmp_path: Path) -> No
     assert {name: text[:4] for name, text in slope["drawings"].items()} == dict.fromkeys(
         ("light-wide", "light-narrow", "dark-wide", "dark-narrow"), "<svg"
     )
+    alone = read_report(make_report([dataset, people, made], tmp_path / "alone"))["together"]
+    assert [one["generated"] for one in alone["columns"]] == [True, None] and alone["slopes"] == []  # nobody can tell
     (b,) = [one for one in side["systems"] if one["name"] == "b"]
     assert b["mean"] == pytest.approx(sum(b["scores"]) / 2)
 

@@ -44,11 +44,13 @@ const figures = {
         width: Math.max(3, (ends[1] - ends[0] + 1) * step).toFixed(1) }));
   },
 
-  /* A bar of `share` (0 to 1), with a second, lighter one of `whole` behind it. */
-  bar(share, whole = null, kind = "") {
-    const wide = (value) => ({ width: `${Math.max(0, Math.min(1, value)) * 100}%` });
-    return el("span", { class: `bar-box ${kind}`.trim(), "aria-hidden": "true" },
-      whole !== null && el("span", { class: "whole", style: wide(whole) }), el("span", { class: "part", style: wide(share) }));
+  /* A bar of `share` (0 to 1), with a lighter one of `whole` behind it, and a mark. */
+  bar(share, whole = null, mark = null) {
+    const percents = (value) => `${Math.max(0, Math.min(1, value)) * 100}%`;
+    return el("span", { class: "bar-box", "aria-hidden": "true" },
+      whole !== null && el("span", { class: "whole", style: { width: percents(whole) } }),
+      el("span", { class: "part", style: { width: percents(share) } }),
+      mark !== null && el("span", { class: "asked", style: { left: percents(mark) } }));
   },
 
   /* Parts that stand beside each other: [{share, kind}]. */

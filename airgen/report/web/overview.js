@@ -22,7 +22,6 @@
   }
 
   const OWN_SCALE = new Set(["corpus", "hard negatives", "positives"]);
-  const UNITS = { corpus: "passages", "hard negatives": "hard negatives", positives: "positives" };
 
   /* Each stage with what entered it (light) and what left it (dark), and why the rest did not. */
   function funnel(steps, soFar) {
@@ -30,21 +29,21 @@
     const shared = Math.max(1, ...steps.filter((one) => !OWN_SCALE.has(one.stage)).map((one) => Math.max(one.entered, one.left)));
     const rows = steps.map((one) => {
       const scale = OWN_SCALE.has(one.stage) ? Math.max(1, one.entered, one.left) : shared;
-      const reasons = Object.entries(one.reasons || {});
+      const reasons = Object.entries(one.reasons || {}).sort((a, b) => b[1] - a[1]);
       const first = reasons.slice(0, 3).map(([why, number]) => `${count(number)} ${why}`).join("; ");
       const rest = reasons.slice(3);
       const grown = one.left > one.entered;
-      return el("li", { class: grown ? "grown" : null },
+      return el("li", {},
         el("span", { class: "stage" }, one.stage),
-        figures.bar((grown ? one.entered : one.left) / scale, (grown ? one.left : one.entered) / scale),
+        figures.bar(one.left / scale, grown ? null : one.entered / scale, grown ? one.entered / scale : null),
         el("span", { class: "numbers" }, `${count(one.entered)} → `, el("strong", {}, count(one.left)),
-          el("span", { class: "unit" }, ` ${UNITS[one.stage] || ""}`)),
+          one.stage === "corpus" ? el("span", { class: "unit" }, " passages") : null),
         el("span", { class: "why" }, first, rest.length ? el("details", {},
           el("summary", {}, `${rest.length} other reasons`), rest.map(([why, number]) => el("div", {}, `${count(number)} ${why}`))) : null));
     });
     return [
-      el("p", { class: "lead" }, "Light: what entered a stage. Dark: what left it. The bars of samples and queries share one scale.",
-        soFar ? " This is what is there so far." : ""),
+      el("p", { class: "lead" }, "Pale: what entered a stage. Strong: what left it. The bars of samples and queries share one scale.",
+        steps.some((one) => one.left > one.entered) ? " The mark: what entered, where more left." : "", soFar ? " This is what is there so far." : ""),
       el("ol", { class: "funnel" }, rows),
     ];
   }
@@ -108,9 +107,7 @@
       const asked = one.values.some((row) => row.asked !== null);
       return el("div", { class: "covered" }, el("h3", {}, one.attribute), el("ul", {}, one.values.map((row) => el("li", {},
         el("a", { href: link(dataset.key, "queries", { [one.attribute]: row.value }) }, foreign(ROLES[row.value] || row.value)),
-        el("span", { class: "bar-box", "aria-hidden": "true" },
-          el("span", { class: "part", style: { width: `${(row.queries / total / most) * 100}%` } }),
-          row.asked !== null && el("span", { class: "asked", style: { left: `${(row.asked / most) * 100}%` } })),
+        figures.bar(row.queries / total / most, null, row.asked === null ? null : row.asked / most),
         el("span", { class: "numbers" }, count(row.queries),
           el("small", {}, ` ${percent(row.queries / total)}`, asked ? ` (${percent(row.asked || 0)})` : ""))))));
     });
@@ -180,7 +177,7 @@
     const best = side.columns.map((_, at) => Math.max(...side.systems.map((one) => one.scores[at] ?? -1)));
     const least = side.columns.map((_, at) => Math.min(...side.systems.map((one) => one.scores[at] ?? 2)));
     return figures.section("together", "Systems on each dataset",
-      el("p", { class: "lead" }, "The head measure of each dataset. Darker is better within a column. A system has a mean if it was run on all of them."),
+      el("p", { class: "lead" }, "The head measure of each dataset. A stronger colour is better within a column. A system has a mean if it was run on all of them."),
       table({
         label: "Systems on each dataset", rows: side.systems, sort: complete ? "-mean" : "-0", columns: [
           { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) }, { key: "family", label: "Family", class: "wide", cell: (row) => foreign(row.family) },

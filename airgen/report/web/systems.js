@@ -135,7 +135,7 @@ function asked(dataset, row) {
           })],
       }));
     };
-    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind; the number of queries is in brackets. Darker is better within a column.`),
+    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind; the number of queries is in brackets. A stronger colour is better within a column.`),
       figures.choice("Attribute", board.attributes.map((one) => [one.attribute, one.attribute]), "", show), box];
   }
 
@@ -257,8 +257,7 @@ function asked(dataset, row) {
     return board.attributes.length ? el("div", { class: "coverage" }, board.attributes.map((one) => el("div", { class: "covered" }, el("h3", {}, one.attribute), el("ul", {}, one.values.map((value) => {
       const known = value.means.filter(isNumber);
       const all = known.reduce((sum, each) => sum + each, 0) / (known.length || 1);
-      return el("li", {}, foreign(value.value), el("span", { class: "bar-box", "aria-hidden": "true" },
-        el("span", { class: "part", style: { width: `${(value.means[at] || 0) * 100}%` } }), el("span", { class: "asked", style: { left: `${all * 100}%` } })),
+      return el("li", {}, foreign(value.value), figures.bar(value.means[at] || 0, null, all),
       el("span", { class: "numbers" }, score(value.means[at], 3), el("small", {}, ` ${figures.signed((value.means[at] || 0) - all, 3)}, ${count(value.queries)}`)));
     }))))) : null;
   }
