@@ -30,6 +30,8 @@ def demo(
     from airgen import models
     from airgen.commands.models import fetch
     from airgen.errors import AirgenError
+    from airgen.pipeline.job import Job
+    from airgen.pipeline.status import read_report, render_work
     from airgen.pipeline.summary import print_result, run_pipeline
     from airgen.report.report import report_of_run
     from airgen.settings.yaml_file import find_yaml
@@ -54,6 +56,7 @@ def demo(
     if result.failed:
         raise AirgenError("\n".join(result.failed))
     if not as_json:
+        echo("\n" + render_work(read_report(Job(pipeline, runs, target=target))))
         where = "" if runs == RUNS else f" --runs {runs}"
         echo(f"\nLook inside:        airgen show {name}{where}")
         echo("Your own documents: airgen init FOLDER")

@@ -86,9 +86,9 @@ class Display:
             finally:
                 ended.set()
                 beat.join()
-                self.update(name, force=True, done=bar.done)
+                seconds = self.clock() - bar.began
+                self.update(name, force=True, done=bar.done, seconds=round(seconds, 1))
                 if not interactive:
-                    seconds = self.clock() - bar.began
                     of = "" if total is None else f" of {total:,}"
                     self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
 
@@ -235,7 +235,7 @@ def read_status(path: Path) -> dict[str, Any] | None:
 
 
 def _figures(stage: dict[str, Any]) -> dict[str, Any]:
-    found = {name: number(stage.get(name)) for name in ("done", "total", "rate")}
+    found = {name: number(stage.get(name)) for name in ("done", "total", "rate", "seconds")}
     return {**stage, **found, "done": found["done"] or 0, "note": str(stage.get("note", ""))}
 
 

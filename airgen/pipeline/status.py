@@ -13,16 +13,17 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.pipeline.saved_calls import saved_calls
 from airgen.store import Store
-from airgen.text.display import terminal_lines
+from airgen.text.display import terminal_lines, terminal_table
 
-__all__ = ["read_report", "render_report"]
+__all__ = ["read_report", "render_report", "render_work"]
 
 _CALLS = """
 SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens), sum(cost_usd),
-       count(*) FILTER (error <> '') FROM answer GROUP BY stage ORDER BY stage
+       count(*) FILTER (error <> ''), sum(seconds) FROM answer GROUP BY stage ORDER BY stage
 """
 _WORDS = 160  # characters of a reason
-_COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed")
+_COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed", "seconds")
+_ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they ask
 # With the most frequent words: those of the server, or what was wrong with an answer.
 _FAILURES = """
 SELECT stage, error, count(*), mode(text) FROM answer WHERE error <> '' GROUP BY stage, error ORDER BY 3 DESC, 1, 2
@@ -70,7 +71,8 @@ def render_report(report: dict[str, Any]) -> str:
         rate, left = stage.get("rate") or 0, ""
         if report["running"] and rate and stage.get("total") and stage["done"] < stage["total"]:
             left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
-        lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{left}  {stage.get('note', '')}".rstrip())
+        taken = f" in {stage['seconds']:,.0f} s" if stage.get("seconds") else ""
+        lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{taken}{left}  {stage.get('note', '')}".rstrip())
     lines += [_call_line(row) for row in report.get("calls", ())]
     lines += _money_lines(report["money"]) if report.get("money") else []
     lines += [_saved_line(report["saved"])] if report.get("saved") else []
@@ -83,8 +85,23 @@ def _call_line(row: dict[str, Any]) -> str:
     failed = f"  {row['failed']} failed" if row["failed"] else ""
     return (
         f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
-        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  ${row['usd']:.4f}{failed}"
+        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  {row['seconds']:,.0f} s  "
+        f"${row['usd']:.4f}{failed}"
     )
+
+
+def render_work(report: dict[str, Any]) -> str:
+    """Where the time of a job went, as a table: its calls by stage, with tokens that were read, taken from a cache and
+    written; then the other steps of the last run. Seconds of calls that ran beside each other are added up."""
+    rows = [["where the time went", "seconds", "calls", "read", "from cache", "written"]]
+    for row in report.get("calls", ()):
+        read = row["prompt_tokens"] - row["cached_tokens"]
+        figures = (row["calls"], read, row["cached_tokens"], row["completion_tokens"])
+        rows.append([row["stage"].replace("_", " "), f"{row['seconds']:,.0f}", *(f"{figure:,}" for figure in figures)])
+    for name, stage in report["stages"].items():
+        if name not in _ASKS and stage.get("seconds"):
+            rows.append([name, f"{stage['seconds']:,.0f}", "", "", "", ""])
+    return "\n".join(line.rstrip() for line in terminal_table(rows).splitlines())
 
 
 def _reason_line(what: str, stage: str, reason: str, count: int, words: str | None) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,11 @@ from airgen.errors import DatasetError
 from airgen.evaluation import load_systems, run_from_dict, write_run
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
+from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
+from airgen.pipeline.status import read_report, render_report, render_work
+
+Run = Callable[..., RunResult]
 
 
 class Clock:
@@ -57,6 +63,24 @@ def test_a_line_says_that_passages_are_encoded(tmp_path: Path) -> None:
         assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min"
         bar.encoding("bm25", 64, 70)
         assert bar.line().endswith(", bm25: encoding 64 of 70 passages")
+
+
+def test_where_the_time_went(run: Run, folder: Path) -> None:
+    run()
+    job = Job(folder / "job.yaml", folder / "runs")
+    report = read_report(job)
+    lines = [re.split(" {2,}", line) for line in render_work(report).splitlines()]
+    assert lines[0] == ["where the time went", "seconds", "calls", "read", "from cache", "written"]
+    table = {line[0]: line[1:] for line in lines[1:]}
+    by_stage = {row["stage"]: row for row in report["calls"]}
+    query = by_stage["query"]
+    read = query["prompt_tokens"] - query["cached_tokens"]
+    figures = [query["calls"], read, query["cached_tokens"], query["completion_tokens"]]
+    assert table["query"][1:] == [f"{figure:,}" for figure in figures] and read > 0
+    assert set(by_stage) == {"character", "scenario", "query", "rewrite", "judgment", "hard_negative"}
+    assert {"hard negative", "judgment"} < set(table) and not {"queries", "judgments"} & set(table)
+    assert report["stages"]["recall"]["seconds"] > 0 and len(table["recall"]) == 1
+    assert f"  recall           12 of 12 in {report['stages']['recall']['seconds']:,.0f} s" in render_report(report)
 
 
 def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:

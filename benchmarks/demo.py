@@ -1,0 +1,54 @@
+"""Where the time of `airgen demo` goes: by stage, by token, and by processor.
+
+    python benchmarks/demo.py [--target 8] [--runs FOLDER]
+
+The demo runs in an empty folder (or goes on in `--runs`). Printed: its own table of stages and tokens; the processor
+seconds of all its processes, which do not depend on what else the machine does; and the seconds of the embedded model
+for a token that it reads and one that it writes, fitted to its calls (least squares). On a quiet machine, the model's
+time is about these times the tokens of the table. Models must have been fetched: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from airgen.store import Store
+
+
+def main() -> None:
+    """Run the demo and print what it took."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=int, default=8)
+    parser.add_argument("--runs", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as empty:
+        runs = options.runs or Path(empty) / "runs"
+        before, began = os.times(), time.monotonic()
+        command = [sys.executable, "-m", "airgen", "demo", "--target", str(options.target), "--runs", str(runs)]
+        subprocess.run(command, check=True)
+        after, seconds = os.times(), time.monotonic() - began
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        print(f"\n{seconds:,.0f} s, {used:,.0f} processor seconds; {os.cpu_count()} cores")
+        with Store.open(runs / "quickstart" / "work.duckdb", read_only=True) as store:
+            calls = store.query(
+                "SELECT prompt_tokens - cached_tokens, completion_tokens, seconds FROM answer WHERE error = ''"
+            )
+        tokens = np.array([row[:2] for row in calls], float)
+        (read, wrote), *_ = np.linalg.lstsq(tokens, np.array([row[2] for row in calls], float), rcond=None)
+        total = tokens.sum(axis=0)
+        print(
+            f"the model: {total[0]:,.0f} tokens read at {read * 1000:.1f} ms, {total[1]:,.0f} written at "
+            f"{wrote * 1000:.1f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()
