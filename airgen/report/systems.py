@@ -100,7 +100,9 @@ def _kept_comparison(results: Sequence[Result]) -> Comparison | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None  # there is none, or an older version wrote it
     scores = {one.name: one.score for one in results}
-    same = set(found.names) == set(scores) and len(found.pairs) == len(scores) * (len(scores) - 1) // 2
+    lists = (found.names, found.means, found.ranks, found.together)
+    same = set(found.names) == set(scores) and {len(one) for one in lists} == {len(scores)}
+    same = same and len(found.pairs) == len(scores) * (len(scores) - 1) // 2
     if not same or any(abs(scores[name] - mean) > 1e-9 for name, mean in zip(found.names, found.means, strict=False)):
         return None
     return found
@@ -218,7 +220,7 @@ def _query_chunks(source: ReportSource, board: Board, labels: Labels, found: Ran
             f"{folder}/system-{at:03}",
             {
                 "name": one.name,
-                "scores": _millionths([scores[key] for key in ids]),
+                "scores": _millionths([scores.get(key, 0.0) for key in ids]),
                 "first": [_first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids],
             },
         )

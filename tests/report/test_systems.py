@@ -147,6 +147,10 @@ def test_other_results_than_those_that_were_compared(little: Path, tmp_path: Pat
     path.write_text(json.dumps(value))
     data = read_report(make_report([little, out], tmp_path / "report"))
     assert board_of(data)["systems"][0]["ranks"] == [1, 3]
+    value["means"][0] -= 0.1
+    path.write_text(json.dumps({**value, "ranks": value["ranks"][:2]}))
+    data = read_report(make_report([little, out], tmp_path / "report"))
+    assert [one["ranks"] for one in board_of(data)["systems"]] == [[1, 3]] * 3
     (out / "little" / "test" / "b.parquet").unlink()
     path.unlink()
     data = read_report(make_report([little, out], tmp_path / "report"))
