@@ -30,6 +30,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.own.label_file import read_labels
 from airgen.pipeline.own.query_file import Line, read_queries
 from airgen.pipeline.progress import Display
+from airgen.quality.audit.job_audit import decided_items
 from airgen.settings import LabelFile, QueriesSettings
 
 LOG = """query,count
@@ -227,6 +228,9 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert key not in labels and set(labels) == {key for key, facts in queries.values() if facts["answered"]}
     assert {score for of in labels.values() for score in of.values()} == {0, 1}  # what was judged not relevant, too
     assert set(DatasetSplit(dataset, "test", "en").queries) == set(labels)  # no average counts the rest
+    items = decided_items(job)
+    assert len(items) == sum(facts["judged"] for _, facts in queries.values())  # people can check all of them
+    assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
     assert job.run(Display(job.directory / "status.json", Console(quiet=True))).already_done
 
@@ -426,6 +430,7 @@ def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch:
     monkeypatch.chdir(home)
     result = json.loads(call("label", dataset, "--pipeline", "base.yaml", "--name", "again", "--quiet", "--json"))
     steps = {step["stage"]: step for step in result["funnel"]}
+    assert yaml.safe_load((home / "again.yaml").read_text())["queries"]["duplicates"] == "keep"
     labels = BeirDataset.open(dataset).qrels("test")
     assert steps["labels brought"]["left"] == labels.judged and steps["corpus"]["left"] == 30
     again = BeirDataset.open(home / "runs" / "again" / "dataset")

@@ -47,6 +47,8 @@ def own_labels(control: Control) -> list[Judgment]:
 
 def changed_texts(store: Store, corpus: str) -> dict[str, str]:
     """By id, the key of each passage whose text or title was another one when the work database first had it."""
+    if len(store.query("SELECT 1 FROM corpus LIMIT 2")) < 2:
+        return {}  # there was one state of the corpus: no search through all passages
     sql = (
         "WITH versions AS (SELECT id, min(rowid) AS first FROM passage GROUP BY id HAVING count(*) > 1) "
         "SELECT t.id, t.key FROM versions v JOIN passage t ON t.id = v.id JOIN membership m ON m.key = t.key "

@@ -57,7 +57,8 @@ def label_pipeline(
     shipped = base.resolve().parent == data_dir("pipelines").resolve()
     folder = Path() if shipped else base.parent
     name = name or name_of(queries)
-    here = {"file": _relative(queries, folder), **(settings or {})}
+    kept = {"duplicates": "keep"} if queries.is_dir() else {}  # a dataset has its queries on purpose, a log has not
+    here = {"file": _relative(queries, folder), **kept, **(settings or {})}
     if labels is None:
         labels = _own_qrels(queries)
     if labels:

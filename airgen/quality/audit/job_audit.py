@@ -37,6 +37,7 @@ _KINDS = {  # decision -> kind of document, and whether it is relevant in the da
     "keep_negative": ("generated negative", False),
     "drop_negative": ("dropped negative", True),
     "ignore": ("other", False),
+    "add_negative": ("other", False),  # of a query of the user's own
 }
 
 
