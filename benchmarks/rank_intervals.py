@@ -17,7 +17,7 @@ from airgen.evaluation.significance import compare, rank_intervals, resampled_me
 from airgen.text.display import markdown_table
 
 EFFECTS = {"close": 0.01, "middle": 0.05, "far": 0.3}
-SYSTEMS, QUERIES, WORLDS, DRAWS = (5, 12, 26), (30, 100, 400), 3, 30
+SYSTEMS, QUERIES, WORLDS, DRAWS = (5, 12, 26), (30, 100, 400), 3, 20
 
 Matrix = NDArray[np.float64]
 

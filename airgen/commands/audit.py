@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Json, Runs, Seed, Split, echo, new_app
+from airgen.commands.options import RUNS, Dataset, Json, Runs, Seed, Split, echo, finite, new_app
 
 __all__ = ["app"]
 
@@ -91,6 +91,70 @@ def score(
         return
     echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
     echo(f"written into {place}")
+
+
+@app.command()
+def compare(
+    dataset: Dataset,
+    systems: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[A B]", help="Systems of the results, or TREC run files. Default: all of the results."),
+    ] = None,
+    results: Annotated[Path, typer.Option(help="The folder that `airgen evaluate` wrote.")] = Path("results"),
+    split: Split = "test",
+    answers: Annotated[
+        list[Path] | None, typer.Option(help="Answers that the page saved (repeatable): say what they decide.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=25, help="Number of pairs that people are shown.")] = 100,
+    margin: Annotated[
+        float | None,
+        typer.Option(min=0, callback=finite, help="A difference in mean DCG@10 that does not matter. Default: a 20th."),
+    ] = None,
+    judge: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Probabilities of relevance as TSV or JSONL. Default: the dataset's labels."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sample. Default: audit/ beside the results.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Say which system is better, from the labels and as few answers of a person as possible.
+
+    Without --answers: draw pairs on which the systems differ, and write the page. With them: A is better, they differ
+    by less than the margin, or about how many more answers would decide. It may be asked after every 25 answers.
+
+    Example: airgen audit compare datasets/scifact bm25 dense --answers audit-answers.json
+    """
+    import json
+
+    from airgen.dataset.beir import BeirDataset
+    from airgen.evaluation.experiment import results_folder
+    from airgen.quality.audit.system_audit import draw_systems, score_systems
+    from airgen.quality.audit.systems_of import families_of, find_runs, share_models
+    from airgen.quality.audit.systems_text import audit_text
+
+    opened = BeirDataset.open(dataset)
+    home = results_folder(results, opened.name, split)
+    runs = find_runs(home, systems or [])
+    folder = out or home / ("audit" if not systems else "audit-" + "-".join(runs))
+    if answers:
+        shared = share_models(dataset, home, list(runs))
+        found = score_systems(folder, answers, margin=margin, models={"systems that share its models": shared})
+        echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else audit_text(found))
+        if not as_json:
+            echo(f"written into {folder / 'result.json'}")
+        return
+    sample = draw_systems(dataset, split, runs, count, folder, families=families_of(home, runs), judge=judge, seed=seed)
+    if as_json:
+        value = {"folder": str(folder), "key": sample.key, "pairs": len(sample.items), "differ": len(sample.pairs)}
+        echo(json.dumps(value, ensure_ascii=False))
+        return
+    drawn = f"{len(sample.items)} of {len(sample.pairs)} pairs that the systems rank differently"
+    echo(f"{drawn}: open {folder / 'audit.html'}")
+    again = " ".join(["airgen audit compare", str(dataset), *(systems or [])])
+    extra = [f"--results {results}"] * (results != Path("results")) + [f"--split {split}"] * (split != "test")
+    extra += [f"--out {out}"] if out else []
+    echo(" ".join([f"then: {again}", *extra, "--answers audit-answers.json"]))
 
 
 def _folder(dataset: Path) -> Path:

@@ -27,6 +27,7 @@ __all__ = [
     "fisher_test",
     "holm",
     "queries_needed",
+    "rank_bounds",
     "rank_intervals",
     "resampled_means",
     "t_tail",
@@ -112,8 +113,19 @@ def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, 
     (benchmarks/rank_intervals.py).
     """
     scores = _matrix(scores)
-    count = len(scores)
-    means, resampled = scores.mean(axis=1), resampled_means(scores, samples=samples, seed=seed)
+    resampled = resampled_means(scores, samples=samples, seed=seed)
+    agree = np.array([t_test(row - scores) <= 1 - level for row in scores])
+    return rank_bounds(scores.mean(axis=1), resampled, agree, level=level)
+
+
+def rank_bounds(
+    means: Matrix, resampled: Matrix, can_differ: NDArray[np.bool_] | None = None, *, level: float = 0.95
+) -> NDArray[np.int64]:
+    """The same for any means (systems,) with draws of their noise (samples, systems) around them.
+
+    can_differ: bool (systems, systems), which pairs may be told apart at all.
+    """
+    count = len(means)
     found = np.empty((count, 2), dtype=np.int64)
     for row in range(count):
         differences = means[row] - means
@@ -122,7 +134,8 @@ def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, 
         constant = errors < 1e-12  # equal systems, or a difference that is the same for each query
         errors[constant] = 1.0
         size = np.where(constant, np.where(np.abs(differences) > 1e-12, np.inf, 0.0), np.abs(differences) / errors)
-        size[t_test(scores[row] - scores) > 1 - level] = 0.0
+        if can_differ is not None:
+            size[~can_differ[row]] = 0.0
         noise = np.where(constant, 0.0, np.abs(drawn - differences) / errors)
         open_ = np.arange(count) != row
         while open_.any():
@@ -130,11 +143,9 @@ def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, 
             if not told.any():
                 break
             open_ &= ~told
-        apart = ~open_ & (np.arange(count) != row)
-        found[row] = (
-            1 + np.count_nonzero(apart & (differences < 0)),
-            count - np.count_nonzero(apart & (differences > 0)),
-        )
+        # The row itself is not open, but its difference is 0.
+        better, worse = ~open_ & (differences < 0), ~open_ & (differences > 0)
+        found[row] = 1 + np.count_nonzero(better), count - np.count_nonzero(worse)
     return found
 
 

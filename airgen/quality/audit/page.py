@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from airgen.dataset.files import write_text
-from airgen.quality.audit.sample import AuditSample, sample_csv, sample_json
+from airgen.quality.audit.sample import AuditItem, AuditSample, sample_csv, sample_json
 from airgen.text.display import html_text, plain_text
 
-__all__ = ["audit_page", "write_sample"]
+__all__ = ["audit_page", "question_page", "write_sample"]
 
 
 def write_sample(sample: AuditSample, out: Path) -> None:
@@ -28,11 +29,19 @@ def write_sample(sample: AuditSample, out: Path) -> None:
 
 def audit_page(sample: AuditSample) -> str:
     """The page's text."""
-    items = [
+    return question_page(sample.dataset, sample.key, sample.items)
+
+
+def question_page(title: str, key: str, items: Sequence[AuditItem], *, note: str = "", batch: int = 0) -> str:
+    """A page that asks about each item in turn.
+
+    note: a line for people. batch: after how many answers the page says that they can be saved and scored.
+    """
+    shown = [
         {name: plain_text(text) for name, text in (("query", one.query_text), ("title", one.title), ("text", one.text))}
-        for one in sample.items
+        for one in items
     ]
-    value = {"key": sample.key, "dataset": sample.dataset, "items": items}
+    value = {"key": key, "dataset": plain_text(title), "batch": batch, "items": shown}
     data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; base-uri 'none'"
@@ -46,12 +55,13 @@ def audit_page(sample: AuditSample) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>Audit of {html_text(sample.dataset)}</title>
+<title>Audit of {html_text(title)}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
 <header>
-<h1>Audit of {html_text(sample.dataset)}</h1>
+<h1>Audit of {html_text(title)}</h1>
+{f"<p>{html_text(note)}</p>" if note else ""}
 <p>Does the document answer the query? Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
 <kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
 <p id="progress" role="status" aria-live="polite"></p>
@@ -111,7 +121,8 @@ function show() {
   at("title").textContent = item.title;
   at("text").textContent = item.text;
   const done = Object.keys(answers).length;
-  at("progress").textContent = (place + 1) + " of " + data.items.length + ", " + done + " answered";
+  const stop = data.batch && done && done % data.batch === 0 ? ". You can save here and ask airgen what they say." : "";
+  at("progress").textContent = (place + 1) + " of " + data.items.length + ", " + done + " answered" + stop;
   for (const button of document.querySelectorAll(".level")) {
     const given = answers[place + 1] === null ? "x" : String(answers[place + 1]);
     button.setAttribute("aria-pressed", String(given === button.dataset.level));

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airgen.errors import DatasetError
 from airgen.keys import content_key, text_key
@@ -26,6 +26,7 @@ from airgen.text.display import csv_text, json_text
 __all__ = [
     "KINDS",
     "LABELLED",
+    "Asked",
     "AuditItem",
     "AuditResult",
     "AuditSample",
@@ -188,7 +189,19 @@ def sample_csv(sample: AuditSample) -> str:
     return csv_text(["number", "query", "title", "text", "level"], rows)
 
 
-def read_answers(path: Path, sample: AuditSample) -> dict[int, int | None]:
+class Asked(Protocol):
+    """What answers belong to: the id of a sample, and what people were shown, in this order."""
+
+    @property
+    def key(self) -> str:
+        """The id."""
+
+    @property
+    def items(self) -> Sequence[object]:
+        """What people were shown."""
+
+
+def read_answers(path: Path, sample: Asked) -> dict[int, int | None]:
     """One person's levels by item number, from the page's JSON or the filled-in CSV.
 
     Raises DatasetError for another sample's answers, a number that is not in the sample, or a level not in 0 to 3.

@@ -1,0 +1,287 @@
+"""The audit of systems: people answer where the systems differ, and the answers say which system is better.
+
+results/NAME/SPLIT/audit/          the folder of one comparison
+    audit.html      for people: does not say which system found the document; saves audit-answers.json
+    sample.json     every pair in drawn order, with the judge's probability; people who answer should not open it
+    result.json     what the answers say, for programs and for the report
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.result import without_nan
+from airgen.evaluation.run import read_run
+from airgen.keys import content_key
+from airgen.quality.audit.decision import CorrectedSystem, Decision, Favour, corrected, decide, favours
+from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
+from airgen.quality.audit.page import question_page
+from airgen.quality.audit.sample import AuditItem, read_answers
+from airgen.quality.judge.agreement_figures import kappa
+from airgen.text.display import json_text
+
+__all__ = ["SystemAudit", "SystemSample", "draw_systems", "load_system_sample", "score_systems"]
+
+DEPTH = 10
+_FORMAT = 1
+_LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities
+_UNLABELLED = 0.05
+_MARGIN = 0.05  # of the larger DCG@10: less does not matter
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SystemSample:
+    """Every pair that the systems rank differently within the top ten, in drawn order; people see the first `shown`.
+
+    pairs: (query, document, probability, the ranks that the systems give, 0 if below the top ten). queries: how many
+    queries the means are over. judge: each system's mean DCG@10 by the judge.
+    """
+
+    dataset: str
+    split: str
+    systems: tuple[str, ...]
+    families: Mapping[str, str]
+    queries: int
+    relevant_from: int
+    judge: tuple[float, ...]
+    pairs: tuple[tuple[str, str, float, tuple[int, ...]], ...]
+    shown: int
+
+    @cached_property
+    def key(self) -> str:
+        """An id, so that answers to another sample are refused. It stays where more of the same pairs are shown."""
+        content = [self.dataset, self.split, list(self.systems), self.relevant_from]
+        return content_key([*content, [[query, document] for query, document, _, _ in self.pairs]])[:16]
+
+    @property
+    def items(self) -> Sequence[tuple[str, str]]:
+        """(query, document) of the pairs that people see."""
+        return [(query, document) for query, document, _, _ in self.pairs[: self.shown]]
+
+    @cached_property
+    def frame(self) -> Pairs:
+        """The pairs for the estimator; the contrasts are the systems' mean DCG@10 less the mean of all systems."""
+        gains = np.concatenate(([0.0], rank_weights(DEPTH))) / self.queries
+        weights = gains[np.array([ranks for _, _, _, ranks in self.pairs]).T]
+        return Pairs(weights - weights.mean(axis=0), np.array([p for _, _, p, _ in self.pairs]))
+
+
+@dataclass(frozen=True)
+class SystemAudit:
+    """What people's answers say. `decisions`: {(first, second): decision}.
+
+    answers: pairs that count, the first ones in drawn order. later: answers after a pair that nobody answered, which do
+    not count. unclear: counted pairs that people could not judge. kappa: agreement of people on pairs that two answered
+    (of `twice` pairs); NaN if there is none. A pair with several answers has their mean as its label.
+    """
+
+    dataset: str
+    split: str
+    queries: int
+    people: int
+    answers: int
+    later: int
+    unclear: int
+    twice: int
+    kappa: float
+    decisions: Mapping[tuple[str, str], Decision]
+    ranking: Sequence[CorrectedSystem]
+    favours: Sequence[Favour]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN and infinite values are None."""
+        found = {name: value for name, value in vars(self).items() if name != "decisions"}
+        found["measure"] = f"DCG@{DEPTH}"
+        found["pairs"] = [
+            {"first": one, "second": other, **asdict(decision)} for (one, other), decision in self.decisions.items()
+        ]
+        plain: dict[str, Any] = _finite(without_nan(found))
+        return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def draw_systems(
+    home: Path,
+    split: str,
+    runs: Mapping[str, Path],
+    count: int,
+    out: Path,
+    *,
+    families: Mapping[str, str] | None = None,
+    judge: Path | None = None,
+    seed: int = 0,
+) -> SystemSample:
+    """Draw the pairs, and write page and sample to `out`. An older sample there is replaced.
+
+    runs: {system: run file}, two or more. judge: a file of (query, document, probability); else the dataset's soft
+    labels, else its labels. Raises UsageError for fewer than two systems, DatasetError if they do not differ.
+    """
+    if len(runs) < 2:
+        raise UsageError("one system cannot be compared: name two, or none for all systems of the results")
+    dataset = BeirDataset.open(home)
+    queries = dataset.queries(split)
+    known = _probabilities(dataset, split, judge)
+    asked = [query for query in (known or queries) if query in queries]
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for at, path in enumerate(runs.values()):
+        ranked = read_run(path).ranked()
+        for query, hits in ranked.items():
+            for rank, (document, _) in enumerate(hits[:DEPTH], 1):
+                ranks.setdefault((query, document), [0] * len(runs))[at] = rank
+    wanted, chosen = {document for _, document in ranks}, set(asked)
+    texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
+    gains = np.concatenate(([0.0], rank_weights(DEPTH))) / max(1, len(asked))
+    scores, pairs = np.zeros(len(runs)), []
+    for (query, document), places in sorted(ranks.items()):
+        if query not in chosen or document not in texts:  # a passage that is not in the corpus is relevant to nothing
+            continue
+        p = known.get(query, {}).get(document, _UNLABELLED)
+        scores += gains[places] * p
+        if len(set(places)) > 1:
+            pairs.append((query, document, round(p, 6), tuple(places)))
+    if not pairs:
+        raise DatasetError(f"{home}: the systems have the same top ten for every query of {split}: nothing to compare")
+    relevant_from = int(str(dataset.info.get("relevant_from") or 2))
+    sample = SystemSample(
+        dataset.name, split, tuple(runs), dict(families or {}), len(asked), relevant_from, tuple(scores.tolist()),
+        tuple(pairs), min(count, len(pairs)),
+    )  # fmt: skip
+    order = draw_order(sample.frame, seed=seed)
+    sample = replace(sample, pairs=tuple(pairs[at] for at in order.tolist()))
+    items = [AuditItem(q, d, "", None, False, queries[q].text, *texts[d]) for q, d in sample.items]
+    note = (
+        f"{len(sample.systems)} systems are compared ({', '.join(sample.systems)}). You see documents that they rank "
+        f"differently, without being told who found them. Please answer in this order; you may stop after any "
+        f"{BATCH} pairs."
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    title = f"{sample.dataset} {split}: {' or '.join(sample.systems) if len(sample.systems) == 2 else 'systems'}"
+    write_text(out / "audit.html", question_page(title, sample.key, items, note=note, batch=BATCH))
+    write_text(out / "sample.json", json_text({"format": _FORMAT, "key": sample.key, **asdict(sample)}) + "\n")
+    return sample
+
+
+def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict[str, dict[str, float]]:
+    """{query: {document: the judge's probability}} of the pairs that it knows."""
+    soft = dataset.path / "qrels-soft" / f"{split}.jsonl"
+    path = judge or (soft if soft.is_file() else None)
+    if path is None:
+        labels = dataset.qrels(split).labels
+        return {query: {id_: _LABEL[label > 0] for id_, label in of.items()} for query, of in labels.items()}
+    found = {query: dict(of) for query, of in read_qrels(path).labels.items()}
+    for query, of in found.items():
+        for document, p in of.items():
+            if not 0 <= p <= 1:
+                raise DatasetError(f"{path}: {query!r}, {document!r}: {p:g} is no probability: it has to be in 0 to 1")
+    return found
+
+
+def load_system_sample(path: Path) -> SystemSample:
+    """The sample that was drawn. Raises DatasetError if the file is missing or is not a sample of systems."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value.pop("format") != _FORMAT:
+            raise ValueError("another version of airgen wrote it")
+        key = value.pop("key")
+        value["pairs"] = tuple((str(q), str(d), float(p), tuple(map(int, r))) for q, d, p, r in value["pairs"])
+        sample = SystemSample(**{**value, "systems": tuple(value["systems"]), "judge": tuple(value["judge"])})
+        if key != sample.key or any(len(r) != len(sample.systems) or not 0 <= min(r) <= max(r) <= DEPTH
+                                    for _, _, _, r in sample.pairs):  # fmt: skip
+            raise ValueError("it was changed")
+        sample.frame  # noqa: B018 - probabilities are checked here
+        return sample
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: no sample: draw one with `airgen audit compare` without --answers") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
+            UsageError) as error:  # fmt: skip
+        raise DatasetError(f"{path}: not a sample of airgen audit compare ({error})") from error
+
+
+def score_systems(
+    folder: Path,
+    answers: Sequence[Path],
+    *,
+    margin: float | None = None,
+    models: Mapping[str, Sequence[str]] | None = None,
+) -> SystemAudit:
+    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
+
+    margin: a difference in mean DCG@10 that is too small to matter; a twentieth of the best system's by the judge if
+    not given. models: more groups of systems that the judge might favour, such as those that share its models.
+    Raises DatasetError for answers to another sample.
+    """
+    sample = load_system_sample(folder / "sample.json")
+    people = [read_answers(path, sample) for path in answers]
+    labels, later = _labels(sample, people)
+    frame, order, names = sample.frame, np.arange(len(sample.pairs)), sample.systems
+    judge = np.array(sample.judge)
+    smallest = _MARGIN * float(judge.max()) if margin is None else margin
+    couples = list(itertools.combinations(range(len(names)), 2))
+    contrasts = np.zeros((len(couples), len(names)))
+    for row, (one, other) in enumerate(couples):
+        contrasts[row, [one, other]] = 1, -1
+    decided = decide(frame, order, labels, contrasts, margin=smallest)
+    decisions = {(names[one], names[other]): each for (one, other), each in zip(couples, decided, strict=True)}
+    steps = looks(len(labels), len(sample.pairs))
+    ranking: list[CorrectedSystem] = []
+    favoured: list[Favour] = []
+    if steps:
+        counted = labels[: steps[-1]]
+        unclear = np.isnan(counted)
+        found = estimate(frame, order, np.where(unclear, frame.probability[: len(counted)], counted))
+        ranking = corrected(names, found, judge)
+        groups: dict[str, Sequence[str]] = {}
+        for name in names:
+            groups.setdefault(sample.families.get(name, ""), [])
+        groups = {family: [n for n in names if sample.families.get(n) == family] for family in groups if family}
+        favoured = favours(names, {**groups, **(models or {})}, found)
+    same = [
+        (one[at] >= sample.relevant_from, other[at] >= sample.relevant_from)
+        for one, other in itertools.combinations([_known(each) for each in people], 2)
+        for at in sorted(one.keys() & other.keys())
+    ]
+    twice = [np.array(side, dtype=bool) for side in zip(*same, strict=True)] if same else None
+    result = SystemAudit(
+        sample.dataset, sample.split, sample.queries, len(people), len(labels), later, int(np.isnan(labels).sum()),
+        len(same), float(kappa(twice[0], twice[1])) if twice else math.nan, decisions, ranking, favoured,
+    )  # fmt: skip
+    write_text(folder / "result.json", json_text(result.as_dict(), indent=1) + "\n")
+    return result
+
+
+def _known(answers: Mapping[int, int | None]) -> dict[int, int]:
+    return {number: level for number, level in answers.items() if level is not None}
+
+
+def _labels(sample: SystemSample, people: Sequence[Mapping[int, int | None]]) -> tuple[Floats, int]:
+    """The labels of the first pairs up to one that nobody answered, NaN for unclear ones; how many come after it."""
+    labels: list[float] = []
+    answered = set().union(*people)
+    for number in range(1, len(sample.items) + 1):
+        if number not in answered:
+            break
+        levels = [level for one in people if (level := one.get(number)) is not None]
+        labels.append(float(np.mean([level >= sample.relevant_from for level in levels])) if levels else math.nan)
+    return np.array(labels), len(answered) - len(labels)

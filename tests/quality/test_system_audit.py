@@ -1,0 +1,205 @@
+"""`airgen audit compare`: what is drawn, what people see, which answers count, and what is said of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command_line import call
+
+from airgen.errors import DatasetError, UsageError
+from airgen.quality.audit.system_audit import draw_systems, load_system_sample, score_systems
+from airgen.quality.audit.systems_of import families_of, find_runs, share_models
+
+QUERIES, DOCUMENTS = 30, 12
+"""Documents d0 to d3 of a query are relevant. `good` ranks them first, `bad` last, `same` as `good`."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    home = tmp_path / "little"
+    (home / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"q{q}d{d}", "title": "", "text": f"text {d} of {q} <b>"} for q in range(QUERIES)
+            for d in range(DOCUMENTS)]  # fmt: skip
+    (home / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    queries = [{"_id": f"q{q}", "text": f"query {q}"} for q in range(QUERIES)]
+    (home / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    # The judge is right about two of the four, and says nothing of the rest.
+    lines = [f"q{q}\tq{q}d{d}\t{int(d < 2)}\n" for q in range(QUERIES) for d in (0, 1, 6)]
+    (home / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    results = tmp_path / "results" / "little" / "test"
+    results.mkdir(parents=True)
+    for name, order in {"good": range(DOCUMENTS), "bad": reversed(range(DOCUMENTS)), "same": range(DOCUMENTS)}.items():
+        order = list(order)
+        text = "".join(
+            f"q{q} Q0 q{q}d{d} {rank + 1} {100 - rank} x\n" for q in range(QUERIES) for rank, d in enumerate(order)
+        )
+        with gzip.open(results / f"{name}.run.gz", "wt") as stream:
+            stream.write(text)
+        kind = {"good": "dense", "bad": "bm25", "same": "fuse"}[name]
+        settings = {"good": {"embedder": "minilm"}, "bad": {}, "same": {"systems": ["good", "bad"]}}[name]
+        (results / f"{name}.json").write_text(json.dumps({"kind": kind, "settings": settings}))
+    return tmp_path
+
+
+def runs(world: Path, *names: str) -> dict[str, Path]:
+    return find_runs(world / "results" / "little" / "test", names)
+
+
+def person(folder: Path, count: int, *, change: dict[int, int | None] | None = None, name: str = "answers") -> Path:
+    """The answers of a person who knows which documents are relevant."""
+    sample = json.loads((folder / "sample.json").read_text())
+    levels: dict[str, int | None] = {}
+    for number, (_, document, _, _) in enumerate(sample["pairs"][:count], 1):
+        levels[str(number)] = 3 if int(document.split("d")[1]) < 4 else 0
+    for number, level in (change or {}).items():
+        levels[str(number)] = level
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"key": sample["key"], "answers": {k: v for k, v in levels.items() if v != -1}}))
+    return path
+
+
+def test_the_page_says_what_is_compared_but_not_who_found_the_document(world: Path) -> None:
+    out = world / "audit"
+    sample = draw_systems(world / "little", "test", runs(world, "good", "bad"), 40, out)
+    page = (out / "audit.html").read_text()
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
+    assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 40
+    assert data["batch"] == 25 and "good, bad" in page and "0.85" not in page
+    assert "<b>" not in page.replace("<body>", "")
+    # The order tells nothing: both kinds of documents come early.
+    first = [sample.pairs[at][3] for at in range(25)]
+    assert {ranks[0] < ranks[1] for ranks in first} == {True, False}
+    assert all(one != other for _, _, _, (one, other) in sample.pairs)
+    assert load_system_sample(out / "sample.json") == sample
+
+
+def test_a_clear_difference_is_decided_and_all_labels_give_it_exactly(world: Path) -> None:
+    out = world / "audit"
+    total = len(draw_systems(world / "little", "test", runs(world, "good", "bad"), 10**6, out).pairs)
+    found = score_systems(out, [person(out, 50)])
+    (decision,) = found.decisions.values()
+    assert decision.verdict == "first" and decision.decided_at in (25, 50) and decision.answers == 50
+    found = score_systems(out, [person(out, total)])
+    (decision,) = found.decisions.values()
+    # Ranks 1 to 4 against 9 and 10; the two at ranks 11 and 12 are below the top ten.
+    gains = [1.0, 0.6309297535714575, 0.5, 0.43067655807339306, 0.30102999566398114, 0.2890648263178879]
+    assert decision.value == pytest.approx(sum(gains[:4]) - sum(gains[4:]), abs=1e-9)
+    assert decision.low == decision.high == decision.value
+    value = json.loads((out / "result.json").read_text())
+    assert value["pairs"][0]["verdict"] == "first" and value["kappa"] is None
+
+
+def test_more_pairs_go_on_with_the_same_order(world: Path) -> None:
+    out = world / "audit"
+    draw_systems(world / "little", "test", runs(world, "good", "bad"), 30, out)
+    answers = person(out, 25)
+    page = (out / "audit.html").read_text()
+    draw_systems(world / "little", "test", runs(world, "good", "bad"), 60, out)
+    longer = (out / "audit.html").read_text()
+    assert len(longer) > len(page)
+    assert score_systems(out, [answers]).answers == 25
+    draw_systems(world / "little", "test", runs(world, "good", "bad"), 60, out, seed=1)
+    with pytest.raises(DatasetError, match="another sample"):
+        score_systems(out, [answers])
+
+
+def test_answers_after_a_gap_do_not_count_and_two_people_are_combined(world: Path) -> None:
+    out = world / "audit"
+    draw_systems(world / "little", "test", runs(world, "good", "bad"), 60, out)
+    one = person(out, 60, change={31: -1, 5: None}, name="one")
+    found = score_systems(out, [one])
+    assert (found.answers, found.later, found.unclear, found.people) == (30, 29, 1, 1)
+    # The second person answers some again, fills the gap, and disagrees about the first two.
+    sample = load_system_sample(out / "sample.json")
+    wrong = {n: 0 if int(sample.pairs[n - 1][1].split("d")[1]) < 4 else 3 for n in (1, 2)}
+    other = person(out, 10, change={31: 0, **wrong}, name="other")
+    found = score_systems(out, [one, other])
+    assert (found.answers, found.later, found.unclear, found.people) == (60, 0, 0, 2)
+    assert found.twice == 9  # item 5 has one answer, the first person could not say
+    assert 0 < found.kappa < 1
+
+
+def test_a_table_of_systems_is_corrected_and_a_favoured_family_is_named(world: Path) -> None:
+    out, home = world / "audit", world / "results" / "little" / "test"
+    names = runs(world)
+    assert list(names) == ["bad", "good", "same"]
+    assert families_of(home, names) == {"bad": "lexical", "good": "dense", "same": "hybrid"}
+    judge = world / "judge.tsv"  # a judge that finds everything at the end relevant, which `bad` ranks first
+    judge.write_text("".join(f"q{q}\tq{q}d{d}\t{0.9 if d > 7 else 0.1}\n" for q in range(QUERIES)
+                             for d in range(DOCUMENTS)))  # fmt: skip
+    draw_systems(world / "little", "test", names, 100, out, families=families_of(home, names), judge=judge)
+    found = score_systems(out, [person(out, 100)], models={"shares its models": ["bad"]})
+    assert found.decisions["bad", "good"].verdict == "second" and found.decisions["bad", "good"].judge > 1
+    assert found.decisions["good", "same"].verdict == "equal"
+    assert [row.name for row in found.ranking] == ["good", "same", "bad"]
+    assert [(row.low, row.high) for row in found.ranking] == [(1, 2), (1, 2), (3, 3)]
+    lexical = next(row for row in found.favours if row.group == "lexical")
+    assert lexical.low > 0 and lexical.p < 0.01 and lexical.systems == ("bad",)
+
+
+def test_soft_labels_are_the_judge(world: Path) -> None:
+    soft = world / "little" / "qrels-soft"
+    soft.mkdir()
+    rows = [{"query-id": "q0", "corpus-id": f"q0d{d}", "score": 0.25} for d in range(DOCUMENTS)]
+    (soft / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sample = draw_systems(world / "little", "test", runs(world, "good", "bad"), 25, world / "audit")
+    assert sample.queries == 1 and {p for _, _, p, _ in sample.pairs} == {0.25}
+    (soft / "test.jsonl").write_text(json.dumps({**rows[0], "score": 2}) + "\n")
+    with pytest.raises(DatasetError, match="no probability"):
+        draw_systems(world / "little", "test", runs(world, "good", "bad"), 25, world / "audit")
+
+
+def test_what_cannot_be_compared(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'god' is neither.*did you mean 'good'"):
+        runs(world, "god", "bad")
+    with pytest.raises(UsageError, match="0 systems"):
+        find_runs(tmp_path, [])
+    with pytest.raises(DatasetError, match="same top ten"):
+        draw_systems(world / "little", "test", runs(world, "good", "same"), 25, world / "audit")
+    with pytest.raises(UsageError, match="one system"):
+        draw_systems(world / "little", "test", runs(world, "good"), 25, world / "audit")
+    with pytest.raises(DatasetError, match="no sample"):
+        score_systems(world / "nowhere", [])
+
+
+@pytest.mark.parametrize("damage", ['{"format": 1}', "[]", "{", '{"format": 7, "key": "x"}', "PAIRS"])
+def test_a_damaged_sample_is_one_line(world: Path, damage: str) -> None:
+    out = world / "audit"
+    draw_systems(world / "little", "test", runs(world, "good", "bad"), 25, out)
+    path = out / "sample.json"
+    value = json.loads(path.read_text())
+    value["pairs"][0][3] = [99, 1]
+    path.write_text(json.dumps(value) if damage == "PAIRS" else damage)
+    with pytest.raises(DatasetError, match=r"sample.json: not a sample"):
+        load_system_sample(path)
+
+
+def test_systems_that_share_a_model_with_the_labels(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = world / "results" / "little" / "test"
+    assert share_models(world / "little", home, ["good", "bad", "same"]) == []  # no manifest
+    from types import SimpleNamespace
+
+    from airgen.quality.audit import systems_of
+
+    known = SimpleNamespace(provenance=[SimpleNamespace(role="recall", model="minilm")])
+    monkeypatch.setattr(systems_of, "load_manifest", lambda path: known)
+    assert share_models(world / "little", home, ["good", "bad", "same"]) == ["good", "same"]  # a hybrid of it, too
+
+
+def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+
+    text = call("audit", "compare", "little", "good", "bad")
+    assert "of 360 pairs" in text and "--answers audit-answers.json" in text
+    folder = world / "results" / "little" / "test" / "audit-good-bad"
+    path = person(folder, 100)
+    text = call("audit", "compare", "little", "good", "bad", "--answers", str(path))
+    assert re.search(r"good is better than bad by 1\.\d{3}, known after (25|50) answers", text)
+    value = json.loads(call("audit", "compare", "little", "good", "bad", "--answers", str(path), "--json"))
+    assert value["pairs"][0]["verdict"] == "first" and value["measure"] == "DCG@10"
+    text = call("audit", "compare", "little", "good", "bad", "--answers", str(person(folder, 10)))
+    assert "15 answers more are needed" in text
