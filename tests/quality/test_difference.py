@@ -13,7 +13,7 @@ from airgen.errors import UsageError
 from airgen.quality.audit import difference
 from airgen.quality.audit.decision import corrected, decide, favours
 from airgen.quality.audit.difference import (
-    Estimate,
+    ContrastEstimate,
     Pairs,
     critical_values,
     draw_order,
@@ -219,8 +219,8 @@ def test_many_decisions_share_the_error() -> None:
     assert many[0].critical > one.critical and many[0].value == one.value
 
 
-def shaped(value: list[float], judge: list[float], error: float) -> Estimate:
-    return Estimate(np.array(value), np.eye(len(value)) * error**2, 100, 1.0, np.array(judge))
+def shaped(value: list[float], judge: list[float], error: float) -> ContrastEstimate:
+    return ContrastEstimate(np.array(value), np.eye(len(value)) * error**2, 100, 1.0, np.array(judge))
 
 
 def test_a_correction_is_believed_as_far_as_it_exceeds_its_error() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from airgen.evaluation.significance import holm, rank_bounds
 from airgen.quality.audit.difference import (
-    Estimate,
+    ContrastEstimate,
     Pairs,
     critical_values,
     estimate,
@@ -27,7 +27,7 @@ from airgen.quality.audit.difference import (
     spent,
 )
 
-__all__ = ["CorrectedSystem", "Decision", "Favour", "corrected", "decide", "favours"]
+__all__ = ["CorrectedSystem", "Favour", "PairDecision", "corrected", "decide", "favours"]
 
 Floats = NDArray[np.float64]
 Verdict = Literal["first", "second", "equal", "open"]
@@ -35,7 +35,7 @@ _POWER = 0.8416  # the normal quantile of .8: a projected number of answers deci
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PairDecision:
     """What is known of one contrast, such as a difference of two systems, after `answers` answers.
 
     verdict: `first` or `second` is better, `equal` (the difference is smaller than the margin) or `open`. decided_at:
@@ -63,7 +63,7 @@ class Decision:
 
 def decide(
     pairs: Pairs, order: NDArray[np.int64], labels: Floats, contrasts: Floats, *, margin: float, alpha: float = 0.05
-) -> list[Decision]:
+) -> list[PairDecision]:
     """One decision for each contrast. Each looks after every batch; what a look has decided stays.
 
     contrasts: float64 (decisions, contrasts of the pairs). All intervals hold at all looks together with 1 - alpha: the
@@ -84,7 +84,7 @@ def decide(
             sides += [np.where(unclear, towards < 0, labels), np.where(unclear, towards > 0, labels)]
         judge = float(contrast @ pairs.weights @ pairs.probability)
         more = (looks(total, total) or [total])[0] - len(labels)
-        one = Decision("open", judge, -math.inf, math.inf, 0, None, more, judge, margin, math.inf)
+        one = PairDecision("open", judge, -math.inf, math.inf, 0, None, more, judge, margin, math.inf)
         for n, z in zip(steps, critical, strict=True):
             parts = [estimate(pairs, order, each[:n], contrast) for each in sides]
             value, error = float(parts[0].value[0]), float(parts[0].errors[0])
@@ -101,7 +101,7 @@ def decide(
             elif verdict != "open":
                 at = n
             more = _more(told, n, value, error, z, margin) if at is None else 0
-            one = Decision(verdict, min(max(value, low), high), low, high, n, at, more, judge, margin, z)
+            one = PairDecision(verdict, min(max(value, low), high), low, high, n, at, more, judge, margin, z)
         found.append(one)
     return found
 
@@ -131,7 +131,7 @@ class CorrectedSystem:
     high: int
 
 
-def corrected(names: Sequence[str], found: Estimate, judge: Floats, *, seed: int = 0) -> list[CorrectedSystem]:
+def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, seed: int = 0) -> list[CorrectedSystem]:
     """The systems, best first by the shrunk score.
 
     found: each system's contrast with the mean of all. judge: each system's mean DCG@10 by the judge. A correction is
@@ -181,7 +181,7 @@ class Favour:
     p: float
 
 
-def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], found: Estimate) -> list[Favour]:
+def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], found: ContrastEstimate) -> list[Favour]:
     """Does the judge favour a group? Groups with no system, or with all, are left out, and so is a second half."""
     rows, values = [], []
     tested: set[frozenset[str]] = set()

@@ -29,7 +29,17 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 
-__all__ = ["BATCH", "Estimate", "Pairs", "critical_values", "draw_order", "estimate", "looks", "rank_weights", "spent"]
+__all__ = [
+    "BATCH",
+    "ContrastEstimate",
+    "Pairs",
+    "critical_values",
+    "draw_order",
+    "estimate",
+    "looks",
+    "rank_weights",
+    "spent",
+]
 
 BATCH = 25
 """How many answers are between two looks."""
@@ -83,7 +93,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ContrastEstimate:
     """value float64 (contrasts,), covariance float64 (contrasts, contrasts), from `labels` labelled pairs.
 
     information: what the drawn pairs were expected to tell; the variance falls as 1 / information. judge: the
@@ -102,7 +112,7 @@ class Estimate:
         errors: Floats = np.sqrt(np.maximum(np.diag(self.covariance), 0))
         return errors
 
-    def contrast(self, weights: Floats) -> Estimate:
+    def contrast(self, weights: Floats) -> ContrastEstimate:
         """A linear combination of the contrasts: weights (new contrasts, contrasts)."""
         covariance = weights @ self.covariance @ weights.T
         return replace(self, value=weights @ self.value, covariance=covariance, judge=weights @ self.judge)
@@ -146,7 +156,7 @@ def information(pairs: Pairs, count: int) -> Floats:
     return found
 
 
-def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | None = None) -> Estimate:
+def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | None = None) -> ContrastEstimate:
     """The contrasts from the labels, in [0, 1], of the first pairs of the order. All pairs labelled: no error is left.
 
     contrast: float64 (contrasts of the pairs,), to estimate this linear combination of them only.
@@ -164,7 +174,7 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
     drawn = order[:count]
     if count == total:
         exact = weights[:, drawn] @ labels
-        return Estimate(exact, np.zeros((len(exact), len(exact))), count, math.inf, judge)
+        return ContrastEstimate(exact, np.zeros((len(exact), len(exact))), count, math.inf, judge)
     left = sizes.sum() - np.concatenate(([0.0], np.cumsum(sizes[drawn])[:-1]))
     draws = np.empty((count, len(weights)))
     for first in range(0, count, BATCH):
@@ -179,7 +189,7 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
     value = share @ draws / share.sum()
     unlike = (draws - value) / deviation[:, None]
     covariance = unlike.T @ unlike / (count - 1) / share.sum()
-    return Estimate(value, covariance, count, float(share.sum()), judge)
+    return ContrastEstimate(value, covariance, count, float(share.sum()), judge)
 
 
 def recalibrated(probability: Floats, known: Floats, labels: Floats) -> Floats:

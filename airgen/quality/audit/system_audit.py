@@ -26,7 +26,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import without_nan
 from airgen.evaluation.run import read_run
 from airgen.keys import content_key
-from airgen.quality.audit.decision import CorrectedSystem, Decision, Favour, corrected, decide, favours
+from airgen.quality.audit.decision import CorrectedSystem, Favour, PairDecision, corrected, decide, favours
 from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
 from airgen.quality.audit.page import question_page
 from airgen.quality.audit.sample import AuditItem, read_answers
@@ -99,7 +99,7 @@ class SystemAudit:
     unclear: int
     twice: int
     kappa: float
-    decisions: Mapping[tuple[str, str], Decision]
+    decisions: Mapping[tuple[str, str], PairDecision]
     ranking: Sequence[CorrectedSystem]
     favours: Sequence[Favour]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from airgen.quality.audit.decision import Decision
+from airgen.quality.audit.decision import PairDecision
 from airgen.quality.audit.system_audit import SystemAudit
 from airgen.text.display import figure, p_value, terminal_table
 
@@ -55,7 +55,7 @@ def audit_text(found: SystemAudit) -> str:
     return "\n".join(lines)
 
 
-def decision_text(first: str, second: str, one: Decision) -> str:
+def decision_text(first: str, second: str, one: PairDecision) -> str:
     """One comparison in one line."""
     if not one.answers:
         return f"{first}, {second}: no batch is complete: {one.more} answers more are needed first"
