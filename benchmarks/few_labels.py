@@ -65,6 +65,7 @@ def read(results: Path, home: Path, names: Sequence[str]) -> World:
     dataset = BeirDataset.open(home)
     labels = {q: of for q, of in dataset.qrels("test").labels.items() if any(label > 0 for label in of.values())}
     runs = {}
+    names = [name for name in names if Paths.of(results / dataset.name / "test", name).run.is_file()]
     for name in names:
         ranked = read_run(Paths.of(results / dataset.name / "test", name).run).ranked()
         runs[name] = {query: [id_ for id_, _ in hits[:100]] for query, hits in ranked.items() if query in labels}

@@ -90,13 +90,15 @@ def decide(
             value, error = float(parts[0].value[0]), float(parts[0].errors[0])
             low = max(one.low, min(float(part.value[0] - z * part.errors[0]) for part in parts))
             high = min(one.high, max(float(part.value[0] + z * part.errors[0]) for part in parts))
-            if low > high:  # one look was wrong, which happens seldom: what was known before stays
+            if n == total:  # exact, up to what nobody could judge
+                low, high = (bound(float(part.value[0]) for part in parts) for bound in (min, max))
+            elif low > high:  # one look was wrong, which happens seldom: what was known before stays
                 low, high = one.low, one.high
             verdict: Verdict = "first" if low > 0 else "second" if high < 0 else "open"
             if verdict == "open" and max(abs(low), abs(high)) < margin:
                 verdict = "equal"
             at = one.decided_at
-            if at is not None:
+            if at is not None and n < total:
                 verdict = one.verdict
             elif verdict != "open":
                 at = n

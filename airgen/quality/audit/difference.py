@@ -15,7 +15,9 @@ judge's contrast, plus the residuals (label - p) of the pairs drawn so far, plus
 (Des Raj 1956; with a judge's predictions: Angelopoulos et al., "Prediction-powered inference", 2023). The estimates
 of all draws are uncorrelated, so their weighted mean has a variance that can be estimated, and it can be looked at
 while people answer. After each batch the probabilities are recalibrated by the answers before it. That changes nothing
-in this: a draw's estimate is unbiased for any probabilities that were fixed before the draw.
+in this: a draw's estimate is unbiased for any probabilities that were fixed before the draw. The variance counts eight
+pseudo-answers that are as uncertain as a coin: without them the first intervals are too narrow where a judge is wrong
+about a kind of document that few draws show.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ HORIZON = 200
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
-_FLOOR = 0.05  # a judge is never believed to be more certain than this when pairs are drawn: it can be wrong
+_FLOOR = 0.1  # a judge is never believed to be more certain than this when pairs are drawn: it can be wrong
+_COINS = 8  # pseudo-answers as uncertain as a coin: few answers can miss what a judge is wrong about altogether
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,9 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
     share = deviation**-2.0
     value = share @ draws / share.sum()
     unlike = (draws - value) / deviation[:, None]
-    covariance = unlike.T @ unlike / (count - 1) / share.sum()
+    seen = (unlike * share[:, None]).T @ unlike / share.sum() * count / (count - 1)
+    coins = (weights * (0.25 / sizes)) @ weights.T / sizes.sum()
+    covariance = ((count - 1) * seen + _COINS * coins) / (count - 1 + _COINS) / share.sum()
     return ContrastEstimate(value, covariance, count, float(share.sum()), judge)
 
 

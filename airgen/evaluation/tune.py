@@ -1,0 +1,167 @@
+"""Weights of a hybrid, tuned on some labels, and what they gain on queries that they were not tuned on.
+
+    found = tune({"bm25": run, "dense": run}, qrels.labels)
+    found.chosen                                # Fusion(method="sum", normalisation="min-max", weights=(0.3, 0.7))
+    found.gain                                  # over equal weights, on queries that were held out
+
+The best of many weights looks good on the queries that chose it, in part by chance. So the queries are cut into folds:
+the weights are chosen without a fold and scored on it, fold by fold (nested validation). The gain is that of the
+held-out scores; the weights that are returned are chosen by all queries.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.measures import score
+from airgen.evaluation.run import Run, run_from_hits
+from airgen.evaluation.significance import bootstrap_interval
+from airgen.keys import text_key
+from airgen.retrievers.base import Hits
+from airgen.retrievers.combine.fuse import Normalisation, reciprocal_rank_fusion, weighted_sum
+
+__all__ = ["Fusion", "Gain", "TunedHybrid", "candidates", "tune"]
+
+LEAST_QUERIES = 20
+_STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
+_DEPTH = 100  # hits of each system that are joined
+_OUT = 10  # hits that are kept: measures look no deeper
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """One way to join systems; the weights sum to 1."""
+
+    method: Literal["rrf", "sum"]
+    normalisation: Normalisation
+    weights: tuple[float, ...]
+
+    def as_system(self, name: str, systems: Sequence[str]) -> dict[str, Any]:
+        """The system for a systems YAML. A system with weight 0 is left out."""
+        used = [(system, weight) for system, weight in zip(systems, self.weights, strict=True) if weight > 0]
+        how = {"normalisation": self.normalisation} if self.method == "sum" else {}
+        names, weights = [system for system, _ in used], [weight for _, weight in used]
+        return {"name": name, "kind": "fuse", "systems": names, "method": self.method, **how, "weights": weights,
+                "depth": _DEPTH}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A mean difference over queries with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, differences: Matrix) -> Gain:
+        """Of the differences by query, float64 (queries,)."""
+        ((low, high),) = bootstrap_interval(differences[None]).tolist()
+        return cls(float(differences.mean()), low, high)
+
+
+@dataclass(frozen=True)
+class TunedHybrid:
+    """chosen: by all queries. apparent: its mean on the queries that chose it. held_out: mean of the nested validation.
+
+    gain: held-out scores less those of equal weights (reciprocal rank fusion). over_best: less those of the best single
+    system, which is chosen without the fold, too. stable: share of folds that chose the method that all queries chose.
+    """
+
+    systems: tuple[str, ...]
+    measure: str
+    queries: int
+    folds: int
+    chosen: Fusion
+    apparent: float
+    held_out: float
+    equal: float
+    singles: Mapping[str, float]
+    gain: Gain
+    over_best: Gain
+    stable: float
+
+
+def candidates(systems: int) -> list[Fusion]:
+    """All weights in steps, by reciprocal rank fusion and by sums of scores. Equal weights by rrf come first.
+
+    Raises UsageError for fewer than two systems or more than four.
+    """
+    if systems not in _STEPS:
+        raise UsageError(f"{systems} systems: weights are tuned for two to four")
+    step = _STEPS[systems]
+    grid = [
+        tuple(part / step for part in parts)
+        for parts in itertools.product(range(step + 1), repeat=systems)
+        if sum(parts) == step and sum(part > 0 for part in parts) > 1
+    ]
+    equal = Fusion("rrf", "none", (1 / systems,) * systems)
+    ways: list[tuple[Literal["rrf", "sum"], Normalisation]] = [("rrf", "none"), ("sum", "min-max"), ("sum", "z-score")]
+    found = [Fusion(method, normalisation, weights) for method, normalisation in ways for weights in grid]
+    return [equal, *(one for one in found if one != equal)]
+
+
+def tune(
+    runs: Mapping[str, Run],
+    labels: Mapping[str, Mapping[str, float]],
+    *,
+    measure: str = "nDCG@10",
+    folds: int = 5,
+    seed: int = 0,
+) -> TunedHybrid:
+    """Choose weights for joining the runs. Raises UsageError for fewer than twenty queries with a relevant passage."""
+    labels = {query: of for query, of in labels.items() if any(label > 0 for label in of.values())}
+    if len(labels) < LEAST_QUERIES:
+        raise UsageError(f"{len(labels)} queries with a relevant passage: tuning needs at least {LEAST_QUERIES}")
+    queries, ways = list(labels), candidates(len(runs))
+    passages = sorted({id_ for run in runs.values() for id_ in run.passage_ids})
+    hits = [_hits(run, queries, {id_: place for place, id_ in enumerate(passages)}) for run in runs.values()]
+
+    def scores_of(found: Hits) -> Matrix:
+        return score(run_from_hits(queries, passages, found), labels, measure).of(measure)
+
+    scores = np.array([scores_of(_joined(hits, way)) for way in ways])
+    singles = np.array([score(run, labels, measure).of(measure) for run in runs.values()])
+    place = {query: at for at, query in enumerate(sorted(queries, key=lambda q: text_key(f"fold\x1f{seed}\x1f{q}")))}
+    fold = np.array([place[query] % folds for query in queries])
+    held_out, best_single, methods = np.empty(len(queries)), np.empty(len(queries)), []
+    chosen = int(scores.mean(axis=1).argmax())
+    for number in range(folds):
+        inside = fold == number
+        way = int(scores[:, ~inside].mean(axis=1).argmax())
+        held_out[inside] = scores[way, inside]
+        best_single[inside] = singles[int(singles[:, ~inside].mean(axis=1).argmax()), inside]
+        methods.append((ways[way].method, ways[way].normalisation))
+    same = (ways[chosen].method, ways[chosen].normalisation)
+    return TunedHybrid(
+        tuple(runs), measure, len(queries), folds, ways[chosen], float(scores[chosen].mean()), float(held_out.mean()),
+        float(scores[0].mean()), dict(zip(runs, singles.mean(axis=1).tolist(), strict=True)),
+        Gain.of(held_out - scores[0]), Gain.of(held_out - best_single), methods.count(same) / folds,
+    )  # fmt: skip
+
+
+def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:
+    """The best hits of a run for these queries; the order of equal scores is that of the run."""
+    found, ranked = Hits.none(len(queries), _DEPTH), dict(run.ranked().items())
+    for row, query in enumerate(queries):
+        best = ranked.get(query, [])[:_DEPTH]
+        found.positions[row, : len(best)] = [places[id_] for id_, _ in best]
+        found.scores[row, : len(best)] = [value for _, value in best]
+    return found
+
+
+def _joined(hits: Sequence[Hits], way: Fusion) -> Hits:
+    used = [(one, weight) for one, weight in zip(hits, way.weights, strict=True) if weight > 0]
+    systems, weights = [one for one, _ in used], [weight for _, weight in used]
+    if way.method == "rrf":
+        return reciprocal_rank_fusion(systems, _OUT, weights=weights)
+    return weighted_sum(systems, _OUT, weights, way.normalisation)
