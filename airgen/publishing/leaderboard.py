@@ -14,8 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
+from airgen.evaluation.significance import rank_bounds
 from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.text.display import html_text, json_text
@@ -27,8 +30,8 @@ __all__ = ["Table", "leaderboard", "write_leaderboard"]
 class Table:
     """One class and task of one version: `columns` are groups of datasets, `rows` are systems, the best first.
 
-    A row is {rank, model, reranker, mean, margin, cells: {column: mean or None}, datasets, missing_queries}. `margin`
-    is half the 95 % interval of the mean.
+    A row is {rank, ranks, model, reranker, mean, margin, cells: {column: mean or None}, datasets, missing_queries}.
+    `margin` is half the 95 % interval of the mean, `ranks` the 95 % interval of the rank ([low, high], or None).
     """
 
     version: str
@@ -100,8 +103,28 @@ def _table(
             }
         )
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0), row["model"], row["reranker"]))
-    ranked = tuple({"rank": place if row["mean"] is not None else None, **row} for place, row in enumerate(rows, 1))
+    known = _ranks(rows)
+    ranked = tuple(
+        {"rank": place if row["mean"] is not None else None, "ranks": ranks, **row}
+        for place, (row, ranks) in enumerate(zip(rows, known, strict=True), 1)
+    )
     return Table(version, name, task, measure, columns, ranked)
+
+
+def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:
+    """The interval of each rank, of systems that have a margin; None for all if one that has a mean lacks it.
+
+    A leaderboard knows means and their errors, not the scores by query. Errors of systems on the same queries go
+    together, which makes a difference more certain than is assumed here: the intervals are wide rather than wrong.
+    """
+    means = [row["mean"] for row in rows if row["mean"] is not None]
+    margins = [row["margin"] for row in rows if row["mean"] is not None]
+    if not means or None in margins:
+        return [None] * len(rows)
+    errors = np.array(margins) / 1.96
+    noise = np.random.default_rng(0).normal(size=(2000, len(means))) * errors
+    found: list[list[int] | None] = list(rank_bounds(np.array(means), np.array(means) + noise).tolist())
+    return found + [None] * (len(rows) - len(means))
 
 
 def _margin(scores: Sequence[DatasetScore], datasets: int, measure: str) -> float | None:
@@ -164,9 +187,9 @@ def _page(tables: Sequence[Table], title: str) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name=viewport content="width=device-width">\n'
         f"<title>{_cell(title)}</title>\n<style>{_STYLE}</style>\n<h1>{_cell(title)}</h1>\n"
-        "<p>Scores are multiplied by 100. ± is half the 95 % interval of a mean over its queries: systems whose "
-        "intervals overlap widely cannot be told apart yet. The best score of each column is marked. A query without "
-        "results counts as zero; −3 beside the number of datasets means three such queries.</p>\n"
+        "<p>Scores are multiplied by 100. ± is half the 95 % interval of a mean over its queries. The small "
+        "figures under a rank are the 95 % interval of the rank. The best score of each column is marked. A query "
+        "without results counts as zero; −3 beside the number of datasets means three such queries.</p>\n"
     )
     parts = [head]
     version = ""
@@ -191,7 +214,10 @@ def _html_table(table: Table) -> str:
     lines += ["<th rowspan=2>mean", *(f"<th class=group colspan={len(names)}>{kind}" for kind, names in groups)]
     lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_cell(name.partition(' ')[2])}" for name in table.columns), "\n"]
     for row in table.rows:
-        cells = [f"<td>{row['rank'] or '–'}", f"<td class=name>{_cell(row['model'])}"]
+        rank = f"<td>{row['rank'] or '–'}"
+        if row["ranks"] and row["ranks"][0] < row["ranks"][1]:
+            rank += "<span class=sub>{}–{}</span>".format(*row["ranks"])
+        cells = [rank, f"<td class=name>{_cell(row['model'])}"]
         cells += [f"<span class=sub>{_cell(row['reranker'])}</span>"] * with_reranker
         cells.append(_number(row["mean"], best[""], "mean"))
         if row["mean"] is not None and row["margin"] is not None:

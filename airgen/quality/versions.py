@@ -29,7 +29,7 @@ from airgen.evaluation.significance import compare, resampled_means
 from airgen.evaluation.systems import SystemSettings
 from airgen.keys import file_sha256
 from airgen.publishing.suites import dataset_folders
-from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side, kendall, resampled_interval, spearman
+from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side, best_third, kendall, resampled_interval, spearman
 from airgen.quality.judge.agreement_figures import Interval
 from airgen.records import flat_text
 
@@ -89,7 +89,10 @@ class SystemsPair:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The anchors on one dataset, or on all datasets of a task (the mean of the datasets' means)."""
+    """The anchors on one dataset, or on all datasets of a task (the mean of the datasets' means).
+
+    top: Spearman over the best third of the systems by the old version; None if these are fewer than three.
+    """
 
     name: str
     measure: str
@@ -100,6 +103,7 @@ class Ranking:
     new_means: tuple[float, ...]
     spearman: Interval
     kendall: Interval
+    top: Interval | None
     pairs: int
     turned: tuple[SystemsPair, ...]
 
@@ -317,11 +321,17 @@ def _ranking(
     resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
     means = [side.means for side in sides]
     rho, tau = (float(measure(means[0], means[1])) for measure in (spearman, kendall))
+    best = [sides[0].names.index(one) for one in best_third(sides[0])]
+    top = None
+    if best:
+        value = float(spearman(means[0][best], means[1][best]))
+        top = resampled_interval(value, spearman(resampled[0][:, best], resampled[1][:, best]))
     return Ranking(
         name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, sides[0].names,
         tuple(means[0].tolist()), tuple(means[1].tolist()),
         resampled_interval(rho, spearman(resampled[0], resampled[1])),
         resampled_interval(tau, kendall(resampled[0], resampled[1])),
+        top,
         math.comb(len(sides[0].names), 2),
         tuple(_turned(sides[0], sides[1])),
     )  # fmt: skip

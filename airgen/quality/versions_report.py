@@ -29,13 +29,16 @@ def versions_text(found: VersionComparison) -> str:
             text.append(f"only in the {where} version: {', '.join(keys)}")
     if not found.rankings:
         return "\n".join(text)
-    rows = [["ranking", "queries", "Spearman", "95 %", "Kendall", "95 %", "pairs", "turned", "for certain"]]
+    rows = [
+        ["ranking", "queries", "Spearman", "95 %", "Kendall", "95 %", "best third", "pairs", "turned", "for certain"]
+    ]
     for ranking in found.rankings:
         certain = sum(pair.significant() == "both" for pair in ranking.turned)
         queries = f"{ranking.old_queries:,} -> {ranking.new_queries:,}"
         correlations = [*_shown(ranking.spearman), *_shown(ranking.kendall)]
         turned = [str(ranking.pairs), str(len(ranking.turned)), str(certain)]
-        rows.append([ranking.name, queries, *correlations, *turned])
+        best = figure(ranking.top.value) if ranking.top else "–"
+        rows.append([ranking.name, queries, *correlations, best, *turned])
     text += ["", terminal_table(rows)]
     whole = found.rankings[-1]
     ranks = [average_ranks(-np.array(means)) for means in (whole.old_means, whole.new_means)]

@@ -353,6 +353,22 @@ def test_tables_by_class_domain_language(tmp_path: Path) -> None:
     assert top.rows[2]["datasets"] == "1 of 3"
 
 
+def test_a_rank_has_an_interval_where_errors_are_known(tmp_path: Path) -> None:
+    def known(model: str, value: float, errors: dict[str, float]) -> SystemScore:
+        return SystemScore(model, NO_RERANKER, "26.11", (
+            DatasetScore("set", "qa", "law", "en", "test", {"nDCG@10": value}, 10, standard_errors=errors),
+        ))  # fmt: skip
+
+    error = {"nDCG@10": 0.02}
+    scores = [known("best", 0.9, error), known("two", 0.51, error), known("three", 0.5, error)]
+    (table,) = leaderboard(scores)
+    assert [(row["rank"], row["ranks"]) for row in table.rows] == [(1, [1, 1]), (2, [2, 3]), (3, [2, 3])]
+    write_leaderboard(scores, tmp_path)
+    assert (tmp_path / "index.html").read_text().count("<span class=sub>2–3</span>") == 2
+    (table,) = leaderboard([*scores, known("old", 0.4, {})])  # scored before errors were kept
+    assert [row["ranks"] for row in table.rows] == [None] * 4
+
+
 class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ from airgen.quality.agreement.rankings import (
     Side,
     agree,
     average_ranks,
+    best_third,
     correlate,
     kendall,
     ordered_pairs,
@@ -152,6 +153,18 @@ def test_agree_leaves_the_weakened_out_and_takes_systems_in_any_order() -> None:
     assert found.strong.spearman.value == pytest.approx(0.8)  # 1 - 6 * 2 / (4 * 15)
     assert agree(human, generated, set(), samples=20).strong is None
     assert agree(human, generated, {"a", "b", "c"}, samples=20).strong is None
+
+
+def test_agreement_among_the_best_third() -> None:
+    names = tuple("abcdefghi")
+    human = Side(names, np.tile(np.arange(9.0)[:, None], (1, 4)))
+    # The generated side turns the best three round and has the rest right.
+    generated = Side(names, np.tile(np.array([0, 1, 2, 3, 4, 5, 8, 7, 6.0])[:, None], (1, 4)))
+    found = agree(human, generated, samples=20)
+    assert best_third(human) == ("g", "h", "i")
+    assert found.top is not None and found.top.systems == 3
+    assert found.top.spearman.value == pytest.approx(-1.0) and found.all.spearman.value > 0.9
+    assert agree(side([0.1, 0.2, 0.3]), side([0.1, 0.2, 0.3]), samples=20).top is None  # one system is no ranking
 
 
 def test_constant_scores_are_undefined_not_zero() -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "Side",
     "agree",
     "average_ranks",
+    "best_third",
     "correlate",
     "kendall",
     "ordered_pairs",
@@ -123,12 +124,14 @@ class Resamplings:
 class RankAgreement:
     """One generated side against the human one.
 
-    `strong` leaves out the systems that were weakened on purpose; None if too few are left.
+    `strong` leaves out the systems that were weakened on purpose. `top` is over the best third of all systems by the
+    human ranking, which is where a benchmark has to tell systems apart. None if fewer than three are left.
     """
 
     queries: int
     all: Correlation
     strong: Correlation | None
+    top: Correlation | None
     pairs: OrderedPairs
 
 
@@ -200,6 +203,19 @@ def ordered_pairs(human: Side, generated: Side, *, alpha: float = 0.05, seed: in
     return OrderedPairs(len(pairs), len(separated), same, against)
 
 
+def best_third(side: Side) -> tuple[str, ...]:
+    """The best third of the systems by their means, rounded up, in their order; none if these are fewer than three.
+
+    >>> best_third(Side(tuple("abcdefg"), np.arange(7.0)[:, None]))
+    ('e', 'f', 'g')
+    """
+    count = math.ceil(len(side.names) / 3)
+    if count < LEAST_SYSTEMS:
+        return ()
+    best = set(np.argsort(-np.round(side.means, 12), kind="stable")[:count].tolist())
+    return tuple(name for place, name in enumerate(side.names) if place in best)
+
+
 def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
     """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
 
@@ -249,10 +265,13 @@ def agree(
     strong = None
     if LEAST_SYSTEMS <= len(names) < len(human.names):
         strong = correlate(human.of(names), generated.of(names), samples=samples, seed=seed)
+    best = best_third(human)
+    top = correlate(human.of(best), generated.of(best), samples=samples, seed=seed) if best else None
     return RankAgreement(
         generated.queries,
         correlate(human, generated, samples=samples, seed=seed),
         strong,
+        top,
         ordered_pairs(human, generated, seed=seed),
     )
 

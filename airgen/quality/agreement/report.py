@@ -149,14 +149,16 @@ class AgreementReport:
 
     def _variants(self) -> str:
         header = ["labels", "queries", "positives a query", "Spearman", "p", "Kendall", "Spearman without the weakened"]
+        header.append("Spearman of the best third")
         rows = []
         for one in self.variants:
             every, pairs = one.agreement.all, one.agreement.pairs
-            strong = one.agreement.strong
+            strong, top = one.agreement.strong, one.agreement.top
             rows.append(
                 [
                     md(one.name), str(one.agreement.queries), _figure(one.positives), _interval(every.spearman),
                     p_value(every.p), _interval(every.kendall), _interval(strong.spearman) if strong else "–",
+                    _interval(top.spearman) if top else "–",
                     f"{pairs.same} of {pairs.separated}", str(pairs.contradicted),
                 ]
             )  # fmt: skip
