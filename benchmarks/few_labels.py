@@ -3,7 +3,7 @@
 airgen evaluate COLLECTION... --systems benchmarks/systems-few-labels.yaml --top 100 --out results
 python benchmarks/few_labels.py results COLLECTION... --target docs/trust.md
 
-For all pairs of systems and several drawn samples of each, `airgen audit compare` is played with the collection's
+For forty pairs of systems and three drawn samples of each, `airgen audit compare` is played with the collection's
 labels (relevant or not) as answers. Judges: `lsa` (a logistic regression on the rank of one LSA system) and
 `voters` (on the ranks of five systems), both fitted to the other collections; and two simulated ones, whose scores are
 normal with an AUC of .75 and .90 and whose probabilities are exact.
@@ -43,7 +43,7 @@ from airgen.quality.audit.difference import (
 from airgen.quality.judge.logistic import fit, predict
 from airgen.text.display import markdown_table
 
-DEPTH, SAMPLES, ANSWERS = 10, 2, (50, 100, 200)
+DEPTH, COUPLES, SAMPLES, ANSWERS = 10, 40, 3, (50, 100, 200)
 VOTERS = ("bm25", "rm3", "bm25-4grams", "lsa-100", "minilm")
 START, END = "<!-- few labels: start -->", "<!-- few labels: end -->"
 
@@ -120,14 +120,16 @@ def plain_variance(values: Matrix, pool: int, answers: int) -> float:
 
 
 def play(world: World, probability: Matrix, seed: int) -> dict[str, object]:
-    """Every pair of systems: figures over all of them."""
+    """Figures over pairs of systems and samples."""
     count = len(world.systems)
     cover: dict[int, list[bool]] = {n: [] for n in ANSWERS}
     width: dict[int, list[float]] = {n: [] for n in ANSWERS}
     fewer: dict[tuple[int, str], list[float]] = {}
     calls: dict[int, list[int]] = {n: [] for n in ANSWERS}
     kept = []
-    for one, other in itertools.combinations(range(count), 2):
+    couples = list(itertools.combinations(range(count), 2))
+    for place in sorted(np.random.default_rng(seed).permutation(len(couples))[:COUPLES].tolist()):
+        one, other = couples[place]
         gap = world.weights[one] - world.weights[other]
         inside = gap != 0
         if not inside.any():

@@ -98,7 +98,7 @@ def decide(
             if verdict == "open" and max(abs(low), abs(high)) < margin:
                 verdict = "equal"
             at = one.decided_at
-            if at is not None and n < total:
+            if at is not None and (n < total or verdict in (one.verdict, "open")):
                 verdict = one.verdict
             elif verdict != "open":
                 at = n
