@@ -145,10 +145,11 @@ def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, s
     change = found.value - found.judge
     surplus = float(change @ change - np.trace(found.covariance)) / max(1, count - 1)
     trust = max(0.0, surplus)
-    shrunk = change
-    if not math.isinf(found.information):
-        noisy = found.covariance + (trust + 1e-18) * np.eye(count)
-        shrunk = np.asarray(trust * np.linalg.solve(noisy, change), np.float64)
+    shrunk = np.zeros(count)
+    if math.isinf(found.information):
+        shrunk = change
+    elif trust > 0:
+        shrunk = np.asarray(trust * np.linalg.solve(found.covariance + trust * np.eye(count), change), np.float64)
     score = judge + shrunk
     root = _root(found.covariance)
     noise = np.random.default_rng(seed).normal(size=(4000, count)) @ root.T
