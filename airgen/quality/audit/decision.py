@@ -137,14 +137,15 @@ def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, s
     """The systems, best first by the shrunk score.
 
     found: each system's contrast with the mean of all. judge: each system's mean DCG@10 by the judge. A correction is
-    believed as far as the corrections differ by more than their errors (empirical Bayes; the variance of the true
-    corrections by moments): few labels change nothing, many change everything. Rank intervals are of the unshrunk
+    believed as far as all corrections together exceed what chance would give (empirical Bayes with a cautious variance
+    of the true corrections): few labels change nothing, many change everything. Rank intervals are of the unshrunk
     estimate, which has no bias.
     """
     count = len(names)
     change = found.value - found.judge
-    surplus = float(change @ change - np.trace(found.covariance)) / max(1, count - 1)
-    trust = max(0.0, surplus)
+    # The mean of the sum of squares of noise alone, and 1.64 of its standard deviations.
+    chance = float(np.trace(found.covariance) + 1.64 * math.sqrt(2 * float((found.covariance**2).sum())))
+    trust = max(0.0, float(change @ change) - chance) / max(1, count - 1)
     shrunk = np.zeros(count)
     if math.isinf(found.information):
         shrunk = change
