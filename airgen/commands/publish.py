@@ -36,6 +36,10 @@ def publish(
         typer.Option(help="air-bench: the repositories of AIR-Bench, ORG/{task}_{domain}_{language} and its qrels."),
     ] = "airgen",
     yes: Annotated[bool, typer.Option("--yes", help="Send the files; without it they are only listed.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Also write the report of what is public to this folder, for a web site. It is not sent."),
+    ] = None,
     permission: Annotated[str, typer.Option(help="The rights holder's permission, if the licence gives none.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -58,6 +62,7 @@ def publish(
     from airgen.publishing.publish_suite import plan_suite
     from airgen.publishing.secrecy import secrecy_problems
     from airgen.publishing.suites import dataset_folders, is_dataset
+    from airgen.report.report import make_report
 
     folders = dataset_folders(dataset)
     for folder in folders.values() if private_qrels else ():
@@ -70,6 +75,10 @@ def publish(
             uploads = plan_suite(
                 dataset, repo, Path(work), layout=layout, private_qrels=private_qrels or (), permission=permission
             )
+        if report is not None:
+            parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
+            made = make_report(parts, report, public=True, private=())
+            echo(f"{made}  the report of what is public", err=True)
         if not yes:
             if as_json:
                 rows = [{**asdict(upload), "directory": None} for upload in uploads]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import call
 from dataset_maker import SECRET
 from report_reader import lives, read_report
 
@@ -69,3 +70,15 @@ def test_a_part_of_a_public_report_cannot_read_what_is_private(dataset: Path, re
     assert not result.paths.run.exists() and not result.paths.scores.exists()
     assert result.worst == result.groups == () and result.means  # the mean alone is told
     assert source.labels("dev") and source.rankings("dev")["bm25"]
+
+
+@pytest.mark.parametrize("layout", ["airgen", "air-bench"])
+def test_publish_writes_the_report_of_what_is_public(dataset: Path, tmp_path: Path, layout: str) -> None:
+    """It is made of the public part alone, and is not among the files that are sent."""
+    words = ("publish", dataset, "--repo", "my-org/page", "--layout", layout, "--report")
+    said = call(*words, tmp_path / "site", "--private-qrels", "test")
+    assert "index.html" not in said and "Nothing was sent" in said
+    hidden(data := read_report(tmp_path / "site" / "index.html"))
+    assert data["report"]["public"] and data["report"]["datasets"][0]["withheld"] == ["test"]
+    call(*words, tmp_path / "site")  # all labels are public
+    assert lives(read_report(tmp_path / "site" / "index.html"))["q-00"]["labels"]
