@@ -85,7 +85,7 @@ class ReportSource:
         """The language's code; `en` where none is named."""
         return str(self.info.get("language") or "en")
 
-    @property
+    @cached_property  # for a finished job every file of the dataset is read
     def state(self) -> str:
         """`finished`, `running` or `stopped` of a job; else `dataset` or `results`."""
         if self.job is None:
