@@ -47,7 +47,7 @@ from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
-from airgen.pipeline.multi_hop import PARTNER
+from airgen.pipeline.multi_hop import NEAR, PARTNER
 from airgen.pipeline.own.own_queries import own_accepted, own_fingerprint, store_queries
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.public_ids import PublicIds
@@ -134,7 +134,7 @@ class Job:
             "sample": fingerprint(stage="sample", version=1, seed=self.secret.seed(pipeline)),
         }
         if hops := pipeline.generation.multi_hop:
-            found["sample"] = found[PARTNER] = fingerprint(sample=found["sample"], multi_hop=hops)
+            found["sample"] = found[PARTNER] = fingerprint(sample=found["sample"], multi_hop=hops, near=NEAR)
         if pipeline.queries is not None:
             found["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
             found[OWN] = own_fingerprint(pipeline, self.corpus, self.folder, found["sample"], found["corpus"])

@@ -1,7 +1,8 @@
 """Multi-hop queries: a share of the samples gets a second passage of the same document (not in the paper).
 
-The prompts show both passages, the query must need both, and both are its positives. Which passage is the second one is
-drawn by the sample's key and kept as a row, so it stays when the corpus grows.
+The prompts show both passages, the query must need both, and both are its positives. The second one is drawn by the
+sample's key among the `NEAR` passages around the first, since a long document's ends seldom answer one question
+together. It is kept as a row, so it stays when the corpus grows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from airgen.pipeline.stage import Plan
 from airgen.records import Partner, Passage, Sample
 from airgen.store import Store
 
-__all__ = ["PARTNER", "draw_partners", "load_partners"]
+__all__ = ["NEAR", "PARTNER", "draw_partners", "load_partners"]
+
+NEAR = 6
+"""How many passages of the document the second one is drawn from: those that stand nearest to the first."""
 
 PARTNER = "partner"
 """The plan's name for the rows; only a pipeline with `generation.multi_hop` has it."""
@@ -23,7 +27,7 @@ _SIBLINGS = """
 SELECT t.document, t.key FROM membership m JOIN passage t ON t.key = m.key
 WHERE m.fingerprint = ? AND t.document <> '' AND t.document IN (
     SELECT p.document FROM passage p WHERE p.key IN (SELECT unnest(?))
-) ORDER BY t.document, t.key
+) ORDER BY t.document, t.start, t.key
 """
 
 
@@ -43,9 +47,9 @@ def draw_partners(store: Store, plan: Plan, samples: Sequence[Sample], share: fl
         home[key] = document
     chosen = {}
     for sample in wanted:
-        others = [key for key in siblings.get(home.get(sample.parent, ""), ()) if key != sample.parent]
-        if others:
-            chosen[sample.key] = min(others, key=lambda key: row_key("partner", sample.key, key))
+        near = _nearest(siblings.get(home.get(sample.parent, ""), []), sample.parent)
+        if near:
+            chosen[sample.key] = min(near, key=lambda key: row_key("partner", sample.key, key))
     if len(wanted) >= 5 and not chosen and not done:
         raise UsageError(
             "generation.multi_hop: no document that was drawn has a second passage: set `chunk` in the corpus, or use "
@@ -57,6 +61,15 @@ def draw_partners(store: Store, plan: Plan, samples: Sequence[Sample], share: fl
             for sample in new
         ]
     )
+
+
+def _nearest(keys: Sequence[str], own: str) -> list[str]:
+    """The passages of a document, in its order, that stand nearest to one of them."""
+    if own not in keys:
+        return []
+    at = keys.index(own)
+    places = sorted((place for place in range(len(keys)) if place != at), key=lambda place: (abs(place - at), place))
+    return [keys[place] for place in places[:NEAR]]
 
 
 def load_partners(store: Store, plan: Plan, samples: Sequence[Sample]) -> Mapping[str, Passage | None]:

@@ -13,6 +13,7 @@ from job_maker import make_corpus
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
 from airgen.pipeline import Job, RunResult
+from airgen.pipeline.multi_hop import NEAR
 from airgen.pipeline.show import find_lineage, life, render_life
 
 Run = Callable[..., RunResult]
@@ -68,6 +69,19 @@ def test_the_prompt_shows_both_parts_and_a_query_that_one_part_answers_is_droppe
     # The scripted judge counts shared words, so some queries are answered by one of their passages.
     assert own.reasons.get("one of its two passages answers it alone", 0) > 0
     assert {row["metadata"]["hops"] for row in rows(result.directory / "dataset" / "queries.jsonl")} == {2}
+
+
+def test_the_second_passage_stands_near_the_first(run: Run, book: Path) -> None:
+    result = run("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
+    job = Job(book / "job.yaml", book / "runs")
+    with job.open_store(read_only=True) as store:
+        order = [key for (key,) in store.query("SELECT key FROM passage ORDER BY start")]
+        pairs = store.query("SELECT s.parent, p.passage FROM partner p JOIN sample s ON s.key = p.parent")
+    apart = [abs(order.index(first) - order.index(second)) for first, second in pairs]
+    # Three on each side; at the ends of the document, all six on one.
+    inner = [far for far, (first, _) in zip(apart, pairs, strict=True) if 3 <= order.index(first) < len(order) - 3]
+    assert result.manifest is not None and len(order) > 20
+    assert min(apart) >= 1 and max(apart) <= NEAR and inner and max(inner) <= NEAR // 2 and len(set(apart)) > 1
 
 
 def test_a_larger_target_keeps_the_first_queries(run: Run, book: Path) -> None:

@@ -116,6 +116,9 @@ def test_a_quote_is_found_whatever_its_white_space(words: list[str]) -> None:
         ("bees (cluster", None),
         ("", None),
         ("…", None),
+        ("Bees: Most bees cluster in winter", "Most bees cluster in winter"),  # a heading before the words
+        ("Most bees cluster in winter quarters", "Most bees cluster in winter"),
+        ("Many bees cluster in summer", None),  # three words of five
     ],
 )
 def test_quotes(quote: str, found: str | None) -> None:

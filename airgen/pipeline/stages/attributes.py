@@ -123,7 +123,8 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
 
     Only the last word of a query of the greatest length can be such a one: it stands in none of the `known` texts,
-    and is made of two words that do (or are function words), holds two longer ones of them, or goes on in a capital.
+    and is made of two words that do (or are function words), holds two longer ones of them, goes on in a capital, or
+    holds a sign that joins words ("a branch and_pull").
     """
     most, said = WORDS[length][1], text.rstrip("?.؟۔। ").split()
     if most is None or len(said) < most:
@@ -131,13 +132,13 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     held = {word.casefold() for other in known for word in words(other, language)}
     last, small = said[-1], STOPWORDS.get(language, frozenset())
     folded = last.casefold()
-    if folded in held:
+    if folded in held or any(folded in other.casefold() for other in known):
         return None
     longer = [word for word in held if len(word) >= 4]
     parts = ((folded[:cut], folded[cut:]) for cut in range(1, len(folded)))
     inside = re.findall("|".join(sorted(map(re.escape, longer), key=len, reverse=True)), folded) if longer else []
     if (
-        re.search("[a-z][A-Z]", last)
+        re.search(r"[a-z][A-Z]|\w[_.]\w{3}", last)
         or any(a in held | small and b in held | small for a, b in parts)
         or len(inside) >= 2
     ):

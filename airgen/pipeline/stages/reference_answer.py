@@ -7,6 +7,7 @@ document's text, so every answer has a span there. A query without a usable answ
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -24,6 +25,7 @@ from airgen.text.display import plain_text
 
 __all__ = ["STAGE", "span_of"]
 
+_FEWEST_WORDS, _LEAST_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
 _MOST_WORDS = 200  # of a quote: a longer one is the document, not an answer
 
 
@@ -61,13 +63,20 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 def span_of(quote: str, text: str) -> tuple[int, int] | None:
     """Where a quote stands in a text: (start, end) in characters, or None.
 
-    White space may differ, and marks of quotation or omission around the quote do not count.
+    White space may differ, and marks of quotation or omission around the quote do not count. A small model often puts a
+    heading before the words that it copies, or ends them in its own way: the longest run of the quote's words counts
+    that is in the text, if it has three quarters of them, and at least four.
     """
     words = quote.strip(" \t\r\n\"'\u201c\u201d\u2018\u2019\u00ab\u00bb\u2026").split()
     if not words or len(words) > _MOST_WORDS:
         return None
-    found = re.search(r"\s+".join(map(re.escape, words)), text)
-    return found.span() if found else None
+    least = min(len(words), max(_FEWEST_WORDS, math.ceil(_LEAST_SHARE * len(words))))
+    for size in range(len(words), least - 1, -1):
+        for start in range(len(words) - size + 1):
+            found = re.search(r"\s+".join(map(re.escape, words[start : start + size])), text)
+            if found:
+                return found.span()
+    return None
 
 
 def _scripted(request: Request) -> str:

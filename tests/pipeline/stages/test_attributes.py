@@ -108,9 +108,13 @@ def test_only_a_question_is_a_question(text: str, kind: str, wrong: bool) -> Non
         ("when is a class object put in its namespace", False),  # the document has that word
         ("I asked my friend about the class object, andMore", True),
         ("how are a class object its namespace and classobjectfunctionoflist", True),
+        ("what is the difference between a class object and_pull", True),  # joined by a sign
+        ("what steps do check a class object and the.functionegrity", True),
+        ("how do I ask a function for the object.name", False),  # the document has it
+        ("what do decorators do in a function that isn't", False),  # a contraction
         ("object inside afunction", False),  # shorter than the class allows: the model ended by itself
     ],
 )
 def test_words_run_together_at_the_end(text: str, wrong: bool) -> None:
-    document = "A class decorators list, a function, the class object and its local namespace; name, space."
+    document = "A class decorators list, a function, the class object and its local namespace; name, space: object.name"
     assert (run_together(text, "lt10", "en", document) is not None) is wrong
