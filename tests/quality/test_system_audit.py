@@ -13,6 +13,7 @@ from command_line import call
 from airgen.errors import DatasetError, UsageError
 from airgen.quality.audit.system_audit import draw_systems, load_system_sample, score_systems
 from airgen.quality.audit.systems_of import families_of, find_runs, share_models
+from airgen.quality.audit.systems_text import audit_text
 
 QUERIES, DOCUMENTS = 30, 12
 """Documents d0 to d3 of a query are relevant. `good` ranks them first, `bad` last, `same` as `good`."""
@@ -135,6 +136,7 @@ def test_a_table_of_systems_is_corrected_and_a_favoured_family_is_named(world: P
     found = score_systems(out, [person(out, 100)], models={"shares its models": ["bad"]})
     assert found.decisions["bad", "good"].verdict == "second" and found.decisions["bad", "good"].judge > 1
     assert found.decisions["good", "same"].verdict == "equal"
+    assert "good and same do not differ" in audit_text(found)
     assert [row.name for row in found.ranking] == ["good", "same", "bad"]
     assert [(row.low, row.high) for row in found.ranking] == [(1, 2), (1, 2), (3, 3)]
     lexical = next(row for row in found.favours if row.group == "lexical")

@@ -61,6 +61,8 @@ def decision_text(first: str, second: str, one: PairDecision) -> str:
         return f"{first}, {second}: no batch is complete: {one.more} answers more are needed first"
     interval = f"{one.low:+.3f} to {one.high:+.3f}"
     judge = f"the judge alone says {one.judge:+.3f}"
+    if one.low == one.high == 0:
+        return f"{first} and {second} do not differ: people's answers change nothing"
     if one.verdict == "equal":
         return (
             f"{first} and {second} differ by less than {one.bound:.3f} ({interval}; margin {one.margin:.3f}; {judge})"
