@@ -37,6 +37,7 @@ __all__ = ["ReportSource", "find_sources", "is_running", "open_store"]
 _SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
 _COPIES = 5
 DEV = "dev"
+_INSIDE = ("status.json", MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
 _NO_RESULTS = ("comparison", "mteb")
 
 
@@ -186,7 +187,7 @@ def find_sources(
         elif _results_below(path):
             folders.append(path)
         else:
-            datasets = [BeirDataset.open(place) for place in dataset_folders(path).values()]
+            datasets = [BeirDataset.open(place) for place in _dataset_folders(path)]
             found += [ReportSource("", one.name, dataset=one) for one in datasets]
     folders += [one.job.directory / "evaluation" for one in found if one.job is not None and one.dataset is not None]
     _give_results(found, [one for folder in folders for one in _results_below(folder)], notes)
@@ -197,6 +198,17 @@ def find_sources(
     if not found:
         raise UsageError("nothing to report on: name a pipeline, a job's directory, a dataset or a folder of results")
     return found, notes
+
+
+def _dataset_folders(path: Path) -> list[Path]:
+    """The datasets of a folder; the error for a folder of anything else names the jobs or datasets inside."""
+    folders = list(dataset_folders(path).values())
+    named = ("corpus", "queries", "qrels", MANIFEST)
+    if folders == [path] and not any(one.name.startswith(named) for one in path.iterdir()):
+        inside = sorted(one.name for one in path.iterdir() if any((one / name).exists() for name in _INSIDE))
+        hint = f"; name one of those in it: {', '.join(inside[:5])}" if inside else ""
+        raise UsageError(f"{path}: is no job's directory, dataset, suite or folder of results{hint}")
+    return folders
 
 
 def _pipeline(path: Path) -> Path:

@@ -120,7 +120,7 @@ def test_words_that_name_nothing(tmp_path: Path, dataset: Path) -> None:
     ]:
         with pytest.raises(UsageError, match=words):
             make_report([word], tmp_path / "report")
-    with pytest.raises(DatasetError):
+    with pytest.raises(UsageError, match=r"folder of results; name one of those in it: weather-notes$"):
         make_report([tmp_path], tmp_path / "report")
 
 
