@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Datasets, IgnoreIdenticalIds, Json, Language, Split, echo, new_app, shipped
+from airgen.commands.options import (
+    Datasets,
+    IgnoreIdenticalIds,
+    Json,
+    Language,
+    Split,
+    echo,
+    finite,
+    new_app,
+    shipped,
+)
 
 __all__ = ["app"]
 
@@ -28,10 +38,21 @@ def evaluate(
     language: Language = None,
     ignore_identical_ids: IgnoreIdenticalIds = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run systems again whose results are kept.")] = False,
+    chunkers: Annotated[
+        Path | None,
+        typer.Option(help="A YAML of chunkers, or `chunkers`: compare them on one set of labels.", callback=shipped),
+    ] = None,
+    gold: Annotated[
+        str, typer.Option(help="With --chunkers: gold spans from `answers` (quotes), `passages`, or `auto`.")
+    ] = "auto",
+    share: Annotated[
+        float, typer.Option(help="With --chunkers: share of a gold span that a relevant chunk covers.", callback=finite)
+    ] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
 
+    With --chunkers, the documents are cut by each chunker, and hits are scored by the characters that they cover.
     Where the labels of the split are withheld, scores wait for them: runs are kept for `airgen submit`.
 
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
@@ -57,6 +78,9 @@ def evaluate(
     options = EvaluationOptions(
         split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh
     )
+    if chunkers is not None:
+        _compare_chunkers(datasets, chunkers, chosen, out, options, gold, share, as_json)
+        return
     results, waiting, lost = [], [], []
 
     def failed(dataset: Path, name: str, error: AirgenError) -> None:
@@ -90,6 +114,43 @@ def evaluate(
         echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
     if lost:
         raise AirgenError("\n".join(lost))
+
+
+def _compare_chunkers(
+    datasets: list[Path],
+    chunkers: Path,
+    systems: list,  # type: ignore[type-arg]
+    out: Path,
+    options: object,
+    gold: str,
+    share: float,
+    as_json: bool,
+) -> None:
+    """Compare chunkers on each dataset."""
+    import json
+    from dataclasses import asdict
+
+    from airgen.errors import UsageError
+    from airgen.evaluation.chunkers.chunker import load_chunkers
+    from airgen.evaluation.chunkers.compare_chunkers import chunkers_markdown, compare_chunkers
+    from airgen.evaluation.experiment import results_folder
+
+    if gold not in ("auto", "answers", "passages"):
+        raise UsageError(f"--gold is {gold!r}, but must be auto, answers or passages")
+    wanted = load_chunkers(chunkers)
+    found = [
+        compare_chunkers(
+            opened, wanted, systems, out, options, gold=gold, share=share,  # type: ignore[arg-type]
+            say=lambda line: None if as_json else echo(line, err=True),
+        )
+        for opened in _opened(datasets).values()
+    ]  # fmt: skip
+    if as_json:
+        echo(json.dumps([asdict(one) for one in found], ensure_ascii=False, indent=1))
+        return
+    for one in found:
+        echo(chunkers_markdown(one))
+        echo(f"{results_folder(out, one.dataset, one.split) / 'chunkers' / 'chunkers.md'}, with .json")
 
 
 def _opened(given: list[Path]) -> dict:  # type: ignore[type-arg]

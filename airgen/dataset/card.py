@@ -146,7 +146,7 @@ _OWN = (
 
 
 def _has_own_queries(manifest: Manifest) -> bool:
-    return "answered" in manifest.query_fields
+    return "judged" in manifest.query_fields
 
 
 def _statistics(manifest: Manifest) -> str:
@@ -165,6 +165,8 @@ def _files(manifest: Manifest) -> str:
         "- `corpus.jsonl`: `_id`, `title`, `text`",
         f"- `queries.jsonl`: `_id`, `text`, `metadata` ({about})",
     ]
+    if "answered" in manifest.query_fields and not _has_own_queries(manifest):
+        lines.append("- A query with `answered: false` has no label: no passage that was judged answers it.")
     if manifest.labelled_splits:
         splits = ", ".join(f"`{split}`" for split in manifest.labelled_splits)
         lines.append(f"- `qrels/` ({splits}): `query-id`, `corpus-id`, `score` as JSONL and TSV")

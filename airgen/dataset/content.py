@@ -25,6 +25,7 @@ __all__ = [
     "DatasetInfo",
     "FunnelStep",
     "ModelUse",
+    "ParentRow",
     "QrelRow",
     "QueryRow",
     "check_info",
@@ -117,6 +118,16 @@ class AnswerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ParentRow:
+    """The document that a passage is a chunk of, and its place [start, end) in that document's text, in characters."""
+
+    passage: str
+    document: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUse:
     """A model, what it was used for (`role`: judge, recall, reranker, ...), and its prompt, if it has one."""
 
@@ -146,9 +157,9 @@ class DatasetContent:
 
     `corpus` can be a stream in any order. The rows of `lineage` (from which document a query was made, and so on) are
     written to a file that is never published with the queries. `count_tokens` counts tokens for the statistics, by
-    default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do. `parents`: a
-    passage's id and that of the document that it is a chunk of, where passages are chunks; written beside the lineage,
-    because a generated document has none. `notes` are the manifest's.
+    default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do. `parents`: where
+    each passage stands in its document, where passages are chunks; written beside the lineage, because a generated
+    document has none. `notes` are the manifest's.
     """
 
     info: DatasetInfo
@@ -162,7 +173,7 @@ class DatasetContent:
     audit: Mapping[str, Any] | None = None
     lineage: Iterable[Mapping[str, Any]] = ()
     answers: Iterable[AnswerRow] = ()
-    parents: Iterable[tuple[str, str]] = ()
+    parents: Iterable[ParentRow] = ()
     count_tokens: Callable[[str], int] | None = None
     secret: Secret | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)

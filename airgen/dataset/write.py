@@ -6,7 +6,7 @@ qrels/{split}.tsv, .jsonl   query-id, corpus-id, score: 1 relevant, 0 hard negat
 qrels-positives/, qrels-graded/, qrels-soft/     variants of the same labels
 answers/{split}.jsonl       reference answers: query-id, corpus-id, answer, quote, start, end (where there are any)
 private/lineage.jsonl       what each query was made from; never published with the queries
-private/parents.jsonl       the document that each passage is a chunk of, for a corpus with `chunk`
+private/parents.jsonl       the document that each passage is a chunk of, and its place there, for a corpus with `chunk`
 private/secret.key          what ids and splits depend on, where they do; never published with the queries
 pipeline.yaml, README.md (the card), croissant.json
 manifest.json               every file with its SHA-256; written last
@@ -69,7 +69,9 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         written = write_labels(directory, queries, qrels, variants, entries, content.info.relevant_from)
         _write_answers(directory, queries, content.answers, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
-        rows = ({"_id": passage, "parent": parent} for passage, parent in content.parents)
+        rows = (
+            {"_id": one.passage, "parent": one.document, "start": one.start, "end": one.end} for one in content.parents
+        )
         _write_rows(directory, "private/parents.jsonl", rows, entries)
         if content.secret is not None:
             path = directory / "private" / SECRET_FILE

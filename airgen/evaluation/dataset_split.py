@@ -53,6 +53,19 @@ class DatasetSplit:
         return found
 
     @cached_property
+    def unanswered(self) -> dict[str, BeirQuery]:
+        """The queries of this split that nothing in the corpus answers: marked as `answered: false`, without labels."""
+        if self.split in self.dataset.withheld:
+            return {}
+        return {
+            key: query
+            for key, query in self.dataset.queries(self.split).items()
+            if query.metadata.get("answered") is False
+            and self.split in ("all", query.metadata.get("split"))
+            and key not in self.qrels.labels
+        }
+
+    @cached_property
     def corpus(self) -> Corpus:
         """The whole corpus in memory."""
         return Corpus.from_passages(self.dataset.passages(), self.language)

@@ -24,6 +24,7 @@ from airgen.evaluation.breakdown import attributes, biases, by_attribute, negati
 from airgen.evaluation.by_parent import PARENTS, labels_by_parent, run_by_parent
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
+from airgen.evaluation.refusal import refusal
 from airgen.evaluation.report import DatasetReport
 from airgen.evaluation.result import (
     Paths,
@@ -202,7 +203,7 @@ class _Experiment:
         task, options = self.task, self.options
         if self.started is not None:
             self.started(f"{task.dataset.name}: {system.name}: running")
-        texts = {key: query.text for key, query in task.queries.items()}
+        texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
         finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
         context = RunContext(
             task.corpus,
@@ -233,6 +234,7 @@ def _score(
     paths: Paths,
 ) -> Result:
     labels = task.qrels.labels
+    answerable = [key for key, row in labels.items() if any(label > 0 for label in row.values())]
     run = done.run.without_identical_ids() if rules["identical_ids"] == "left out" else done.run
     scores = score(run, labels, measures)
     write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
@@ -259,7 +261,7 @@ def _score(
         intervals={name: (float(low), float(high)) for name, (low, high) in zip(names, intervals, strict=True)},
         queries=len(scores.query_ids),
         missing=scores.missing,
-        unjudged=scores.unjudged,
+        unjudged=scores.unjudged - len(task.unanswered.keys() & set(run.query_ids)),
         without_relevant=scores.without_relevant,
         costs=done.costs,
         paths=paths,
@@ -275,6 +277,7 @@ def _score(
         notes=done.notes,
         by_document=_by_document(run, task, measures),
         family=_family(system),
+        refusal=refusal(run, answerable, task.unanswered) if task.unanswered else {},
     )
 
 
@@ -312,6 +315,7 @@ def run_key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptio
             "files": files,
             "uses": list(uses),
             "top": options.top,
+            **({"unanswered": sorted(task.unanswered)} if task.unanswered else {}),
         }
     )
 

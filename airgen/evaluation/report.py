@@ -25,6 +25,7 @@ from airgen.evaluation.tables import (
     note_lines,
     overview_table,
     parent_table,
+    refusal_table,
     results_csv,
 )
 from airgen.text.display import md
@@ -72,6 +73,7 @@ class DatasetReport:
             "Costs": cost_table(self.results),
             "Pairs": comparison_table(self.comparison) if self.comparison.pairs else "",
             "By kind of query": attribute_table(self.results) if any(result.groups for result in self.results) else "",
+            "Queries without an answer": _unanswered(self.results),
             "Bias": bias_table(self.results),
             "Rules": "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
         }
@@ -88,6 +90,19 @@ class DatasetReport:
             *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _unanswered(results: Sequence[Result]) -> str:
+    """Nothing where the split has no such queries."""
+    known = [result for result in results if result.refusal]
+    if not known:
+        return ""
+    return (
+        f"{known[0].refusal['queries']:.0f} queries that no passage answers. AUROC: how probable it is that a query "
+        "with an answer has a higher best score than one without. Threshold: the highest that refuses at most 5 % of "
+        "the queries with an answer (false refusals); false hits are the queries without an answer that reach it."
+        f"\n\n{refusal_table(known)}"
+    )
 
 
 def compare_results(results: Sequence[Result]) -> Comparison:

@@ -90,7 +90,8 @@ class Result:
     unjudged: queries of the run that the qrels lack, which are left out. without_relevant: queries of the qrels
     without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
     from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
-    per document. family: groups systems in reports.
+    per document. family: groups systems in reports. refusal: how well the best score tells queries without an answer,
+    where the split has any (`airgen.evaluation.refusal`).
     """
 
     name: str
@@ -117,6 +118,7 @@ class Result:
     worst: tuple[Mapping[str, Any], ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     by_document: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    refusal: Mapping[str, float] = field(default_factory=dict)
     key: str = ""
     scores_key: str = ""
     family: str = ""

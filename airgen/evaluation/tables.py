@@ -188,6 +188,21 @@ def bias_table(results: Sequence[Result]) -> str:
     )
 
 
+def refusal_table(results: Sequence[Result]) -> str:
+    """How well a threshold on the best score tells queries without an answer from the others."""
+    return _columns_table(
+        [result for result in results if result.refusal],
+        {
+            "system": lambda result: md(result.name),
+            "AUROC": lambda result: figure(result.refusal["auroc"]),
+            "95 %": lambda result: f"{figure(result.refusal['auroc_low'])}–{figure(result.refusal['auroc_high'])}",
+            "threshold": lambda result: f"{result.refusal['threshold']:.4g}",
+            "false refusals": lambda result: f"{result.refusal['false_refusals']:.1%}",
+            "false hits": lambda result: f"{result.refusal['false_hits']:.1%}",
+        },
+    )
+
+
 def _columns_table(items: Sequence[T], columns: Mapping[str, Callable[[T], str]]) -> str:
     """A row for each item, with the cells that the functions make of it."""
     return markdown_table(list(columns), [[cell(item) for cell in columns.values()] for item in items])

@@ -18,6 +18,7 @@ from airgen.dataset.content import (
     DatasetInfo,
     FunnelStep,
     ModelUse,
+    ParentRow,
     QrelRow,
     QueryRow,
 )
@@ -29,6 +30,7 @@ from airgen.pipeline.control.need import NEED
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted
+from airgen.pipeline.held_out import HeldOut, hold_out
 from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan, prompt_name
@@ -78,6 +80,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         decisions.setdefault(row.parent, []).append(row)
     if "control" in without and pipeline.queries is not None:
         raise UsageError("--without control: the labels of your own queries come from quality control alone")
+    judged = decisions
     if "control" in without:
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
     ids, tokenizer = source.ids, load_tokenizer(source.corpus.tokenizer, pipeline.language)
@@ -94,7 +97,13 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
             )
         counts = (len(every.lineages) - len(fallen), len(accepted.lineages))
         steps = [FunnelStep("queries with room", *counts, {"saturated": counts[0] - counts[1]} if dropped else {})]
-    queries = list(_queries(ids, accepted, decisions, original="rewrite" in without))
+    held = _held_out(every, judged, pipeline)
+    if held.queries:
+        answered = sum(one.final.key not in held.queries for one in accepted.lineages)
+        lost = len(accepted.lineages) - answered
+        reasons = {"their relevant passages were taken out": lost} if lost else {}
+        steps.append(FunnelStep("queries with an answer", len(accepted.lineages), answered, reasons))
+    queries = list(_queries(ids, accepted, decisions, held, original="rewrite" in without))
     if pipeline.queries is not None and not any(row.metadata["answered"] for row in queries):
         raise DatasetError(
             f"none of the {len(queries)} queries has a relevant passage: look at some with `airgen show`, and try "
@@ -106,15 +115,18 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
     left = [lineage for lineage in every.lineages if lineage.final.key in fallen]
     kept |= {one.id for lineage in left for one in lineage.hard_negatives} - removed  # they stay, unlabelled
     mined = {} if without else mined_by_query(store, plan, accepted.keys)  # quality control chose them
+    kept -= held.passages
+    accepted = replace(accepted, lineages=[one for one in accepted.lineages if one.final.key not in held.queries])
     if "negatives" in without:
         # A negative that was generated for one query may have become another's positive: it goes, too.
         kept = set()
         decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
+    gone = {ids.document(one) for one in held.passages}
     return DatasetContent(
         info=_info(source),
-        corpus=_corpus(store, plan, every, kept, ids),  # a dropped query's negatives stay, unlabelled
+        corpus=_corpus(store, plan, every, kept, held, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
-        qrels=list(_qrels(accepted, decisions, kept, mined, ids)),
+        qrels=[row for row in _qrels(accepted, decisions, kept, mined, ids) if row.document not in gone],
         provenance=provenance(pipeline, source.prompts, source.flow, combination, source.systems),
         funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
         pipeline_yaml=source.pipeline_yaml,
@@ -122,7 +134,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
         lineage=list(_lineage(accepted, mined, ids)),
         answers=list(_answers(accepted, ids)),
-        parents=_parents(store, plan, ids) if source.corpus.chunk is not None and pipeline.task == "qa" else (),
+        parents=_parents(store, plan, held, ids) if source.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
 
@@ -154,10 +166,24 @@ def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, st
     }
 
 
-def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], ids: PublicIds) -> Iterator[CorpusRow]:
+def _held_out(every: Accepted, decisions: Mapping[str, Sequence[Decision]], pipeline: Pipeline) -> HeldOut:
+    """The queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
+    if not pipeline.generation.unanswerable or pipeline.queries is not None:
+        return HeldOut()
+    fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
+    left = [one for one in every.lineages if one.final.key not in fallen]
+    others = [one for one in every.lineages if one.final.key in fallen]
+    return hold_out(left, decisions, pipeline.generation.unanswerable, others)
+
+
+def _corpus(
+    store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], held: HeldOut, ids: PublicIds
+) -> Iterator[CorpusRow]:
     style = HouseStyle()
     for passage in store.passages(plan["corpus"]):
         style.see(passage.title, passage.text)
+        if passage.id in held.passages:
+            continue
         yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
     negatives = {
         one.id: (lineage.passage, one)
@@ -168,10 +194,12 @@ def _corpus(store: Store, plan: Plan, accepted: Accepted, kept: Collection[str],
     yield from _generated([row for _, row in sorted(negatives.items())], ids.document, style)
 
 
-def _parents(store: Store, plan: Plan, ids: PublicIds) -> Iterator[tuple[str, str]]:
-    """The documents that passages are chunks of."""
+def _parents(store: Store, plan: Plan, held: HeldOut, ids: PublicIds) -> Iterator[ParentRow]:
+    """The documents that passages are chunks of, and where they stand there."""
     for passage in store.passages(plan["corpus"]):
-        yield ids.document(passage.id), ids.document(passage.document)
+        if passage.id in held.passages:
+            continue
+        yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
 
 
 def _generated(
@@ -187,7 +215,7 @@ def _generated(
 
 
 def _queries(
-    ids: PublicIds, accepted: Accepted, decisions: Mapping[str, Sequence[Decision]], *, original: bool
+    ids: PublicIds, accepted: Accepted, decisions: Mapping[str, Sequence[Decision]], held: HeldOut, *, original: bool
 ) -> Iterator[QueryRow]:
     for lineage in accepted.lineages:
         if lineage.own is not None:
@@ -207,6 +235,8 @@ def _queries(
         }
         if ids.pipeline.generation.multi_hop:
             metadata["hops"] = len(lineage.sources)
+        if ids.pipeline.generation.unanswerable:
+            metadata["answered"] = lineage.final.key not in held.queries
         text = lineage.query.text if original else lineage.final.text
         yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from airgen.dataset.atomic import building
-from airgen.dataset.files import labelled_split, write_text
+from airgen.dataset.files import encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import secret_of
@@ -26,8 +26,13 @@ from airgen.yaml_text import read_yaml
 __all__ = ["PAIR", "is_labels_of", "labels_part", "pair_of", "public_part"]
 
 PAIR = "pair of parts"
-_STEPS_OF_LABELS = ("hard negatives", "positives")  # less those of dev, they count the withheld labels
+_STEPS_OF_LABELS = (
+    "hard negatives",
+    "positives",
+    "queries with an answer",
+)  # less those of dev, they count the withheld labels
 _FEW = 5
+_MARK = "answered"  # of queries that nothing answers
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 _DERIVED = ("README.md", "croissant.json")
@@ -72,6 +77,8 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     text = _without_seed(manifest.pipeline_yaml)
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
+        if _MARK in manifest.query_fields and withhold:
+            files["queries.jsonl"] = _unmarked(directory / "queries.jsonl", withhold)
         if text:
             files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", text))
         public = dataclasses.replace(
@@ -193,6 +200,18 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
             os.link(dataset / name, target)  # the parts are only read and sent, never changed
         except OSError:  # another file system, or a file system without links
             shutil.copyfile(dataset / name, target)
+
+
+def _unmarked(path: Path, withhold: Sequence[str]) -> FileEntry:
+    """Write the queries again, without the mark that says which withheld ones nothing answers: it is a label."""
+    lines = []
+    for row in read_rows(path):
+        metadata = row["metadata"]
+        if metadata.get("split") in withhold:
+            row = {**row, "metadata": {**metadata, _MARK: None}}
+        lines.append(encode_row(row, f"query {row['_id']!r}"))
+    path.unlink()  # it is a link to the file of the whole dataset
+    return FileEntry(*write_text(path, "".join(lines)))
 
 
 def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:

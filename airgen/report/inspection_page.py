@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -98,22 +99,23 @@ def _advice(findings: Sequence[Finding]) -> str:
             parts.append(
                 f"<h3>{html_text(one.check.title)} "
                 f'<span class="tag {one.state}">{html_text(one.check.shown(one.value))}</span></h3>\n'
-                f"<p>{html_text(one.check.advice)}</p>\n"
-                + (
-                    f'<p class="quiet small">For example (ids):</p><ul class="ids">{examples}</ul>\n'
-                    if examples
-                    else ""
-                )
+                f"<p>{_code(one.check.advice)}</p>\n"
+                + (f'<p class="quiet small">For example:</p><ul class="ids">{examples}</ul>\n' if examples else "")
             )
     return f"<section><h2>What to do</h2>\n{''.join(parts)}</section>" if parts else ""
 
 
 def _definition(one: Finding) -> str:
     return (
-        f'<dt id="{_anchor(one)}">{html_text(one.check.title)}</dt><dd>{html_text(one.check.meaning)} '
+        f'<dt id="{_anchor(one)}">{html_text(one.check.title)}</dt><dd>{_code(one.check.meaning)} '
         f'<span class="quiet">Limits: {html_text(one.check.limits)}. '
         f"Source: {html_text(one.check.source)}.</span></dd>\n"
     )
+
+
+def _code(text: str) -> str:
+    """Our own words, with commands as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", html_text(text))
 
 
 def _systems(rows: Sequence[SystemRow], floor: float) -> str:

@@ -70,6 +70,7 @@ class GenerationSettings(Settings):
     examples: Annotated[str | None, LATER, FILE] = (
         None  # 10 or more real queries, a line each: their style, not content
     )
+    unanswerable: Annotated[float, LATER, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     _example_texts: tuple[str, ...] = PrivateAttr(default=())

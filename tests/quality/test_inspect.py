@@ -156,8 +156,8 @@ def test_unlabelled_copies_duplicate_queries_and_another_language_are_found(look
         bench.queries[place] = ["what", "is", "the", "name", "of", "this", "when", "it", "is", "not", "there"]
     found = look(bench)
     assert {"copies of positives", "duplicate queries", "language"} <= faults(found)
-    assert of(found, "copies of positives").examples[0] == "q0 p150"
-    assert of(found, "duplicate queries").examples[0] == "q20 q0"
+    assert of(found, "copies of positives").examples[0] == "query q0, passage p150"
+    assert of(found, "duplicate queries").examples[0] == "q20 = q0"
 
 
 def test_contamination_is_found_against_a_folder(look, tmp_path):
@@ -302,6 +302,7 @@ def test_the_page_is_safe_and_whole(tmp_path, systems):
     assert "script" not in tags.seen and "img" not in tags.seen and "link" not in tags.seen
     assert not [name for name in tags.attributes if name.startswith("on") or name in ("src", "style")]
     assert "default-src 'none'" in text and "\x1b" not in text and "\u202e" not in text
+    assert "<code>airgen audit sample</code>" in text and "`" not in text
     assert all(f'id="{name}"' in text for name in re.findall(r'href="#([^"]+)"', text))
     assert "\x1b" not in inspection_text(found) and "Labels at random" in inspection_text(found)
 

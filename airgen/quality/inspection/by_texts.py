@@ -48,7 +48,7 @@ def by_texts(task: DatasetSplit) -> list[Finding]:
 
 def _dangling(task: DatasetSplit, places: Mapping[str, int]) -> Finding:
     lost = [
-        f"{query} {passage}"
+        f"query {query}, passage {passage}"
         for query, row in task.qrels.labels.items()
         for passage in row
         if query not in task.queries or passage not in places
@@ -75,14 +75,16 @@ def _copies_of_positives(
         labelled = task.qrels.labels[query]
         copies = (task.corpus.ids[other] for one in found if one in places for other in groups[digests[places[one]]])
         if other := next((one for one in copies if one not in labelled), None):
-            hit.append(f"{query} {other}")
+            hit.append(f"query {query}, passage {other}")
     asked = sum(map(bool, positives.values())) or 1
     return finding("copies of positives", len(hit) / asked, f"{len(hit):,} of {asked:,} queries", hit)
 
 
 def _duplicates(ids: Sequence[str], texts: Sequence[str], language: str) -> Finding:
     index = NearDuplicateIndex(language)
-    pairs = [f"{ids[place]} {ids[first]}" for place, text in enumerate(texts) if (first := index.add(text)) is not None]
+    pairs = [
+        f"{ids[place]} = {ids[first]}" for place, text in enumerate(texts) if (first := index.add(text)) is not None
+    ]
     return finding("duplicate queries", len(pairs) / len(ids), f"{len(pairs):,} of {len(ids):,} queries", pairs)
 
 
