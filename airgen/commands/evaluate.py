@@ -46,7 +46,10 @@ def evaluate(
         str, typer.Option(help="With --chunkers: gold spans from `answers` (quotes), `passages`, or `auto`.")
     ] = "auto",
     share: Annotated[
-        float, typer.Option(help="With --chunkers: share of a gold span that a relevant chunk covers.", callback=finite)
+        float,
+        typer.Option(
+            min=0, max=1, help="With --chunkers: share of a span that a relevant chunk covers.", callback=finite
+        ),
     ] = 0.5,
     as_json: Json = False,
 ) -> None:

@@ -69,6 +69,9 @@ def test_coverage_is_a_share_and_more_pieces_never_cover_less(spans, cut):
     pieces = [("d", 0, cut), ("d", cut, 60)]
     assert covered([], gold) == 0
     assert 0 <= covered(pieces[:1], gold) <= covered(pieces, gold) == 1
+    # Counted character by character.
+    wanted = {place for start, length in spans for place in range(start, start + length)}
+    assert covered(pieces[:1] * 2, gold) == len([place for place in wanted if place < cut]) / len(wanted)
 
 
 @given(

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -112,13 +113,10 @@ def compare_chunkers(
             progress=say,
         )  # fmt: skip
         tokens = dict(zip((chunk.id for chunk in chunks), counts, strict=True))
-        by_id = {chunk.id: chunk for chunk in chunks}
+        by_id, cut = {chunk.id: chunk for chunk in chunks}, _cutter(tokenizer)
         for result in results:
             hits = {key: [by_id[one] for one, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
-            scores = [
-                query_scores(hits.get(key, []), spans, tokens, _cutter(tokenizer), share)
-                for key, spans in known.spans.items()
-            ]
+            scores = [query_scores(hits.get(key, []), spans, tokens, cut, share) for key, spans in known.spans.items()]
             found[result.name, chunker.name] = {name: np.array([row[name] for row in scores]) for name in MEASURES}
     rows = [row for system in systems for row in _rows(system.name, chunkers, sizes, found)]
     comparison = ChunkerComparison(
@@ -139,8 +137,10 @@ def _tokenizer(dataset: BeirDataset, language: str) -> Tokenizer:
 
 
 def _cutter(tokenizer: Tokenizer) -> Callable[[str, int], int]:
+    starts_of = lru_cache(maxsize=64)(tokenizer.starts)  # the chunks that most queries find
+
     def cut(text: str, tokens: int) -> int:
-        starts = tokenizer.starts(text)
+        starts = starts_of(text)
         return starts[tokens] if tokens < len(starts) else len(text)
 
     return cut

@@ -14,7 +14,7 @@ and characters that two chunks share are counted once, but cost their tokens twi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from airgen.evaluation.chunkers.chunker import DocumentChunk
 from airgen.evaluation.chunkers.gold_spans import Span
@@ -25,6 +25,7 @@ BUDGETS = (500, 1000, 2000)
 MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
 _DEPTH = 10
 
+Piece = tuple[str, int, int]  # document, start, end
 Cut = Callable[[str, int], int]
 """Takes a text and a number of tokens: how many of its characters are in the first so many tokens."""
 
@@ -50,10 +51,8 @@ def query_scores(
     return scores
 
 
-def _within(
-    hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int], cut: Cut
-) -> list[tuple[str, int, int]]:
-    """(document, start, end) of what fits into the budget."""
+def _within(hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int], cut: Cut) -> list[Piece]:
+    """What fits into the budget."""
     found = []
     left = budget
     for one in hits:
@@ -65,17 +64,27 @@ def _within(
     return found
 
 
-def covered(pieces: Sequence[tuple[str, int, int]], spans: Sequence[Span]) -> float:
+def covered(pieces: Iterable[Piece], spans: Iterable[Span]) -> float:
     """The share of the characters of the spans that some piece (document, start, end) holds; each counts once."""
-    gold: dict[str, set[int]] = {}
-    for span in spans:
-        gold.setdefault(span.document, set()).update(range(span.start, span.end))
-    total = sum(map(len, gold.values()))
-    held = 0
-    for document, wanted in gold.items():
-        seen: set[int] = set()
-        for name, start, end in pieces:
-            if name == document:
-                seen.update(range(start, end))
-        held += len(wanted & seen)
-    return held / total if total else 0.0
+    gold = _merged((span.document, span.start, span.end) for span in spans)
+    held = _merged(pieces)
+    total = sum(end - start for rows in gold.values() for start, end in rows)
+    common = sum(
+        max(0, min(end, last) - max(start, first))
+        for document, rows in gold.items()
+        for start, end in rows
+        for first, last in held.get(document, ())
+    )
+    return common / total if total else 0.0
+
+
+def _merged(pieces: Iterable[Piece]) -> dict[str, list[tuple[int, int]]]:
+    """The pieces of each document in order, those that touch or overlap as one."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for document, start, end in sorted(pieces):
+        rows = found.setdefault(document, [])
+        if rows and start <= rows[-1][1]:
+            rows[-1] = (rows[-1][0], max(end, rows[-1][1]))
+        else:
+            rows.append((start, end))
+    return found
