@@ -75,9 +75,12 @@ def score(
     """
     import json
 
+    from airgen.dataset.beir import BeirDataset
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.dataset_audit import score_labels
-    from airgen.quality.audit.job_audit import score_answers
+    from airgen.quality.audit.answers import chosen_pairs, read_chosen
+    from airgen.quality.audit.dataset_audit import labelled_items, score_labels
+    from airgen.quality.audit.job_audit import decided_items, score_answers
+    from airgen.quality.audit.sample import load_sample
     from airgen.text.display import terminal_table
 
     if pipeline.is_dir():
@@ -85,11 +88,21 @@ def score(
         result, place = score_labels(pipeline, split, answers, folder), folder / "result.json"
     else:
         job = Job(pipeline, runs)
-        result, place = score_answers(job, answers, out or job.directory / "audit"), job.dataset / "README.md"
+        folder = out or job.directory / "audit"
+        result, place = score_answers(job, answers, folder), job.dataset / "README.md"
+    by_hand = {}
+    if chosen := [one for path in answers for one in read_chosen(path)]:
+        items = labelled_items(BeirDataset.open(pipeline), split) if pipeline.is_dir() else decided_items(job)
+        by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)
     if as_json:
-        echo(json.dumps(result.as_dict(), ensure_ascii=False))
+        echo(json.dumps({**result.as_dict(), "chosen_by_hand": by_hand or None}, ensure_ascii=False))
         return
     echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
+    if by_hand:
+        echo(
+            f"in no estimate: {by_hand['pairs']} answers to pairs that people chose themselves or whose label they had "
+            f"seen; {by_hand['confirmed']} confirm the label"
+        )
     echo(f"written into {place}")
 
 

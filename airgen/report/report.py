@@ -15,6 +15,7 @@ from typing import Any
 from airgen import __version__
 from airgen.errors import AirgenError
 from airgen.pipeline.job import Job, RunResult
+from airgen.report.audit import audit_part
 from airgen.report.overview import overview, together
 from airgen.report.pack import Pack, report_file, report_folder
 from airgen.report.queries import write_queries
@@ -32,7 +33,10 @@ _QUESTIONS = {
     "you your"
 }
 
-PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = (("overview", overview, True),)
+PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = (
+    ("overview", overview, True),
+    ("audit", audit_part, False),
+)
 """The name of the data file, the function that makes it, and whether a public report has it."""
 
 

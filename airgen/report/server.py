@@ -64,7 +64,7 @@ class Served(Protocol):
         """The file behind a path such as `data/report.js`; None if there is none."""
 
     def read(self, name: str) -> Any | None:
-        """The value of an address that is asked again and again, as JSON; None if there is none."""
+        """The value of an address that is asked again and again, as JSON; None if there is none. Raises AirgenError."""
 
     def write(self, name: str, value: dict[str, Any]) -> Any | None:
         """Do what a page asks for; the value of the answer, None if there is no such address. Raises AirgenError."""
@@ -132,7 +132,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._take_token(given[0])
         elif self._allowed():
             name = unquote(parts.path).removeprefix("/") or "index.html"
-            if (value := self.server.served.read(name)) is not None:
+            try:
+                value = self.server.served.read(name)
+            except AirgenError as error:
+                self._refuse(400, one_line(error, 500))
+                return
+            if value is not None:
                 self._send_json(value)
             elif (path := self.server.served.file(name)) is not None:
                 self._send_file(path)

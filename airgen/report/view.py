@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import AirgenError
+from airgen.quality.audit.answers import ANSWERS, add_answer, saved_answers
+from airgen.report.audit import audit_folder, audit_sample
 from airgen.report.follow import GOING, follow
 from airgen.report.pack import report_folder
 from airgen.report.report import title_of, write_data
@@ -31,7 +33,7 @@ class View:
 
     def __init__(self, what: Sequence[str | Path], folder: Path, runs: Path = Path("runs")) -> None:
         self._what, self._folder, self._runs = what, folder, runs
-        self._building = threading.Lock()
+        self._building, self._answering = threading.Lock(), threading.Lock()
         self._number, self._problem = 0, ""
         self._sources: list[ReportSource] = []
         self._files: dict[str, Path] = {}
@@ -47,7 +49,12 @@ class View:
         return self._files.get(name)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """`live.json`: the state of every job; which report there is, by number, and whether another is being made."""
+        """`live.json`: the state of every job; which report there is, by number, and whether another is being made.
+
+        `audit/d0`: what people have answered so far.
+        """
+        if (source := self._audited(name)) is not None:
+            return saved_answers(audit_folder(source) / ANSWERS, audit_sample(source))
         if name != "live.json":
             return None
         return {
@@ -58,7 +65,10 @@ class View:
         }
 
     def write(self, name: str, value: dict[str, Any]) -> dict[str, Any] | None:
-        """`rebuild`: make the report anew, of what there is now, in the background."""
+        """`rebuild`: make the report anew, of what there is now, in the background. `audit/d0`: take an answer."""
+        if (source := self._audited(name)) is not None:
+            with self._answering:
+                return add_answer(audit_folder(source) / ANSWERS, audit_sample(source), value)
         if name != "rebuild":
             return None
         threading.Thread(target=self.rebuild, daemon=True).start()
@@ -84,6 +94,10 @@ class View:
             if going - now:
                 self.rebuild()
             going = now
+
+    def _audited(self, name: str) -> ReportSource | None:
+        kind, _, key = name.partition("/")
+        return next((one for one in self._sources if kind == "audit" and one.key == key), None)
 
     def _going(self) -> set[str]:
         return {one.key for one in self._sources if one.job is not None and _follow(one)["state"] in GOING}

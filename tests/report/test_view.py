@@ -238,8 +238,8 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             page.goto(address)
             page.wait_for_url("**/")  # the token has left the address
             page.get_by_role("link", name="Live").click()
-            page.get_by_text("1 of 1 jobs run.").wait_for()
-            page.locator("ol.recent li").first.wait_for()
+            page.get_by_text("Jobs that run: 1 of 1.").wait_for()
+            page.locator("ul.recent li").first.wait_for()
             bar = page.get_by_role("progressbar", name="queries")
             assert bar.get_attribute("max") == "12"
             before = page.locator("dl.facts").inner_text()
@@ -259,7 +259,7 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             page.get_by_role("searchbox").wait_for()
             assert page.get_by_role("status").inner_text() != "0"
             page.get_by_role("link", name="Live").click()
-            page.get_by_text("0 of 1 jobs run.").wait_for()
+            page.get_by_text("Jobs that run: 0 of 1.").wait_for()
         page.get_by_text("airgen view has ended").wait_for()
         browse.problems = [one for one in browse.problems if "ERR_CONNECTION_REFUSED" not in one]
     finally:

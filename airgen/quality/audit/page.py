@@ -16,7 +16,7 @@ from airgen.dataset.files import write_text
 from airgen.quality.audit.sample import AuditItem, AuditSample, sample_csv, sample_json
 from airgen.text.display import html_text, plain_text
 
-__all__ = ["audit_page", "question_page", "write_sample"]
+__all__ = ["LEVELS", "audit_page", "question_page", "write_sample"]
 
 
 def write_sample(sample: AuditSample, out: Path) -> None:
@@ -47,7 +47,7 @@ def question_page(title: str, key: str, items: Sequence[AuditItem], *, note: str
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; base-uri 'none'"
     levels = "".join(
         f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html_text(text)}</button>'
-        for level, text in enumerate(_LEVELS)
+        for level, text in enumerate(LEVELS)
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -85,7 +85,7 @@ def question_page(title: str, key: str, items: Sequence[AuditItem], *, note: str
 """
 
 
-_LEVELS = (
+LEVELS = (
     "not relevant",
     "superficially relevant, but actually not",
     "somewhat relevant",

@@ -23,7 +23,7 @@ function duration(seconds) {
   return minutes < 90 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
 }
 
-const countsText = (counts) => Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([words, number]) => `${count(number)} ${words}`).join("; ");
+const countsText = (counts) => Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([words, number]) => `${count(number)} × ${words}`).join("; ");
 
 function figure(name, value, more) {
   return el("div", {}, el("dt", {}, name), el("dd", {}, value, more && el("span", { class: "quiet small" }, ` ${more}`)));
@@ -49,7 +49,7 @@ function liveStages(job) {
   if (!job.stages.length) return null;
   return [el("h3", {}, "Progress"), el("ul", { class: "bars" }, job.stages.map((one) => el("li", {},
     el("span", { class: "name" }, one.name),
-    isNumber(one.total) ? el("progress", { max: Math.max(one.total, 1), value: Math.min(one.done, one.total), "aria-label": one.name }) : el("span"),
+    isNumber(one.total) ? el("progress", { max: Math.max(one.total, 1), value: Math.min(one.done, one.total), "aria-label": one.name }) : el("span", { class: "nobar" }),
     el("span", { class: "number" }, isNumber(one.total) ? `${count(one.done)} of ${count(one.total)}` : count(one.done)),
     foreign([GOING.has(job.state) && isNumber(one.left_s) && `about ${duration(one.left_s)} left`, one.note].filter(Boolean).join(" · "), "span", { class: "quiet small" }))))];
 }
@@ -74,10 +74,10 @@ function liveTables(job) {
     job.usage.length > 0 && [el("h3", {}, "Calls"), table({ label: "Calls", rows: job.usage, columns: plain([
       { key: "stage", label: "Stage" }, { key: "calls", label: "Calls", number: true, cell: (row) => count(row.calls) },
       { key: "prompt_tokens", label: "Tokens in", number: true, cell: (row) => count(row.prompt_tokens) },
-      { key: "completion_tokens", label: "Tokens out", number: true, cell: (row) => count(row.completion_tokens) },
+      { key: "completion_tokens", label: "Tokens out", number: true, class: "wide", cell: (row) => count(row.completion_tokens) },
       { key: "usd", label: "Cost", number: true, cell: (row) => money(row.usd) },
     ]) })],
-    job.recent.length > 0 && [el("h3", {}, "Last queries"), el("ol", { class: "recent", reversed: true }, job.recent.slice().reverse().map((one) =>
+    job.recent.length > 0 && [el("h3", {}, "Last queries"), el("ul", { class: "recent" }, job.recent.slice(-12).reverse().map((one) =>
       el("li", {}, foreign(one.text), " ", one.problem ? foreign(one.problem, "span", { class: "quiet small" }) : el("span", { class: "tag good" }, "accepted"))))],
   ];
 }
@@ -119,7 +119,7 @@ airgenPage("live", {
         number = value.report;
       }
       say(value.problem || (value.building ? "The other pages are being made anew." : every.length
-        ? `${every.filter((one) => GOING.has(one.state)).length} of ${every.length} jobs run.` : "There is no job here to follow."));
+        ? `Jobs that run: ${every.filter((one) => GOING.has(one.state)).length} of ${every.length}.` : "There is no job here to follow."));
       const text = JSON.stringify(value.jobs, (key, one) => (key === "now" || key === "updated" ? undefined : one));
       if (text === shown && !every.some((one) => GOING.has(one.state))) return;
       shown = text;

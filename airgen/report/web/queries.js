@@ -258,8 +258,8 @@ function labelOf(life, row, about) {
     isNumber(row.label) && Math.abs(row.label) !== 1 && row.label !== 0 && ["Label", String(row.label)],
     life.ranked.length > 0 && ["Ranks", ranks.length ? ranks.join(", ") : "no system finds it"],
   ].filter(Boolean);
-  return el("article", { class: isPositive(row) ? "doc good" : "doc" },
-    el("h3", {}, titleOf(life, row.id)),
+  return el("article", { class: isPositive(row) ? "doc good" : "doc", dataset: { document: row.id } },
+    el("h3", { dir: "auto" }, titleOf(life, row.id)),
     documentOf(life, row.id, about, life.text),
     row.words && foreign(row.words, "blockquote"),
     el("dl", { class: "line" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),

@@ -1,0 +1,219 @@
+"use strict";
+/* The audit: people say whether documents answer queries.
+
+   Answers to the sample of `airgen audit sample` are kept in the form that `airgen audit score` reads. They count only
+   from somebody who has not seen the label. Any other answer is kept apart (`others`): nobody drew that pair. */
+
+const AUDIT_KEYS = ["0", "1", "2", "3", "x"];
+const audits = new Map();
+
+/* Sample, answers and the queries whose labels were seen in this browser. */
+async function auditOf(dataset) {
+  if (!audits.has(dataset.key)) {
+    const { live } = await get("report");
+    const sample = await get(`${dataset.key}/audit`);
+    const name = `audit-${sample.key || sample.dataset}`;
+    const own = () => { try { return JSON.parse(kept(`${name}-answers`)) || {}; } catch { return {}; } };
+    const empty = { key: sample.key, dataset: sample.dataset, answers: {}, others: [] };
+    const saved = live ? await ask(`audit/${dataset.key}`) : { ...empty, ...own() };
+    audits.set(dataset.key, {
+      sample, live, name, saved, dataset,
+      numbers: new Map(sample.items.map((item, place) => [`${item.query}\n${item.document}`, place + 1])),
+      seen: new Set(JSON.parse(kept(`${name}-seen`) || "[]")),
+    });
+  }
+  return audits.get(dataset.key);
+}
+
+function saw(audit, query) {
+  if (audit.seen.has(query)) return;
+  audit.seen.add(query);
+  kept(`${audit.name}-seen`, JSON.stringify([...audit.seen]));
+}
+
+const pairKey = (query, id) => `${query}\n${id}`;
+const answerLevel = (key) => (key === "x" ? null : Number(key));
+
+/* What a person said of a pair: a level, null for "cannot say", undefined for no answer. */
+function answerTo(audit, query, id) {
+  const number = audit.numbers.get(pairKey(query, id));
+  if (number !== undefined && String(number) in audit.saved.answers) return audit.saved.answers[number];
+  const other = audit.saved.others.find((one) => one.query === query && one.document === id);
+  return other ? other.level : undefined;
+}
+
+/* Whether an answer to a pair would be one to the sample. */
+const counts = (audit, query, id) => audit.numbers.has(pairKey(query, id)) && !audit.seen.has(query);
+
+async function answer(audit, query, id, level) {
+  const value = counts(audit, query, id) ? { number: audit.numbers.get(pairKey(query, id)), level }
+    : { query, document: id, level, seen: audit.seen.has(query) };
+  if (audit.live) { audit.saved = await ask(`audit/${audit.dataset.key}`, value); return; }
+  if ("number" in value) audit.saved.answers[value.number] = level;
+  else audit.saved.others = [...audit.saved.others.filter((one) => one.query !== query || one.document !== id), value];
+  kept(`${audit.name}-answers`, JSON.stringify(audit.saved));
+}
+
+function saveFile(audit) {
+  const place = URL.createObjectURL(new Blob([`${JSON.stringify(audit.saved, null, 1)}\n`], { type: "application/json" }));
+  const file = el("a", { href: place, download: "audit-answers.json" });
+  file.click();
+  URL.revokeObjectURL(place);
+}
+
+/* The five buttons under a document. */
+function answerBar(audit, query, id, done) {
+  const said = el("span", { class: "quiet small", role: "status", "aria-live": "polite" });
+  const bar = el("div", { class: "answer", role: "group", "aria-label": "Does the document answer the query?" });
+  const show = () => {
+    const now = answerTo(audit, query, id);
+    for (const button of bar.querySelectorAll("button"))
+      button.setAttribute("aria-pressed", String(now !== undefined && answerLevel(button.dataset.level) === now));
+    said.textContent = now === undefined || counts(audit, query, id) ? ""
+      : audit.numbers.has(pairKey(query, id)) && String(audit.numbers.get(pairKey(query, id))) in audit.saved.answers ? ""
+        : audit.numbers.has(pairKey(query, id)) ? "Kept apart: you have seen the label." : "Kept apart: not in the sample.";
+  };
+  bar.give = async (key) => {
+    try { await answer(audit, query, id, answerLevel(key)); } catch (error) { said.textContent = `Not saved: ${error.message}`; return; }
+    show();
+    if (done) done();
+  };
+  put(bar, AUDIT_KEYS.map((key) => el("button", {
+    type: "button", class: "small", dataset: { level: key }, title: key === "x" ? "I cannot say" : audit.sample.levels[Number(key)],
+    on: { click: () => bar.give(key) },
+  }, el("kbd", {}, key), " ", el("span", { class: "words" }, key === "x" ? "cannot say" : audit.sample.levels[Number(key)]))), said);
+  show();
+  return bar;
+}
+
+/* What the levels mean, for phones, where the buttons have no room for it. */
+function levelsOf(audit) {
+  return el("p", { class: "levels quiet small" }, audit.sample.levels.map((words, level) => [el("b", {}, String(level)), ` ${words}; `]),
+    el("b", {}, "x"), " I cannot say");
+}
+
+function auditFoot(audit) {
+  const { sample } = audit;
+  const given = Object.keys(audit.saved.answers).length;
+  const others = audit.saved.others.length;
+  return [
+    el("p", { class: "quiet small" }, sample.items.length ? `${count(given)} of ${count(sample.items.length)} pairs of the sample are answered.`
+      : "No sample was drawn, so answers are kept apart.", others > 0 && ` ${count(others)} other answers are kept apart, because nobody drew these pairs or their label was in view: they are in no estimate.`),
+    !sample.items.length ? el("p", { class: "quiet small" }, "Draw one with ", el("code", {}, sample.draw)) : audit.live ? el("p", { class: "quiet small" }, "Answers are saved to ", el("code", {}, sample.file), ". Then: ", el("code", {}, `${sample.score} ${sample.file}`))
+      : el("p", { class: "small" }, el("button", { type: "button", on: { click: () => saveFile(audit) } }, "Save answers"), " ",
+        el("span", { class: "quiet" }, "then: ", el("code", {}, `${sample.score} audit-answers.json`))),
+  ];
+}
+
+/* The sample, one pair after the other. */
+airgenPage("audit", {
+  route: /^\/d\d+\/audit$/, title: "Audit", tab: "Audit", order: 60, has: (one) => one && one.has.includes("audit"),
+  async draw(main, params) {
+    const audit = await auditOf(params.dataset);
+    const { items } = audit.sample;
+    put(main, el("h1", {}, "Audit"));
+    if (!items.length) {
+      put(main, el("p", {}, "People check a random sample of the labels, without seeing them. No sample was drawn yet:"),
+        el("pre", {}, audit.sample.draw), el("p", {}, "Then make the report again. Answers that you give on the pages of queries are kept apart, because nobody drew these pairs."),
+        audit.saved.others.length > 0 && auditFoot(audit));
+      return;
+    }
+    const first = items.findIndex((_, place) => !(String(place + 1) in audit.saved.answers));
+    let place = Number(params.query.get("n")) - 1;
+    if (!(place >= 0 && place < items.length)) place = Math.max(0, first);
+    const said = el("p", { class: "quiet", role: "status", "aria-live": "polite" });
+    const card = el("div", { class: "auditing" });
+    const foot = el("div", {});
+    const step = (by) => { place = Math.min(Math.max(place + by, 0), items.length - 1); remember({ n: place + 1 }); show(); };
+    put(main, el("p", {}, "Does the document answer the query? Press ", AUDIT_KEYS.slice(0, 4).map((key) => [el("kbd", {}, key), " "]), "or ", el("kbd", {}, "x"),
+      " if you cannot say, ", el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), said, card, foot);
+
+    function show() {
+      const item = items[place];
+      const bar = answerBar(audit, item.query, item.document, () => (place + 1 < items.length ? step(1) : show()));
+      said.textContent = `${place + 1} of ${items.length}`;
+      card.replaceChildren();
+      put(card, item.text ? foreign(item.text, "h2", { class: "auditquery" }) : notice("This query is not in the dataset any more: draw another sample."),
+        audit.seen.has(item.query) && notice("You have looked at the page of this query, which shows its labels. Your answer is kept apart.", "info"),
+        bar, levelsOf(audit), item.title && foreign(item.title, "h3"), foreign(item.body, "div", { class: "text" }),
+        el("p", { class: "steps" }, el("button", { type: "button", disabled: place === 0, on: { click: () => step(-1) } }, "← Back"), " ",
+          el("button", { type: "button", disabled: place + 1 === items.length, on: { click: () => step(1) } }, "Next →")));
+      card.bar = bar;
+      card.step = step;
+      foot.replaceChildren();
+      put(foot, auditFoot(audit));
+    }
+    show();
+  },
+});
+
+/* The documents of one query, in an order that tells nothing, and without their labels. */
+airgenPage("audit-query", {
+  route: /^\/d\d+\/audit\/[^/]+$/, under: "audit", title: "Audit of a query",
+  async draw(main, params) {
+    const { dataset, path } = params;
+    const audit = await auditOf(dataset);
+    const { byId } = await queryRows(dataset);
+    const row = byId.get(path[2]);
+    if (!row) throw new Error(`There is no query ${path[2]} in this report.`);
+    const life = (await get(`${dataset.key}/lives-${String(Math.floor(row.place / BLOCK)).padStart(3, "0")}`))[row.place % BLOCK];
+    const ids = life.labels.map((one) => one.id).filter((id) => life.docs[id]);
+    const places = new Map(ids.map((id) => [id, shuffle(`${row.id}\n${id}`)]));
+    ids.sort((a, b) => places.get(a) - places.get(b));
+    put(main, el("nav", { class: "steps small" }, el("a", { href: link(dataset.key, "query", row.id) }, "← With labels")),
+      foreign(row.text, "h1"),
+      el("p", { class: "quiet" }, "Its documents in an order of chance, without labels. Tab or ", el("kbd", {}, "j"), " and ", el("kbd", {}, "k"), " choose one, ",
+        AUDIT_KEYS.slice(0, 4).map((key) => [el("kbd", {}, key), " "]), el("kbd", {}, "x"), " answer."), levelsOf(audit),
+      audit.seen.has(row.id) && notice("You have looked at the page of this query, which shows its labels. Your answers are kept apart.", "info"),
+      ids.map((id) => el("article", { class: "doc", tabindex: 0, dataset: { document: id } }, el("h3", { dir: "auto" }, titleOf(life, id)),
+        el("div", { class: "foreign text", dir: "auto" }, life.docs[id].text), answerBar(audit, row.id, id))),
+      auditFoot(audit));
+  },
+});
+
+/* A number that is the same for equal texts and looks like chance (FNV-1a). */
+function shuffle(text) {
+  let found = 0x811c9dc5;
+  for (let place = 0; place < text.length; place++) found = Math.imul(found ^ text.charCodeAt(place), 0x01000193) >>> 0;
+  return found;
+}
+
+/* On the page of a query, which shows the labels: answers are possible and are kept apart. */
+airgen.onQuery.push((life, dataset) => {
+  if (!dataset.has.includes("audit") || !life.labels.length) return null;
+  const box = el("section", { class: "audit" }, el("h2", {}, "Audit"));
+  auditOf(dataset).then((audit) => {
+    const mine = audit.sample.items.filter((item) => item.query === life.id).length;
+    put(box, el("p", {}, mine > 0 && !audit.seen.has(life.id) ? `${mine} of its documents are in the sample. ` : "",
+      el("a", { href: link(dataset.key, "audit", life.id) }, "Check its documents without their labels")), auditFoot(audit));
+    saw(audit, life.id);
+    for (const article of box.closest(".page").querySelectorAll("article[data-document]")) {
+      article.tabIndex = 0;
+      article.append(answerBar(audit, life.id, article.dataset.document));
+    }
+  }).catch((error) => put(box, notice(error.message)));
+  return box;
+});
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  const card = document.querySelector("main .auditing");
+  if (card && card.bar) {
+    if (AUDIT_KEYS.includes(event.key)) card.bar.give(event.key);
+    else if (event.key === "ArrowLeft") card.step(-1);
+    else if (event.key === "ArrowRight") card.step(1);
+    else return;
+    event.preventDefault();
+    return;
+  }
+  const articles = [...document.querySelectorAll("main article[data-document]")];
+  if (!articles.length) return;
+  const chosen = event.target.closest("article[data-document]");
+  const step = { j: 1, k: -1 }[event.key];
+  if (step) {
+    const next = articles[articles.indexOf(chosen) + step] || (chosen ? null : articles[0]);
+    if (next) { next.focus(); next.scrollIntoView({ block: "nearest" }); }
+  } else if (chosen && AUDIT_KEYS.includes(event.key) && chosen.querySelector(".answer")) chosen.querySelector(".answer").give(event.key);
+  else return;
+  event.preventDefault();
+});
