@@ -253,6 +253,7 @@ function themeButton() {
 
 const VIEW_MARGIN = 10;
 const PRINTED = 1000;
+const EMPTY_RANK = -1;
 const order = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
 function compare(a, b) {
@@ -300,18 +301,36 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
     }));
   }
 
+  /* The place of each row in the order of a column, equal values at one place: made once, since comparing texts is slow. */
+  const known = new Map();
+  function ranksOf(column) {
+    const ready = known.get(column.key);
+    if (ready && given.every((row) => ready.has(row))) return ready;
+    const isEmpty = (value) => value === null || value === undefined || value === "";
+    const pairs = given.map((row) => [row, valueOf(column, row)]);
+    const full = pairs.filter(([, value]) => !isEmpty(value)).sort((a, b) => compare(a[1], b[1]));
+    const ranks = new Map(pairs.map(([row]) => [row, EMPTY_RANK]));
+    let rank = 0;
+    full.forEach(([row, value], place) => {
+      if (place && compare(full[place - 1][1], value) !== 0) rank = place;
+      ranks.set(row, rank);
+    });
+    known.set(column.key, ranks);
+    return ranks;
+  }
+
   function arrange() {
     drawHead();
     const column = columns.find((one) => one.key === sort.replace(/^-/, ""));
     shown = given;
     if (column) {
       const sign = sort.startsWith("-") ? -1 : 1;
-      const keys = given.map((row) => valueOf(column, row));
+      const ranks = ranksOf(column);
       const places = given.map((_, place) => place);
-      const isEmpty = (value) => value === null || value === undefined || value === "";
       places.sort((a, b) => {
-        const difference = compare(keys[a], keys[b]);
-        return (isEmpty(keys[a]) || isEmpty(keys[b]) ? difference : sign * difference) || a - b;
+        const [one, other] = [ranks.get(given[a]), ranks.get(given[b])];
+        if (one === EMPTY_RANK || other === EMPTY_RANK) return (one === EMPTY_RANK) - (other === EMPTY_RANK) || a - b;
+        return sign * (one - other) || a - b;
       });
       shown = places.map((place) => given[place]);
     }

@@ -49,10 +49,26 @@ function filterValue(row, name) {
   return value === null || value === undefined ? "" : String(value);
 }
 
-function passes(row, words, chosen) {
-  for (const word of words) if (!row.found.includes(word)) return false;
-  for (const [name, value] of chosen) if (filterValue(row, name) !== value) return false;
-  return true;
+/* One pass over the rows: those that pass every filter; and for each filter, how many queries each of its choices would
+   show with the other filters as they are. */
+function filtered(rows, words, chosen, names) {
+  const shown = [];
+  const counts = new Map(names.map((name) => [name, new Map()]));
+  const add = (name, row) => {
+    const value = filterValue(row, name);
+    const of = counts.get(name);
+    if (value !== "") of.set(value, (of.get(value) || 0) + 1);
+  };
+  for (const row of rows) {
+    if (!words.every((word) => row.found.includes(word))) continue;
+    const failed = [];
+    for (const [name, value] of chosen) if (filterValue(row, name) !== value && failed.push(name) > 1) break;
+    if (failed.length === 1) add(failed[0], row);
+    if (failed.length) continue;
+    shown.push(row);
+    for (const name of names) add(name, row);
+  }
+  return { shown, counts };
 }
 
 airgenPage("queries", {
@@ -76,7 +92,6 @@ airgenPage("queries", {
     } } });
     const controls = el("div", { class: "controls", role: "search" });
     const reset = el("button", { type: "button", class: "quiet" }, "Clear");
-    let shown = rows;
 
     const list = table({
       label: "Queries", virtual: true, rows, sort: query.get("sort") || "", columns: columnsOf(dataset, rows),
@@ -85,26 +100,19 @@ airgenPage("queries", {
 
     function apply() {
       const words = fold(search.value).split(/\s+/).filter(Boolean);
-      shown = rows.filter((row) => passes(row, words, chosen));
+      const { shown, counts } = filtered(rows, words, chosen, names);
       list.setRows(shown);
       said.textContent = shown.length === rows.length ? count(rows.length) : `${count(shown.length)} of ${count(rows.length)}`;
       reset.hidden = !words.length && !chosen.size;
       remember({ q: search.value.trim(), ...Object.fromEntries(names.map((name) => [name, chosen.get(name)])) });
       airgen.lastQueries = { key: dataset.key, hash: location.hash, ids: () => list.shownRows().map((row) => row.id) };
-      drawFilters();
+      drawFilters(counts);
     }
 
-    /* Each choice has the number of queries that it would show with the other filters as they are. */
-    function drawFilters() {
-      const words = fold(search.value).split(/\s+/).filter(Boolean);
+    function drawFilters(every) {
       folding.textContent = chosen.size ? `Filters (${chosen.size})` : "Filters";
       filters.replaceChildren(...names.map((name) => {
-        const others = [...chosen].filter(([one]) => one !== name);
-        const counts = new Map();
-        for (const row of rows) {
-          const value = filterValue(row, name);
-          if (value !== "" && passes(row, words, others)) counts.set(value, (counts.get(value) || 0) + 1);
-        }
+        const counts = every.get(name);
         if (chosen.has(name) && !counts.has(chosen.get(name))) counts.set(chosen.get(name), 0);
         const values = [...counts.keys()].sort(compare);
         if (name === "why" && !values.length) return "";
