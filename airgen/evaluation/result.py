@@ -143,7 +143,7 @@ def write_result(result: Result) -> None:
 
 
 def load_result(paths: Paths) -> Result | None:
-    """A written result, marked as cached; None if there is none, or if another version wrote it."""
+    """A written result, marked as cached; None if there is none, if it is damaged, or if another version wrote it."""
     try:
         value = json.loads(paths.json.read_text("utf-8", "surrogatepass"))  # as it is written
         if value.pop("format") != _FORMAT:
@@ -153,7 +153,13 @@ def load_result(paths: Paths) -> Result | None:
         value["worst"] = tuple(value["worst"])
         value["by_document"] = {name: tuple(row) for name, row in value.get("by_document", {}).items()}
         value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}
-        return Result(**value, paths=paths, cached=True)
+        found = Result(**value, paths=paths, cached=True)
+        ends = [end for interval in found.intervals.values() for end in interval]
+        costs = [
+            one for name, one in asdict(found.costs).items() if name not in ("device", "includes") and one is not None
+        ]
+        numbers = [found.score, *found.means.values(), *ends, *costs, *(group.mean for group in found.groups)]
+        return None if any(map(math.isinf, numbers)) else found  # text where a number belongs is a TypeError
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # the file is missing or damaged, so the system is run again
 

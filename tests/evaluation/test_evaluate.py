@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import math
+import re
 import shutil
 import sys
 import xml.dom.minidom
@@ -126,9 +127,21 @@ def test_only_settings_that_name_files_are_looked_up(dataset, tmp_path):
     assert [result.cached for result in again] == [True, True]
 
 
-def test_a_damaged_result_is_made_again(dataset, tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:300],
+        lambda text: re.sub(r'"nDCG@10": [0-9.]+', '"nDCG@10": Infinity', text),
+        lambda text: re.sub(r'"nDCG@10": [0-9.]+', '"nDCG@10": "high"', text),
+        lambda text: re.sub(r'"headline": "[^"]+"', '"headline": "P@77"', text),
+        lambda text: re.sub(r'"index_seconds": [0-9.e-]+', '"index_seconds": "long"', text),
+    ],
+)
+def test_a_damaged_result_is_made_again(dataset, tmp_path, damage):
     first = evaluate(dataset, systems(BM25), tmp_path / "out")[0]
-    first.paths.json.write_text(first.paths.json.read_text()[:300])
+    whole = first.paths.json.read_text()
+    assert damage(whole) != whole
+    first.paths.json.write_text(damage(whole))
     again = evaluate(dataset, systems(BM25), tmp_path / "out")[0]
     assert not again.cached
     assert again.means == first.means
