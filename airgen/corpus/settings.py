@@ -206,6 +206,10 @@ def find_manifest(name: str | Path, folder: Path | None = None) -> Path:
     try:
         path = find_yaml("corpora", name, folder)
     except SettingsError as error:
+        if Path(name).is_dir():
+            raise CorpusError(
+                f"{name}: is a folder of documents: `airgen init {name}` writes its corpus.yaml"
+            ) from error
         raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}") from error
     if not path.is_file():
         raise CorpusError(f"{path}: no such file")

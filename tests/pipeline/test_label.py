@@ -22,7 +22,7 @@ from rich.console import Console
 import airgen
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
-from airgen.errors import AirgenError, DatasetError, SettingsError, UsageError
+from airgen.errors import AirgenError, CorpusError, DatasetError, SettingsError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
@@ -422,6 +422,10 @@ def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pyte
         call("label", "log.csv", "--name", "other")
     with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
         call("label", "gone.csv", "--pipeline", "base.yaml")
+    (home / "folder").mkdir()
+    with pytest.raises(CorpusError, match=r"folder: is a folder of documents: `airgen init folder` writes"):
+        call("label", "log.csv", "--pipeline", "base.yaml", "--corpus", "folder", "--name", "new")
+    assert not (home / "new.yaml").exists()  # a second try must not stumble over the first
 
 
 def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from airgen.corpus.settings import find_manifest
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import data_dir
@@ -46,7 +47,7 @@ def label_pipeline(
     fields of `queries:`.
 
     Raises UsageError where NAME.yaml is there and differs in more than the sample, SettingsError for wrong settings,
-    DatasetError for a missing file.
+    DatasetError for a missing file, CorpusError for a corpus that is nowhere.
     """
     base = find_yaml("pipelines", pipeline)
     value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))
@@ -83,6 +84,7 @@ def label_pipeline(
     found = parse_yaml(text, Pipeline, str(path), folder.resolve())
     assert found.queries is not None
     files_behind(found.queries, folder)
+    find_manifest(found.corpus, folder)
     _write(path, text, made)
     return path
 
