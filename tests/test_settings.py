@@ -45,6 +45,13 @@ def test_the_papers_numbers_are_the_defaults() -> None:
     assert pipeline.export.splits == {"dev": 1, "test": 4}
 
 
+def test_a_misspelt_reranker_is_no_model_of_the_hub() -> None:
+    (problem,) = problems(GOOD + "control: {rerankers: [maxsim, splade, bm52]}\n")
+    assert problem == "p.yaml:7: control.rerankers.2: no reranker is named 'bm52' (did you mean 'bm25'?)"
+    names = "[BAAI/bge-reranker-large, maidalun1020/bce-reranker-base_v1, nreimers/mmarco-mMiniLMv2-L12-H384-v1]"
+    assert parse_yaml(GOOD + f"control: {{rerankers: {names}}}\n", Pipeline).control.rerankers
+
+
 def test_long_doc_has_no_problems_and_no_negatives() -> None:
     pipeline = parse_yaml(GOOD.replace("task: qa", "task: long-doc"), Pipeline)
     assert pipeline.generation.types == {"question": 3, "claim": 1}

@@ -11,6 +11,7 @@ models. No component is made.
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import re
@@ -121,7 +122,7 @@ def is_spec(value: object) -> TypeGuard[Spec]:
 def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
     """`{kind: ..., settings}` for a name: of a kind, of a model of the catalogue, of the Hub, or of a folder.
 
-    Raises ValueError for a model of the catalogue that cannot be such a part.
+    Raises ValueError for a model of the catalogue that cannot be such a part, and for a kind that is misspelt.
     """
     if not isinstance(spec, str):
         return dict(spec)
@@ -130,6 +131,9 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
         return {"kind": spec}
     catalogue = models.catalogue()
     if spec not in catalogue:
+        near = difflib.get_close_matches(spec, kinds, n=1, cutoff=0.75)
+        if near and not Path(spec).exists():  # a model of the Hub has an owner, and is near no kind
+            raise ValueError(f"no {part} is named {spec!r} (did you mean {near[0]!r}?)")
         own = (kind for (owner, family), kind in _OWN_LIBRARY.items() if owner == part and family in spec.lower())
         return {"kind": next(own, _USUAL_KIND[part]), "model": spec}
     kind = catalogue[spec].kind
