@@ -14,6 +14,8 @@ from airgen.dataset.interchange import FORMATS, convert
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import read_run, score
 from airgen.evaluation.run import run_from_dict, write_run
+from airgen.pipeline.own.label_file import read_labels
+from airgen.settings import LabelFile
 
 CORPUS = [
     {"_id": "p1", "title": 'Cats, and "dogs"', "text": "cats eat fish\tand\nsleep"},
@@ -139,3 +141,16 @@ def test_the_command_says_what_it_wrote(folder, tmp_path, monkeypatch):
     assert value == {"out": "a/b.csv", "queries": 4, "labels": 6, "without_text": 1}
     with pytest.raises(DatasetError, match=r"holds files but no qrels\.trec"):
         call("convert", folder, "--to", "ir_datasets", "--out", folder)
+
+
+@pytest.mark.parametrize("kind", ["quepid", "opensearch", "trec"])
+def test_airgen_label_reads_what_was_written(written, kind):
+    """The way back: the same documents with the same labels, under the query's text (TREC: under its id)."""
+    path = written(kind)
+    labels = LabelFile(file=path.name, levels={0: 0, 1: 1, 2: 2})
+    found = sorted((" ".join(one.query.split()), one.document, one.level) for one in read_labels(labels, path, "en"))
+    first = "q1" if kind == "trec" else 'what do cats, "big" ones, eat'
+    assert [row for row in found if row[0] == first] == [(first, "p1", 2), (first, "p2", 0)]
+    ids = {"q2": [("p3", 1)], "q3": [("p1", 1), ("p3", 0)]}
+    others = ids if kind == "trec" else {"птицы поют": [("p1", 1), ("p3", 1)]}  # two queries have this text
+    assert {name: [row[1:] for row in found if row[0] == name] for name in others} == others
