@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from airgen.dataset.beir import BeirQuery
 from airgen.dataset.layouts import read_rows
 from airgen.errors import DatasetError, StoreError
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
+from airgen.publishing.withhold import MARK
 from airgen.report.pack import Pack
 from airgen.report.ranks import SystemRanks
 from airgen.report.sources import ReportSource, is_running, open_store
@@ -158,7 +160,8 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> It
             "outcome": outcome,
             "why": why,
             "attributes": {name: query[name] for name in ("type", "length", "information") if name in query}
-            | ({"style": rewrites[-1]["style"]} if rewrites else {}),
+            | ({"style": rewrites[-1]["style"]} if rewrites else {})
+            | (_answered(source.queries[value["id"]]) if value["id"] in source.queries else {}),
             "sources": [public.document(row["id"]) for row in documents],
             "character": value.get("character"),
             "scenario": value.get("scenario"),
@@ -179,7 +182,7 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
     for key, query in source.queries.items():
         split = source.split_of.get(key, "")
         row = lineage.get(key, {})
-        attributes = {name: value for name, value in query.metadata.items() if name != "split"}
+        attributes = {name: value for name, value in query.metadata.items() if name not in ("split", MARK)}
         hidden = split in source.withheld
         life: Life = {
             "id": key,
@@ -187,7 +190,8 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
             "split": split,
             "outcome": "kept",
             "why": "its labels are private" if hidden else "",
-            "attributes": {name: value for name, value in attributes.items() if isinstance(value, str | int | float)},
+            "attributes": {name: value for name, value in attributes.items() if isinstance(value, str | int | float)}
+            | ({} if hidden else _answered(query)),
             "sources": [row[name] for name in ("positive", "second") if name in row],
             "character": {"chosen": row["character"], "options": []} if row.get("character") else None,
             "scenario": {"chosen": row["scenario"], "options": []} if row.get("scenario") else None,
@@ -203,6 +207,12 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
         for id_ in source.labels(split).get(key, {}):
             life["labels"].append({"id": id_, "kind": kinds.get(id_, "other")})
         yield life
+
+
+def _answered(query: BeirQuery) -> dict[str, str]:
+    """Whether anything answers the query, where the dataset says it."""
+    answered = query.metadata.get(MARK)
+    return {MARK: "yes" if answered else "no"} if isinstance(answered, bool) else {}
 
 
 def _lineage(source: ReportSource) -> dict[str, dict[str, Any]]:

@@ -48,6 +48,19 @@ def test_private_labels_are_left_out(dataset: Path, results: Path, tmp_path: Pat
     assert dev["split"] == "dev" and dev["positives"] == 2 and dev["ranked"] and dev["scenario"] is None
 
 
+def test_that_nothing_answers_a_query_is_a_private_label(dataset: Path, tmp_path: Path) -> None:
+    path = dataset / "queries.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["metadata"]["answered"] = row["_id"] not in ("q-00", "q-02")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    every = lives(read_report(make_report([dataset], tmp_path / "whole")))
+    assert [every[key]["attributes"]["answered"] for key in ("q-00", "q-01", "q-02")] == ["no", "yes", "no"]
+    public = lives(read_report(make_report([dataset], tmp_path / "public", public=True)))
+    assert public["q-02"]["attributes"]["answered"] == "no"  # dev
+    assert not any("answered" in life["attributes"] for life in public.values() if life["split"] == "test")
+
+
 def test_other_splits_can_be_private(dataset: Path, results: Path, tmp_path: Path) -> None:
     data = read_report(make_report([dataset, results], tmp_path / "p", public=True, private=["dev"]))
     every = lives(data)

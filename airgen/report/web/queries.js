@@ -8,7 +8,7 @@ const OUTCOMES = {
 };
 const WORDS = {
   type: "Type", length: "Words", information: "Information", style: "Style", split: "Split", outcome: "Outcome",
-  why: "Why", positives: "Positives", difficulty: "Difficulty",
+  why: "Why", positives: "Positives", difficulty: "Difficulty", answered: "Answered",
 };
 const LENGTHS = { lt5: "under 5", lt10: "under 10", "10to20": "10 to 20", ge20: "20 or more" };
 const DIFFICULTY = { hard: [-1, 1 / 3], medium: [1 / 3, 2 / 3], easy: [2 / 3, 2] };
@@ -22,6 +22,7 @@ function outcomeTag(outcome) {
 /* How a value of a query's attribute is called. */
 function called(name, value) {
   if (name === "outcome") return (OUTCOMES[value] || [value])[0];
+  if (name === "answered") return value === "no" ? "without an answer" : "answered";
   return name === "length" ? LENGTHS[value] || value : value;
 }
 
