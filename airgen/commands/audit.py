@@ -95,7 +95,7 @@ def score(
         items = labelled_items(BeirDataset.open(pipeline), split) if pipeline.is_dir() else decided_items(job)
         by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)
     if as_json:
-        echo(json.dumps({**result.as_dict(), "chosen_by_hand": by_hand or None}, ensure_ascii=False))
+        echo(json.dumps({**result.as_dict(), **({"chosen_by_hand": by_hand} if by_hand else {})}, ensure_ascii=False))
         return
     echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
     if by_hand:

@@ -85,13 +85,18 @@ def label(
         queries, pipeline, corpus=corpus, name=name, sample=sample, labels=[] if no_labels else labels or None,
         systems=systems, settings=settings,
     )  # fmt: skip
-    console = Console(stderr=True, quiet=quiet)
-    console.print(f"{path}: the pipeline of this job", markup=False, highlight=False)
+    if not quiet:
+        echo(f"{path}: the pipeline of this job", err=True)
     if check:
         print_check(Job(path, runs), as_json=as_json, budget_usd=budget)
         return
     result = run_pipeline(
-        path, runs=runs, budget_usd=budget, retry_failed=retry_failed, evaluate=evaluate, console=console
+        path,
+        runs=runs,
+        budget_usd=budget,
+        retry_failed=retry_failed,
+        evaluate=evaluate,
+        console=Console(stderr=True, quiet=quiet),
     )
     if report:
         result = report_of_run(result, path, runs, None, lambda line: echo(line, err=True))

@@ -71,6 +71,10 @@ def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
     }
 
 
+# What stands for real queries where a prompt is tried and the pipeline has none.
+_STAND_INS = ("how long does a passport take", "train to the airport at night", "Can I return an opened box?")
+
+
 def _like(pipeline: Pipeline, key: str) -> Model:
     return draw_examples(pipeline.generation.example_texts, key, pipeline.language)
 
@@ -130,7 +134,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     query = passage.title or " ".join(passage.text.split()[:8])
-    like = _like_values(_like(pipeline, passage.key)) if pipeline.generation.examples else {}
+    real = pipeline.generation.example_texts if pipeline.generation.examples else _STAND_INS
+    like = _like_values(draw_examples(real, passage.key, pipeline.language))
     return {"query": query, **_attributes(pipeline, passage.key), **like}
 
 
