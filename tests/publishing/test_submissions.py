@@ -272,7 +272,8 @@ def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
             read_submission(path)
         return time.process_time() - began
 
-    assert cpu_seconds(10_000) < 3 * cpu_seconds(5_000) + 0.1
+    # The least of three: a garbage collection of what earlier tests left may fall into one of them.
+    assert min(cpu_seconds(10_000) for _ in range(3)) < 3 * min(cpu_seconds(5_000) for _ in range(3)) + 0.1
 
 
 def test_results_of_unknown_queries_alone_score_zero(dataset: Path) -> None:
