@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -18,6 +18,10 @@ from airgen.commands.options import (
     new_app,
     shipped,
 )
+
+if TYPE_CHECKING:
+    from airgen.evaluation.experiment import EvaluationOptions
+    from airgen.evaluation.systems import SystemSettings
 
 __all__ = ["app"]
 
@@ -122,9 +126,9 @@ def evaluate(
 def _compare_chunkers(
     datasets: list[Path],
     chunkers: Path,
-    systems: list,  # type: ignore[type-arg]
+    systems: list[SystemSettings],
     out: Path,
-    options: object,
+    options: EvaluationOptions,
     gold: str,
     share: float,
     as_json: bool,
@@ -143,7 +147,7 @@ def _compare_chunkers(
     wanted = load_chunkers(chunkers)
     found = [
         compare_chunkers(
-            opened, wanted, systems, out, options, gold=gold, share=share,  # type: ignore[arg-type]
+            opened, wanted, systems, out, options, gold=cast(Literal["auto", "answers", "passages"], gold), share=share,
             say=lambda line: None if as_json else echo(line, err=True),
         )
         for opened in _opened(datasets).values()

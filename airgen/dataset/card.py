@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.answers import answer_files
+from airgen.dataset.content import ANSWERED
 from airgen.dataset.licences import hub_licence
 from airgen.dataset.manifest import Manifest
 from airgen.dataset.statistics import COLUMNS, statistics_markdown, table_rows
@@ -165,7 +166,7 @@ def _files(manifest: Manifest) -> str:
         "- `corpus.jsonl`: `_id`, `title`, `text`",
         f"- `queries.jsonl`: `_id`, `text`, `metadata` ({about})",
     ]
-    if "answered" in manifest.query_fields and not _has_own_queries(manifest):
+    if ANSWERED in manifest.query_fields and not _has_own_queries(manifest):
         lines.append("- A query with `answered: false` has no label: no passage that was judged answers it.")
     if manifest.labelled_splits:
         splits = ", ".join(f"`{split}`" for split in manifest.labelled_splits)

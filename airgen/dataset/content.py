@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airgen.dataset.secret import Secret
 
 __all__ = [
+    "ANSWERED",
     "SHORT_NAME",
     "TASKS",
     "AnswerRow",
@@ -30,6 +31,9 @@ __all__ = [
     "QueryRow",
     "check_info",
 ]
+
+# In the metadata of queries: false where nothing answers a query, which tells its labels.
+ANSWERED = "answered"
 
 TASKS = ("qa", "long-doc")
 """The paper's two tasks (section 3.1): nDCG@10 is the head measure of qa, Recall@10 of long-doc."""

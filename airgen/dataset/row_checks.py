@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
-from airgen.dataset.content import SHORT_NAME, CorpusRow, QrelRow, QueryRow
+from airgen.dataset.content import ANSWERED, SHORT_NAME, CorpusRow, QrelRow, QueryRow
 from airgen.errors import DatasetError
 
 __all__ = ["check_document", "check_id", "check_qrels", "check_queries", "fitting_id"]
@@ -84,7 +84,7 @@ def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[Qr
     positive, or is marked as `answered: false` and has no label.
     """
     queries = list(queries)
-    marked = {row.id for row in queries if row.metadata.get("answered") is False}
+    marked = {row.id for row in queries if row.metadata.get(ANSWERED) is False}
     qrels = sorted(rows, key=lambda row: (row.query, row.document))
     without: Mapping[str, None] = dict.fromkeys(row.id for row in queries)
     positives: set[str] = set()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.answers import answer_problems
+from airgen.dataset.content import ANSWERED
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
@@ -193,7 +194,7 @@ def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
             found.add("duplicate", "queries.jsonl", f"line {number}: query id {identifier!r} appears twice")
         metadata = row.get("metadata")
         queries[identifier] = metadata.get("split") if isinstance(metadata, dict) else None
-        if isinstance(metadata, dict) and metadata.get("answered") is False:
+        if isinstance(metadata, dict) and metadata.get(ANSWERED) is False:
             found.unanswered.add(identifier)
     return queries
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
+from airgen.dataset.content import ANSWERED
 from airgen.errors import DatasetError
 from airgen.evaluation.by_parent import PARENTS, read_parents
 from airgen.evaluation.own_ids import IdLookup
@@ -60,7 +61,7 @@ class DatasetSplit:
         return {
             key: query
             for key, query in self.dataset.queries(self.split).items()
-            if query.metadata.get("answered") is False
+            if query.metadata.get(ANSWERED) is False
             and self.split in ("all", query.metadata.get("split"))
             and key not in self.qrels.labels
         }

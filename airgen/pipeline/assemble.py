@@ -12,6 +12,7 @@ from typing import Any
 from airgen.corpus.cleaning.normalise import normalise, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import (
+    ANSWERED,
     AnswerRow,
     CorpusRow,
     DatasetContent,
@@ -104,7 +105,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         reasons = {"their relevant passages were taken out": lost} if lost else {}
         steps.append(FunnelStep("queries with an answer", len(accepted.lineages), answered, reasons))
     queries = list(_queries(ids, accepted, decisions, held, original="rewrite" in without))
-    if pipeline.queries is not None and not any(row.metadata["answered"] for row in queries):
+    if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in queries):
         raise DatasetError(
             f"none of the {len(queries)} queries has a relevant passage: look at some with `airgen show`, and try "
             "another judge, or more retrievers (control.pools)"
@@ -221,7 +222,7 @@ def _queries(
         if lineage.own is not None:
             judged = decisions.get(lineage.final.key, ())
             answered = any(row.action == "add_positive" for row in judged)
-            facts = {"count": lineage.own.count, "answered": answered, "judged": len(judged)}
+            facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
             yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), ids.split(lineage), facts)
             continue
         assert lineage.query is not None
@@ -236,7 +237,7 @@ def _queries(
         if ids.pipeline.generation.multi_hop:
             metadata["hops"] = len(lineage.sources)
         if ids.pipeline.generation.unanswerable:
-            metadata["answered"] = lineage.final.key not in held.queries
+            metadata[ANSWERED] = lineage.final.key not in held.queries
         text = lineage.query.text if original else lineage.final.text
         yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
 

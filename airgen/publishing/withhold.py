@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from airgen.dataset.atomic import building
+from airgen.dataset.content import ANSWERED
 from airgen.dataset.files import encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
@@ -23,7 +24,7 @@ from airgen.dataset.write import seal
 from airgen.errors import DatasetError, SettingsError
 from airgen.yaml_text import read_yaml
 
-__all__ = ["MARK", "PAIR", "is_labels_of", "labels_part", "pair_of", "public_part"]
+__all__ = ["PAIR", "is_labels_of", "labels_part", "pair_of", "public_part"]
 
 PAIR = "pair of parts"
 _STEPS_OF_LABELS = (
@@ -32,7 +33,6 @@ _STEPS_OF_LABELS = (
     "queries with an answer",
 )  # less those of dev, they count the withheld labels
 _FEW = 5
-MARK = "answered"  # of queries: false where nothing answers them, which tells their labels
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 _DERIVED = ("README.md", "croissant.json")
@@ -77,7 +77,7 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     text = _without_seed(manifest.pipeline_yaml)
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
-        if MARK in manifest.query_fields and withhold:
+        if ANSWERED in manifest.query_fields and withhold:
             files["queries.jsonl"] = _unmarked(directory / "queries.jsonl", withhold)
         if text:
             files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", text))
@@ -208,7 +208,7 @@ def _unmarked(path: Path, withhold: Sequence[str]) -> FileEntry:
     for row in read_rows(path):
         metadata = row["metadata"]
         if metadata.get("split") in withhold:
-            row = {**row, "metadata": {**metadata, MARK: None}}
+            row = {**row, "metadata": {**metadata, ANSWERED: None}}
         lines.append(encode_row(row, f"query {row['_id']!r}"))
     path.unlink()  # it is a link to the file of the whole dataset
     return FileEntry(*write_text(path, "".join(lines)))

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airgen.dataset.beir import BeirQuery
+from airgen.dataset.content import ANSWERED
 from airgen.dataset.layouts import read_rows
 from airgen.errors import DatasetError, StoreError
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
-from airgen.publishing.withhold import MARK
 from airgen.report.pack import Pack
 from airgen.report.ranks import SystemRanks
 from airgen.report.sources import ReportSource, is_running, open_store
@@ -182,7 +182,7 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
     for key, query in source.queries.items():
         split = source.split_of.get(key, "")
         row = lineage.get(key, {})
-        attributes = {name: value for name, value in query.metadata.items() if name not in ("split", MARK)}
+        attributes = {name: value for name, value in query.metadata.items() if name not in ("split", ANSWERED)}
         hidden = split in source.withheld
         life: Life = {
             "id": key,
@@ -211,8 +211,8 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
 
 def _answered(query: BeirQuery) -> dict[str, str]:
     """Whether anything answers the query, where the dataset says it."""
-    answered = query.metadata.get(MARK)
-    return {MARK: "yes" if answered else "no"} if isinstance(answered, bool) else {}
+    answered = query.metadata.get(ANSWERED)
+    return {ANSWERED: "yes" if answered else "no"} if isinstance(answered, bool) else {}
 
 
 def _lineage(source: ReportSource) -> dict[str, dict[str, Any]]:
