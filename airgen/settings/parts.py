@@ -132,7 +132,7 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
     catalogue = models.catalogue()
     if spec not in catalogue:
         near = difflib.get_close_matches(spec, kinds, n=1, cutoff=0.75)
-        if near and not Path(spec).exists():  # a model of the Hub has an owner, and is near no kind
+        if near and "/" not in spec and not Path(spec).exists():  # a model of the Hub has an owner: owner/name
             raise ValueError(f"no {part} is named {spec!r} (did you mean {near[0]!r}?)")
         own = (kind for (owner, family), kind in _OWN_LIBRARY.items() if owner == part and family in spec.lower())
         return {"kind": next(own, _USUAL_KIND[part]), "model": spec}

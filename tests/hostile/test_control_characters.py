@@ -87,9 +87,10 @@ def test_a_run_of_a_stranger(evil: Path, tmp_path: Path) -> None:
     printed("compare", run, run, "--qrels", qrels, codes=(0, 1))
 
 
-def test_diversity(evil: Path) -> None:
+def test_diversity(evil: Path, tmp_path: Path) -> None:
     for options in ([], ["--json"]):
-        printed("diversity", evil, *options, codes=(0, 1, 2))
+        printed("diversity", evil, "--out", tmp_path / "diversity", *options)
+    assert assert_clean_files(tmp_path / "diversity") >= 3
 
 
 def test_verification(tmp_path: Path) -> None:
