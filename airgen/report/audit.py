@@ -15,7 +15,7 @@ from airgen.evaluation.experiment import results_folder
 from airgen.quality.audit.answers import ANSWERS
 from airgen.quality.audit.page import LEVELS
 from airgen.quality.audit.sample import AuditSample, load_sample
-from airgen.report.sources import ReportSource
+from airgen.report.source import ReportSource
 
 __all__ = ["audit_folder", "audit_part", "audit_sample"]
 

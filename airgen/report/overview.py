@@ -28,7 +28,7 @@ from airgen.quality.agreement.rankings import average_ranks, spearman
 from airgen.quality.diversity.measure import ATTRIBUTES, profile_dataset
 from airgen.records import Rewrite
 from airgen.report.charts import MISSING, rank_slopes
-from airgen.report.sources import ReportSource, open_store
+from airgen.report.source import ReportSource
 from airgen.report.systems import Board
 from airgen.store import Store
 
@@ -59,7 +59,7 @@ def overview(source: ReportSource) -> dict[str, Any]:
         found["audit"] = dict(manifest.audit) if manifest.audit else None
     if job is not None:
         try:
-            with open_store(job) as store:
+            with source.store() as store:
                 accepted = job.accepted(store)
                 found["stages"], found["money"] = _costs(store)
                 found["failures"] = [list(row) for row in store.query(_FAILURES)]

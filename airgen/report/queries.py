@@ -16,9 +16,10 @@ from airgen.errors import DatasetError, StoreError
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
+from airgen.report.open_job import is_running
 from airgen.report.pack import Pack
 from airgen.report.ranks import SystemRanks
-from airgen.report.sources import ReportSource, is_running, open_store
+from airgen.report.source import ReportSource
 from airgen.report.texts import LONGEST, TextFile
 from airgen.store import Store
 
@@ -71,7 +72,7 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
 def _lives(source: ReportSource, texts: TextFile, systems: _Systems) -> Iterator[Life]:
     if source.job is not None:
         try:
-            with open_store(source.job) as store:
+            with source.store() as store:
                 every = list(_of_job(source, source.job, store, texts))
                 yield from _complete(source, every, texts, systems, store)
             return

@@ -7,19 +7,20 @@ returns None where it has nothing to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, StoreError
 from airgen.pipeline.job import Job, RunResult
 from airgen.report.audit import audit_part
 from airgen.report.overview import overview, together
 from airgen.report.pack import Pack, report_file, report_folder
 from airgen.report.queries import write_queries
-from airgen.report.sources import ReportSource, find_sources
+from airgen.report.source import ReportSource
+from airgen.report.sources import find_sources
 from airgen.report.systems import Board, boards, systems_chunks
 from airgen.text.analysis.stopwords import STOPWORDS
 
@@ -89,12 +90,16 @@ def write_data(
     """Write all data. The summary is the last: it says what there is. live: the report is served by `airgen view`."""
     datasets, every = [], list[list[Board]]()
     for source in sources:
-        counts = write_queries(source, pack)
-        has = ["queries"] if counts["queries"] else []
-        for name, make, public in PARTS:
-            if (public or not source.public) and (value := make(source)) is not None:
-                pack.write(f"{source.key}/{name}", value)
-                has.append(name)
+        with ExitStack() as stack:
+            if source.job is not None:
+                with suppress(StoreError):  # the parts that need it say so
+                    stack.enter_context(source.store())
+            counts = write_queries(source, pack)
+            has = ["queries"] if counts["queries"] else []
+            for name, make, public in PARTS:
+                if (public or not source.public) and (value := make(source)) is not None:
+                    pack.write(f"{source.key}/{name}", value)
+                    has.append(name)
         every.append(boards(source))
         for name, value in systems_chunks(source, every[-1]):
             pack.write(name, value)

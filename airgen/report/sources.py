@@ -1,160 +1,32 @@
-"""What a report is about: jobs, datasets and results, named on the command line, each as one `ReportSource`.
+"""The sources of a report: jobs, datasets and results, found by the words of a command line.
 
-    sources, notes = find_sources(["runs/python-reference"], public=False)
-    sources[0].dataset, sources[0].results, sources[0].job
-
-A source says what may be shown. In the public form the labels of withheld splits do not exist for whoever asks it, and
-neither do the job, the lineage and scores by query of these splits, so no part of a report can tell them.
+sources, notes = find_sources(["runs/python-reference"], public=False)
+sources[0].dataset, sources[0].results, sources[0].job
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from airgen.dataset.atomic import is_alive
-from airgen.dataset.beir import BeirDataset, BeirQuery
-from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.errors import AirgenError, DatasetError, SettingsError, StoreError, UsageError
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.manifest import MANIFEST
+from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.publishing.suites import dataset_folders
-from airgen.report.ranks import SystemRanks, ranks_of
+from airgen.report.open_job import is_running
+from airgen.report.source import ReportSource
 from airgen.settings.yaml_file import find_yaml
-from airgen.store import Store
 
-__all__ = ["ReportSource", "find_sources", "is_running", "open_store"]
+__all__ = ["find_sources"]
 
-_SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
-_COPIES = 5
 DEV = "dev"
 _INSIDE = ("status.json", MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
 _NO_RESULTS = ("comparison", "mteb")
-
-
-@dataclass
-class ReportSource:
-    """One dataset of a report, with all that is known about it. Each part is read at its first use.
-
-    key: its name in the page's addresses. job: the work directory that made it. dataset: its published files.
-    results: by split, one for each system, all of exactly these files. notes: what a reader must know about it.
-    private: the splits whose labels must not be shown; of a public report only. home: the job's work directory.
-    """
-
-    key: str
-    name: str
-    job: Job | None = None
-    dataset: BeirDataset | None = None
-    results: dict[str, list[Result]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    public: bool = False
-    private: frozenset[str] = frozenset()
-    home: Path | None = None
-
-    @cached_property
-    def manifest(self) -> Manifest | None:
-        """The dataset's manifest; None without one that can be read."""
-        if self.dataset is None or not (self.dataset.path / MANIFEST).is_file():
-            return None
-        try:
-            return load_manifest(self.dataset.path)
-        except DatasetError as error:
-            self.notes.append(str(error))
-            return None
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """Name, task, language, domain and so on, as far as they are known."""
-        if self.dataset is not None and self.dataset.info:
-            return self.dataset.info
-        if self.job is not None:
-            pipeline = self.job.pipeline
-            return {"task": pipeline.task, "language": pipeline.language, "domain": pipeline.domain}
-        return next((one.about for every in self.results.values() for one in every), {})
-
-    @property
-    def language(self) -> str:
-        """The language's code; `en` where none is named."""
-        return str(self.info.get("language") or "en")
-
-    @cached_property  # for a finished job every file of the dataset is read
-    def state(self) -> str:
-        """`finished`, `running` or `stopped` of a job; else `dataset` or `results`."""
-        if self.job is None:
-            return "results" if self.dataset is None else "dataset"
-        return "running" if is_running(self.job) else "finished" if self.job.finished() else "stopped"
-
-    @cached_property
-    def withheld(self) -> frozenset[str]:
-        """The splits whose labels this report does not have: they are not there, or are private."""
-        absent = frozenset() if self.dataset is None else frozenset(self.dataset.withheld)
-        return absent | self.private
-
-    @cached_property
-    def splits(self) -> list[str]:
-        """The splits whose labels may be shown."""
-        return [] if self.dataset is None else [one for one in self.dataset.splits if one not in self.withheld]
-
-    @cached_property
-    def queries(self) -> dict[str, BeirQuery]:
-        """The dataset's queries of every split, with the split in their metadata where it is known."""
-        if self.dataset is None:
-            return {}
-        return self.dataset.queries()
-
-    @cached_property
-    def split_of(self) -> dict[str, str]:
-        """{query id: split}: by the metadata, else by the labels that may be shown."""
-        found = {key: str(split) for key, one in self.queries.items() if (split := one.metadata.get("split"))}
-        for split in self.splits:
-            for key in self.labels(split):
-                found.setdefault(key, split)
-        return found
-
-    def is_private(self, split: str) -> bool:
-        """Whether nothing may be told of the split's single queries; `all` has those of every split."""
-        return split in self.withheld or (split == "all" and bool(self.withheld))
-
-    def labels(self, split: str) -> dict[str, dict[str, float]]:
-        """{query id: {passage id: label}} of a split, or of `all`; empty if they may not be shown."""
-        if self.dataset is None or self.is_private(split) or split not in (*self.splits, "all"):
-            return {}
-        if split not in self._labels:
-            self._labels[split] = self.dataset.qrels(split).labels
-        return self._labels[split]
-
-    @cached_property
-    def _labels(self) -> dict[str, dict[str, dict[str, float]]]:
-        return {}
-
-    def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
-        """{system: {query id: ranking}} of a split; empty if its labels may not be shown.
-
-        A system whose run cannot be read is left out, with a note.
-        """
-        labels = self.labels(split)
-        if split not in self._rankings:
-            found: dict[str, dict[str, SystemRanks]] = {}
-            for result in self.results.get(split, ()) if labels else ():
-                try:
-                    found[result.name] = ranks_of(result, labels)
-                except DatasetError as error:
-                    self.notes.append(f"{result.name}: its hits are not shown: {error}")
-            self._rankings[split] = found
-        return self._rankings[split]
-
-    @cached_property
-    def _rankings(self) -> dict[str, dict[str, dict[str, SystemRanks]]]:
-        return {}
 
 
 def find_sources(
@@ -364,60 +236,3 @@ def _only_results(name: str, every: Sequence[Result], notes: list[str]) -> Repor
             if str(one.about.get("digest")) == digest:
                 _add(source.results.setdefault(split, []), one)
     return source
-
-
-def is_running(job: Job) -> bool:
-    """Whether another process works at the job now, by its status file."""
-    status = read_status(job.directory / "status.json") or {}
-    pid, updated = status.get("pid"), status.get("updated")
-    if status.get("ended") or not isinstance(pid, int) or not isinstance(updated, int | float):
-        return False
-    return is_alive(pid) and time.time() - updated < _SILENT and not job.finished()
-
-
-@contextmanager
-def open_store(job: Job) -> Iterator[Store]:
-    """The work database for reading; while another process has it open, a copy of it.
-
-    Raises StoreError where there is none, or where it cannot be read.
-    """
-    try:
-        store = job.open_store(read_only=True)
-    except StoreError:
-        if not is_running(job):
-            raise
-    else:
-        with store:
-            yield store
-        return
-    with tempfile.TemporaryDirectory(prefix="airgen-report-") as folder, _copied(job, Path(folder)) as store:
-        yield store
-
-
-@contextmanager
-def _copied(job: Job, folder: Path) -> Iterator[Store]:
-    """A copy of a database that another process writes: the rows up to one of its commits."""
-    path, copy = job.directory / "work.duckdb", folder / "work.duckdb"
-    error: AirgenError | OSError | None = None
-    for _ in range(_COPIES):
-        try:
-            before = _stamp(path)
-            for suffix in (".wal", ""):
-                (folder / f"work.duckdb{suffix}").unlink(missing_ok=True)
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
-            if _stamp(path) != before:
-                continue  # the log was taken into the database meanwhile, so the two copies may not fit
-            store = Store.open(copy, create=False)
-        except (StoreError, OSError) as problem:
-            error = problem
-            continue
-        with store:
-            yield store
-        return
-    raise StoreError(f"{path}: cannot be copied while its job runs ({error}): try again when it has ended")
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

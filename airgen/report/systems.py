@@ -25,7 +25,7 @@ from airgen.evaluation.result import Result, as_matrix, read_scores
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 from airgen.report.charts import MISSING, score_against_time
 from airgen.report.ranks import TOP, SystemRanks
-from airgen.report.sources import ReportSource
+from airgen.report.source import ReportSource
 
 __all__ = ["Board", "boards", "systems_chunks"]
 

@@ -21,7 +21,8 @@ from airgen.report.audit import audit_folder, audit_sample
 from airgen.report.follow import GOING, follow
 from airgen.report.pack import report_folder
 from airgen.report.report import title_of, write_data
-from airgen.report.sources import ReportSource, find_sources
+from airgen.report.source import ReportSource
+from airgen.report.sources import find_sources
 
 __all__ = ["View"]
 

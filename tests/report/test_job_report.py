@@ -19,8 +19,9 @@ from report_reader import lives, read_report
 from airgen import models
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
+from airgen.report.open_job import open_store
 from airgen.report.report import make_report
-from airgen.report.sources import find_sources, open_store
+from airgen.report.sources import find_sources
 
 Run = Callable[..., RunResult]
 
@@ -111,8 +112,8 @@ def test_the_public_form_of_a_job(made: tuple[Path, str], tmp_path: Path) -> Non
             assert "own_id" not in text and (not row["words"] or row["words"] not in text)
 
 
-def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path) -> None:
-    """The work database of a running job is open, and DuckDB lets nobody else in: a copy is read."""
+def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work database of a running job is open, and DuckDB lets nobody else in: a copy is read, and made once."""
     run(until="hard_negative")
     data = read_report(make_report([folder / "job.yaml"], runs=folder / "runs"))
     table = data["d0/queries"]
@@ -134,8 +135,11 @@ def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path) -> Non
         assert other.stdout is not None and other.stdout.readline() == "open\n"
         with pytest.raises(StoreError, match="in use by another process"):
             job.open_store(read_only=True)
+        copied, copy = list[str](), shutil.copyfile
+        monkeypatch.setattr(shutil, "copyfile", lambda a, b: (copied.append(str(b)), copy(a, b))[1])
         running = read_report(make_report([job]))
         other.communicate()
+    assert sum(path.endswith("work.duckdb") for path in copied) == 1
     assert running["report"]["datasets"][0]["state"] == "running"
     assert running["d0/queries"] == table
 

@@ -1,0 +1,161 @@
+"""What a report is about: one dataset, the job that made it, and the results of systems on it.
+
+    source.dataset, source.results, source.job
+    source.labels("dev")           # {query id: {passage id: label}}
+
+A source says what may be shown. In the public form the labels of withheld splits do not exist for whoever asks it, and
+neither do the job, the lineage and scores by query of these splits, so no part of a report can tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.beir import BeirDataset, BeirQuery
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.errors import DatasetError
+from airgen.evaluation.result import Result
+from airgen.pipeline.job import Job
+from airgen.report.open_job import is_running, open_store
+from airgen.report.ranks import SystemRanks, ranks_of
+from airgen.store import Store
+
+__all__ = ["ReportSource"]
+
+
+@dataclass
+class ReportSource:
+    """One dataset of a report, with all that is known about it. Each part is read at its first use.
+
+    key: its name in the page's addresses. job: the work directory that made it. dataset: its published files.
+    results: by split, one for each system, all of exactly these files. notes: what a reader must know about it.
+    private: the splits whose labels must not be shown; of a public report only. home: the job's work directory.
+    """
+
+    key: str
+    name: str
+    job: Job | None = None
+    dataset: BeirDataset | None = None
+    results: dict[str, list[Result]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    public: bool = False
+    private: frozenset[str] = frozenset()
+    home: Path | None = None
+    _store: Store | None = field(default=None, repr=False)
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The dataset's manifest; None without one that can be read."""
+        if self.dataset is None or not (self.dataset.path / MANIFEST).is_file():
+            return None
+        try:
+            return load_manifest(self.dataset.path)
+        except DatasetError as error:
+            self.notes.append(str(error))
+            return None
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Name, task, language, domain and so on, as far as they are known."""
+        if self.dataset is not None and self.dataset.info:
+            return self.dataset.info
+        if self.job is not None:
+            pipeline = self.job.pipeline
+            return {"task": pipeline.task, "language": pipeline.language, "domain": pipeline.domain}
+        return next((one.about for every in self.results.values() for one in every), {})
+
+    @property
+    def language(self) -> str:
+        """The language's code; `en` where none is named."""
+        return str(self.info.get("language") or "en")
+
+    @cached_property  # for a finished job every file of the dataset is read
+    def state(self) -> str:
+        """`finished`, `running` or `stopped` of a job; else `dataset` or `results`."""
+        if self.job is None:
+            return "results" if self.dataset is None else "dataset"
+        return "running" if is_running(self.job) else "finished" if self.job.finished() else "stopped"
+
+    @cached_property
+    def withheld(self) -> frozenset[str]:
+        """The splits whose labels this report does not have: they are not there, or are private."""
+        absent = frozenset() if self.dataset is None else frozenset(self.dataset.withheld)
+        return absent | self.private
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """The splits whose labels may be shown."""
+        return [] if self.dataset is None else [one for one in self.dataset.splits if one not in self.withheld]
+
+    @cached_property
+    def queries(self) -> dict[str, BeirQuery]:
+        """The dataset's queries of every split, with the split in their metadata where it is known."""
+        if self.dataset is None:
+            return {}
+        return self.dataset.queries()
+
+    @cached_property
+    def split_of(self) -> dict[str, str]:
+        """{query id: split}: by the metadata, else by the labels that may be shown."""
+        found = {key: str(split) for key, one in self.queries.items() if (split := one.metadata.get("split"))}
+        for split in self.splits:
+            for key in self.labels(split):
+                found.setdefault(key, split)
+        return found
+
+    def is_private(self, split: str) -> bool:
+        """Whether nothing may be told of the split's single queries; `all` has those of every split."""
+        return split in self.withheld or (split == "all" and bool(self.withheld))
+
+    def labels(self, split: str) -> dict[str, dict[str, float]]:
+        """{query id: {passage id: label}} of a split, or of `all`; empty if they may not be shown."""
+        if self.dataset is None or self.is_private(split) or split not in (*self.splits, "all"):
+            return {}
+        if split not in self._labels:
+            self._labels[split] = self.dataset.qrels(split).labels
+        return self._labels[split]
+
+    @cached_property
+    def _labels(self) -> dict[str, dict[str, dict[str, float]]]:
+        return {}
+
+    def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
+        """{system: {query id: ranking}} of a split; empty if its labels may not be shown.
+
+        A system whose run cannot be read is left out, with a note.
+        """
+        labels = self.labels(split)
+        if split not in self._rankings:
+            found: dict[str, dict[str, SystemRanks]] = {}
+            for result in self.results.get(split, ()) if labels else ():
+                try:
+                    found[result.name] = ranks_of(result, labels)
+                except DatasetError as error:
+                    self.notes.append(f"{result.name}: its hits are not shown: {error}")
+            self._rankings[split] = found
+        return self._rankings[split]
+
+    @cached_property
+    def _rankings(self) -> dict[str, dict[str, dict[str, SystemRanks]]]:
+        return {}
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The job's work database for reading. Inside another `with` of it, the same one, so a copy is made only once.
+
+        Raises StoreError where there is none, or where it cannot be read.
+        """
+        assert self.job is not None
+        if self._store is not None:
+            yield self._store
+            return
+        with open_store(self.job) as self._store:
+            try:
+                yield self._store
+            finally:
+                self._store = None
