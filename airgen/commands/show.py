@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,31 +15,35 @@ app = new_app()
 
 @app.command()
 def show(
-    what: Annotated[str, typer.Argument(metavar="[PIPELINE] QUERY_ID", help="The query's id, or how it begins.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PIPELINE] QUERY_ID",
+            help="A pipeline or a job's name, the query's id (or how it begins), or both.",
+        ),
+    ],
     query: Annotated[str | None, typer.Argument(hidden=True)] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Show the document, character, scenario, rewrites, negatives, votes, judgments and decisions of one query.
 
-    A pipeline without an id lists its queries. An id without a pipeline is looked up in all jobs below --runs.
+    A pipeline, or the name of a job, without an id lists its queries. An id alone is looked up in all jobs
+    below --runs.
 
     Example: airgen show pipelines/quickstart.yaml        airgen show q3f2a
     """
     import json
 
-    from airgen.errors import SettingsError
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.show import find_lineage, job_with, life, render_life
-    from airgen.settings.yaml_file import find_yaml
+    from airgen.errors import UsageError
+    from airgen.pipeline.find_job import find_job, job_with
+    from airgen.pipeline.show import find_lineage, life, render_life
 
-    path = Path(what)
-    if query is None and path.suffix not in (".yaml", ".yml"):
-        try:
-            path = find_yaml("pipelines", what)
-        except SettingsError:
-            query = what
-    job = job_with(what, runs) if query == what else Job(path, runs)
+    job = find_job(what, runs)
+    if job is None and query is not None:
+        raise UsageError(f"{what}: no pipeline, and no job of that name under {runs}")
+    if job is None:
+        job, query = job_with(what, runs), what
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         if query is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.errors import UsageError
@@ -17,14 +16,13 @@ from airgen.pipeline.control.need import Asker, kept_need
 from airgen.pipeline.control.table2 import votes
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import read_status
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan
 from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row, Skip
 from airgen.store import Store
 from airgen.text.display import terminal_lines
 
-__all__ = ["find_lineage", "job_with", "life", "lives", "render_life"]
+__all__ = ["find_lineage", "life", "lives", "name_of", "render_life"]
 
 R = TypeVar("R", bound=Row)
 
@@ -37,35 +35,16 @@ def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage
     Raises UsageError where none or several match.
     """
     every = [(lineage, "") for lineage in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
-    found = [(one, reason) for one, reason in every if _name(one, ids).startswith(name)]
+    found = [(one, reason) for one, reason in every if name_of(one, ids).startswith(name)]
     if len(found) == 1:
         return found[0]
-    some = ", ".join(_name(one, ids) for one, _ in (found or every)[:8])
+    some = ", ".join(name_of(one, ids) for one, _ in (found or every)[:8])
     many = f"{len(found)} queries begin with {name!r}: {some}" if found else f"no query {name!r}; some are: {some}"
     raise UsageError(many)
 
 
-def job_with(name: str, runs: Path) -> Job:
-    """The one job under `runs` that has a query of this id (or beginning). Raises UsageError for none or several."""
-    found: list[Job] = []
-    others: list[Job] = []
-    for status in sorted(runs.glob("*/status.json")):
-        path = Path(str((read_status(status) or {}).get("pipeline", "")))
-        if not path.is_file() or not status.with_name("work.duckdb").is_file():
-            continue
-        job = Job(path, runs)
-        with job.open_store(read_only=True) as store:
-            accepted = job.accepted(store)
-        every, ids = [*accepted.lineages, *(one.lineage for one in accepted.rejected)], job.ids
-        (found if any(_name(one, ids).startswith(name) for one in every) else others).append(job)
-    if len(found) == 1:
-        return found[0]
-    where = ", ".join(job.pipeline.name for job in found or others) or "no job"
-    problem = "several jobs have a query" if found else "no job has a query"
-    raise UsageError(f"{problem} {name!r} under {runs} ({where}): give the pipeline's YAML before the id")
-
-
-def _name(lineage: Lineage, ids: PublicIds) -> str:
+def name_of(lineage: Lineage, ids: PublicIds) -> str:
+    """The public id of a lineage's query; of its sample, if it has no query."""
     return ids.query(lineage) if lineage.query is not None else ids.sample(lineage)
 
 
@@ -82,7 +61,7 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
         control = _Control.of(store, job, plan, [one for one, _ in some if one.query is not None])
         for lineage, rejected in some:
             value: dict[str, Any] = {
-                "id": _name(lineage, ids),
+                "id": name_of(lineage, ids),
                 "outcome": f"rejected: {rejected}" if rejected else "accepted",
                 **({"own": _own(lineage.own)} if lineage.own is not None else {"document": _shown(lineage.passage)}),
                 **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),

@@ -15,8 +15,8 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
+from airgen.pipeline.find_job import job_of_directory, last_run
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import read_status
 from airgen.publishing.suites import dataset_folders
 from airgen.report.open_job import is_running
 from airgen.report.source import ReportSource
@@ -53,7 +53,7 @@ def find_sources(
             continue
         path = Path(word)
         if not path.is_dir():
-            found.append(_of_job(_last_run(_pipeline(path), runs)))
+            found.append(_of_job(last_run(_pipeline(path), runs)))
         elif (path / "status.json").is_file() or (path / "work.duckdb").is_file():
             found.append(_of_directory(path, notes))
         elif _results_below(path):
@@ -94,14 +94,6 @@ def _pipeline(path: Path) -> Path:
         raise UsageError(f"{path}: no such file or folder, and no pipeline of that name") from None
 
 
-def _last_run(pipeline: Path, runs: Path) -> Job:
-    """The job with the target that it was last run with, which `airgen run --target` may have set."""
-    job = Job(pipeline, runs)
-    target = (read_status(job.directory / "status.json") or {}).get("target")
-    known = isinstance(target, int) and target > 0
-    return Job(pipeline, runs, target=target) if known and target != job.pipeline.target else job
-
-
 def _of_job(job: Job) -> ReportSource:
     known = (job.directory / "work.duckdb").is_file() or (job.dataset / MANIFEST).is_file()
     if not known and not is_running(job):
@@ -116,21 +108,14 @@ def _of_job(job: Job) -> ReportSource:
 
 def _of_directory(path: Path, notes: list[str]) -> ReportSource:
     """The job of a work directory; without its YAML, what the directory holds besides."""
-    pipeline = Path(str((read_status(path / "status.json") or {}).get("pipeline", "")))
-    why = "its status.json names no pipeline" if not pipeline.name else f"its pipeline {pipeline} is not there"
-    if pipeline.is_file():
-        try:
-            job = _last_run(pipeline, path.parent)
-            if job.directory.resolve() == path.resolve():
-                return _of_job(job)
-            why = f"its pipeline {pipeline} is now named {job.pipeline.name!r}"
-        except SettingsError as error:
-            why = error.problems[0]
+    found = job_of_directory(path)
+    if isinstance(found, Job):
+        return _of_job(found)
     if not (path / "dataset" / MANIFEST).is_file():
-        raise DatasetError(f"{path}: {why}, and there is no finished dataset in it: nothing to report on")
+        raise DatasetError(f"{path}: {found}, and there is no finished dataset in it: nothing to report on")
     dataset = BeirDataset.open(path / "dataset")
     source = ReportSource("", dataset.name, dataset=dataset, home=path)
-    source.notes.append(f"{path}: {why}, so the steps before the dataset are not shown")
+    source.notes.append(f"{path}: {found}, so the steps before the dataset are not shown")
     _give_results([source], _results_below(path / "evaluation"), notes)
     return source
 

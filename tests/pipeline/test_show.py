@@ -40,6 +40,11 @@ def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.Captur
     for part in ("document", "character", "scenario", "query", "votes", "level"):
         assert part in by_pipeline
     assert shown(capsys, ids[0], *runs)[:2] == (0, by_pipeline)  # an id is enough where only one job has it
+    for job in ("job", str(folder / "runs" / "job")):  # the job's name, and its directory
+        assert shown(capsys, job, *runs)[:2] == (0, listed)
+        assert shown(capsys, job, ids[0], *runs)[:2] == (0, by_pipeline)
+    code, _, said = shown(capsys, "nothing", ids[0], *runs)
+    assert code == 2 and "nothing: no pipeline, and no job of that name under" in said
     life = json.loads(shown(capsys, ids[0], "--json", *runs)[1])
     assert life["id"] == ids[0] and life["outcome"] == "accepted"
     code, _, said = shown(capsys, "qnobody", *runs)
