@@ -54,6 +54,8 @@ def _rows(
     """The prepared rows, with a count of documents on the terminal."""
     from airgen.corpus import prepare
 
+    if limit is not None and seed is None:  # the first passages, for which a sample of all documents is not needed
+        settings = settings.unlimited
     with progress_bar(f"reading {settings.name}", "{task.completed:,.0f} documents") as update:
         yield prepare(settings, task, limit=limit, seed=seed, progress=lambda count: update(advance=count))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from airgen.batches import batched
 from airgen.corpus.cleaning import steps
 from airgen.corpus.cleaning.cleaner import Item, Step
+from airgen.corpus.limit import limited
 from airgen.corpus.long_doc import MAX_TEXT, chunk_document
 from airgen.corpus.open_reader import open_reader
 from airgen.corpus.settings import CorpusSettings, Task
@@ -43,6 +44,8 @@ def prepare(
 ) -> Iterator[Passage | Dropped]:
     """Passages and dropped documents, in the order of the source; equal inputs give equal rows.
 
+    With `settings.limit` the documents come in the order of `limited`.
+
     limit: the largest number of passages. Without `seed`, the first ones are taken. With `seed`, a uniform sample is
     taken, and a larger limit adds to it; the whole corpus is read, and `Dropped` rows come first.
     progress: is called with the number of documents that were read since the last call.
@@ -52,6 +55,10 @@ def prepare(
     """
     reader = open_reader(settings)
     documents = _counted(reader.read(), progress)
+    if settings.limit is not None:
+        if task == "long-doc":
+            raise CorpusError(f"corpus {settings.name!r}: limit is for the QA task: leave it out for Long-Doc")
+        documents = limited(documents, settings.limit, settings.limit_seed)
     rows = _qa(settings, documents) if task == "qa" else _long_doc(settings, documents)
     if limit is not None:
         rows = _first(rows, limit) if seed is None else _sample(rows, limit, seed)

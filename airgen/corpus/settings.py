@@ -23,7 +23,7 @@ from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_va
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest
-from airgen.settings.base import Settings
+from airgen.settings.base import LATER, Settings
 from airgen.settings.parts import Part
 from airgen.settings.yaml_file import find_yaml, load_yaml
 
@@ -172,6 +172,8 @@ class CorpusSettings(Settings):
 
     `reader` holds the `kind` of a reader and its settings, which are validated by its `Settings` model.
     `base` is the folder of the YAML file: local paths are relative to it.
+    limit: take this many documents, a sample by the hashes of their ids, before they are cleaned; a larger limit only
+    adds to a smaller one. `limit_seed`: another number takes another sample. QA only.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
@@ -185,8 +187,10 @@ class CorpusSettings(Settings):
     tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"
     fetch: FetchSettings | None = None
     reader: Annotated[dict[str, Any], Part("reader")]
+    limit: Annotated[int | None, LATER] = Field(default=None, ge=1)
+    limit_seed: Annotated[int, LATER] = 0
     clean: CleanSettings = CleanSettings()
-    chunk: ChunkSettings | None = None
+    chunk: Annotated[ChunkSettings | None, LATER] = None
     long_doc: LongDocSettings = LongDocSettings()
     _base: Path = PrivateAttr(default=Path())
 
@@ -194,6 +198,17 @@ class CorpusSettings(Settings):
     def base(self) -> Path:
         """The folder that local paths are relative to."""
         return self._base
+
+    @property
+    def unlimited(self) -> CorpusSettings:
+        """The same corpus without its limit: its first passages can be read without reading all of it."""
+        return self.model_copy(update={"limit": None})
+
+    @model_validator(mode="after")
+    def _limit_is_for_qa(self) -> CorpusSettings:
+        if self.limit is not None and self.task == "long-doc":
+            raise ValueError("limit: is for the QA task; long_doc.document names the document of a Long-Doc corpus")
+        return self
 
 
 def manifest_names() -> list[str]:

@@ -93,7 +93,9 @@ class _Work:
 def estimate(job: Job) -> Estimate:
     """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read."""
     pipeline = job.pipeline
-    passages = list(islice((row for row in prepare(job.corpus, pipeline.task) if isinstance(row, Passage)), PASSAGES))
+    passages = list(
+        islice((row for row in prepare(job.corpus.unlimited, pipeline.task) if isinstance(row, Passage)), PASSAGES)
+    )
     if not passages:
         raise CorpusError(f"corpus {pipeline.corpus}: no passage is left after cleaning")
     inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]

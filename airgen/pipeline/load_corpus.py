@@ -16,6 +16,7 @@ from airgen.keys import content_key, fingerprint
 from airgen.pipeline.progress import Display
 from airgen.records import Dropped, Passage
 from airgen.settings import Pipeline
+from airgen.settings.base import marked
 from airgen.store import Store
 
 __all__ = ["corpus_fingerprint", "load_corpus"]
@@ -27,9 +28,9 @@ T = TypeVar("T")
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
     """A hash of what the passages depend on: the source's text, the corpus's settings, and the task."""
-    # A corpus without chunks keeps the fingerprint that it had before there were any.
-    without = {"notes", "title", "domain"} | ({"chunk"} if settings.chunk is None else set())
-    values = settings.model_dump(mode="json", exclude=without)
+    later = {name for name, _ in marked(CorpusSettings, "later")}
+    unused = {name for name in later if getattr(settings, name) == CorpusSettings.model_fields[name].default}
+    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"} | unused)
     return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
 
 

@@ -152,4 +152,4 @@ def _query_problem(job: Job, text: str, values: dict[str, Any]) -> Problem | Non
 
 
 def _passages(job: Job) -> Any:
-    return (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
+    return (row for row in prepare(job.corpus.unlimited, job.pipeline.task) if isinstance(row, Passage))

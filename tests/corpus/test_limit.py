@@ -1,0 +1,136 @@
+"""`limit:` of a corpus: a larger limit only adds, the order of the source changes nothing, memory stays flat."""
+
+from __future__ import annotations
+
+import json
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from corpus_maker import corpus, prose
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from airgen.corpus import prepare
+from airgen.corpus.limit import limited
+from airgen.corpus.settings import CorpusSettings
+from airgen.errors import CorpusError
+from airgen.pipeline.load_corpus import corpus_fingerprint
+from airgen.records import Document, Dropped, Passage
+from airgen.settings import Pipeline
+
+CLEAN = {"near_duplicates": {}, "min_tokens": 10}
+
+
+def documents(count: int) -> list[Document]:
+    return [Document(f"d{number}", f"text {number}") for number in range(count)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)), max_size=60),
+    st.integers(1, 40), st.integers(1, 40), st.integers(0, 2), st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_a_larger_limit_only_adds_in_any_order(
+    pairs: list[tuple[str, int]], small: int, large: int, seed: int, chance: random.Random
+) -> None:
+    """Also where ids and texts come twice."""
+    rows = [Document(name, f"text {number}") for name, number in pairs]
+    small, large = sorted((small, large))
+    less, more = list(limited(rows, small, seed)), list(limited(rows, large, seed))
+    assert more[: len(less)] == less
+    assert (len(less), len(more)) == (min(small, len(rows)), min(large, len(rows)))
+    chance.shuffle(rows)
+    assert list(limited(rows, large, seed)) == more
+
+
+@pytest.mark.parametrize("limit", [1, 500, 1500, 1999, 2000, 2001])
+def test_the_sample_is_the_same_however_often_the_candidates_were_sorted(limit: int) -> None:
+    """20,000 documents pass a sample of 500 several times its size; the whole sorted list says the same."""
+    rows = documents(20_000 if limit < 1600 else 2000)
+    everything = list(limited(rows, len(rows)))
+    assert sorted(row.id for row in everything) == sorted(row.id for row in rows)
+    assert list(limited(rows, limit)) == everything[:limit]
+
+
+def test_a_seed_is_another_sample_and_each_document_has_an_equal_chance() -> None:
+    rows = documents(2000)
+    taken = [{row.id for row in limited(rows, 500, seed) if isinstance(row, Document)} for seed in range(40)]
+    assert len({frozenset(one) for one in taken}) == 40
+    halves = [sum(int(name[1:]) < 1000 for name in one) for one in taken]
+    assert abs(sum(halves) / 40 - 250) < 10  # five standard errors of the mean
+
+
+def test_what_the_reader_drops_is_reported_and_is_no_document_of_the_sample() -> None:
+    bad = Dropped("", "x", "reader", "missing text", "", "", "", "")
+    found = list(limited([*documents(5), bad, *documents(5)[:0]], 2))
+    assert found[0] == bad and len(found) == 3
+
+
+def test_memory_does_not_hold_the_texts() -> None:
+    """4 MB of texts are in a sample of 200 documents; 64 MB pass by."""
+
+    def long(number: int) -> Document:
+        return Document(f"d{number}", f"{number} " + "x" * 20_000)
+
+    tracemalloc.start()
+    count = sum(1 for _ in limited((long(number) for number in range(3200)), 200))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 200 and peak < 1_000_000
+
+
+def write(path: Path, count: int) -> None:
+    """A third of the texts nearly repeats an earlier one, and every tenth id comes twice."""
+    rows = [
+        {"_id": f"d{n}", "text": prose(n - 1, 59) + " indeed." if n % 3 == 2 else prose(n, 60)} for n in range(count)
+    ]
+    rows += [{"_id": f"d{n}", "text": prose(n + 5000)} for n in range(0, count, 10)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+
+
+def test_cleaning_decides_the_same_for_the_documents_of_a_smaller_limit(tmp_path: Path) -> None:
+    """Of two near duplicates the first is kept, so a document of the larger sample must not come before."""
+    write(tmp_path / "c.jsonl", 150)
+
+    def passages(limit: int | None) -> list[Passage]:
+        made = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=CLEAN, limit=limit)
+        return [row for row in prepare(made, "qa") if isinstance(row, Passage)]
+
+    previous: list[Passage] = []
+    for limit in (20, 60, 120, 165):
+        found = passages(limit)
+        assert found[: len(previous)] == previous and len(found) > len(previous)
+        assert len(found) <= limit
+        previous = found
+    assert len(passages(1000)) == len(previous) < 120  # it counts documents before cleaning
+    assert [row.ordinal for row in previous] == list(range(len(previous)))
+
+
+def test_a_corpus_without_a_limit_keeps_its_fingerprint(tmp_path: Path) -> None:
+    write(tmp_path / "c.jsonl", 3)
+    pipeline = Pipeline.model_validate(
+        {"name": "p", "task": "qa", "corpus": "made", "target": 1, "llm": {"backend": "scripted"}}
+    )
+
+    def identity(**more: object) -> str:
+        made = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=CLEAN, **more)
+        return corpus_fingerprint(made, pipeline)
+
+    plain = identity()
+    assert plain == identity(limit=None, limit_seed=0)
+    assert len({plain, identity(limit=2), identity(limit=3), identity(limit=2, limit_seed=1)}) == 4
+
+
+def test_a_limit_is_refused_for_a_long_document(tmp_path: Path) -> None:
+    write(tmp_path / "c.jsonl", 3)
+    with pytest.raises(ValidationError, match="limit: is for the QA task"):
+        CorpusSettings.model_validate(
+            {"name": "x", "task": "long-doc", "language": "en", "domain": "web", "licence": "MIT", "source": "here",
+             "reader": {"kind": "jsonl", "path": "c.jsonl"}, "limit": 3}
+        )  # fmt: skip
+    made = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, limit=2)
+    with pytest.raises(CorpusError, match="limit is for the QA task"):
+        list(prepare(made, "long-doc"))
