@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from axe_rules import AXE, violations
 from beir_folder import write_beir
 from command_line import call
 
@@ -15,24 +16,10 @@ from airgen.report.report import make_report
 
 Run = Callable[..., RunResult]
 
-AXE = Path(__file__).parent / "axe"
-RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 ARABIC = [{"_id": "d1", "title": "الجسور", "text": "تُقاس الجسور كل عام قبل موسم الأمطار."}]
 ASKED = [{"_id": "q1", "text": "متى تُقاس الجسور؟", "metadata": {"split": "test"}}]
 FOCUSED = "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
 OUTLINE = "getComputedStyle(document.activeElement).outlineStyle"
-
-
-def violations(page: Any) -> list[str]:
-    """What breaks a rule, with the element and why."""
-    found = page.evaluate(
-        "rules => axe.run(document, { runOnly: rules, resultTypes: ['violations'], preload: false })", RULES
-    )
-    return [
-        f"{one['id']}: {node['html'][:200]} ({node['failureSummary'][:300]})"
-        for one in found["violations"]
-        for node in one["nodes"]
-    ]
 
 
 def test_the_rules_are_the_ones_that_were_released() -> None:
@@ -50,14 +37,12 @@ def test_everybody_can_use_the_report(run: Run, folder: Path, browse: Any) -> No
          "--out", result.directory / "evaluation")  # fmt: skip
     arabic = write_beir(folder / "ar", ARABIC, ASKED, {"test": [("q1", "d1", 1)]}, name="ar", task="qa", language="ar")
     index = make_report([job, arabic], folder / "report", runs=runs).resolve().as_uri()
-    axe = (AXE / "axe.min.js").read_text()
     page = browse(f"{index}#/d0/queries")
     query = page.locator("td.main a").first.get_attribute("href")
     places = ["#/", "#/d0/queries", query, "#/d0/systems", "#/d0/compare/bm25/ql", "#/d0/audit",
               query.replace("/query/", "/audit/"), "#/d1/query/q1", "#/nothing"]  # fmt: skip
     for colours, width in (("light", 1440), ("dark", 390)):
         page = browse(f"{index}{places[0]}", color_scheme=colours, viewport={"width": width, "height": 844})
-        page.evaluate(axe)
         for place in places:
             page.evaluate("place => { location.hash = place; }", place)
             page.wait_for_function(

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from axe_rules import violations
 
 from airgen.errors import StoreError, UsageError
 from airgen.report.follow import follow
@@ -242,11 +243,13 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             page.locator("ul.recent li").first.wait_for()
             bar = page.get_by_role("progressbar", name="queries")
             assert bar.get_attribute("max") == "12"
+            assert violations(page) == []
             before = page.locator("dl.facts").inner_text()
             browse.until(page, lambda: page.locator("dl.facts").inner_text() != before)
             job.kill()
             job.wait()
             page.get_by_text(f"process {job.pid} is gone").wait_for()
+            assert violations(page) == []
             page.get_by_role("button", name="Reload").wait_for()
             # The same command goes on; at its end there is a whole report.
             job = start(folder, 0.0)

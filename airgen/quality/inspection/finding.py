@@ -140,7 +140,7 @@ CHECKS: Mapping[str, HealthCheck] = {
         "Split-half reliability", 0.9, 0.7, ".3f",
         "Mean rank correlation (Spearman) of the systems between two random halves of the queries, 200 times.",
         "The ranking depends on which queries were drawn: add queries, or compare systems that differ more.",
-        "Nunnally 1978: .7 as the least, .9 for decisions",
+        "Nunnally 1978, p. 245: .7 as the least, .9 for decisions",
     ),
     "told apart": HealthCheck(
         "Pairs of systems told apart", 0.4, 0.15, ".1%",

@@ -1,0 +1,23 @@
+"""The rules of accessibility, by axe-core, for tests that drive a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+AXE = Path(__file__).parent.parent / "report" / "axe"
+RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+
+
+def violations(page: Any) -> list[str]:
+    """What breaks a rule in a page as it is now, with the element and why."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate((AXE / "axe.min.js").read_text())
+    found = page.evaluate(
+        "rules => axe.run(document, { runOnly: rules, resultTypes: ['violations'], preload: false })", RULES
+    )
+    return [
+        f"{one['id']}: {node['html'][:200]} ({node['failureSummary'][:300]})"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
