@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LANGUAGES", "OTHERS", "SPACELESS", "SUPPORTED", "language_name"]
+__all__ = ["LANGUAGES", "OTHERS", "OWN_INSTRUCTIONS", "SPACELESS", "SUPPORTED", "language_name"]
 
 LANGUAGES: dict[str, str] = {
     "en": "English",
@@ -55,6 +55,12 @@ SUPPORTED: dict[str, str] = {**LANGUAGES, **OTHERS}
 
 SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
+
+OWN_INSTRUCTIONS = frozenset({"de", "zh"})
+"""Languages in which a small model gives more usable answers if its instructions are in that language, too.
+
+Measured: see "Prompts in the corpus's language" in docs/generation.md.
+"""
 
 
 def language_name(code: str) -> str:

@@ -22,7 +22,7 @@ import jinja2.meta
 import jinja2.sandbox
 
 from airgen.errors import PromptError, SettingsError
-from airgen.keys import fingerprint
+from airgen.keys import canonical_json, fingerprint
 from airgen.llms.base import Message
 from airgen.paths import data_dir
 from airgen.registry import closest
@@ -32,7 +32,8 @@ __all__ = ["Prompt", "PromptSet", "fenced"]
 
 _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
-_KEYS = {"version", "about", "inputs", "output", "constrain", "count"}
+_INHERITED = ("about", "inputs", "output", "constrain", "count")
+_KEYS = {"version", "translates", *_INHERITED}
 
 
 def fenced(text: str, tag: str) -> str:
@@ -56,7 +57,8 @@ class Prompt:
 
     `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
     that do not count: see `airgen.pipeline.stages.attributes.form_pattern`. `count` names a list of the output that the
-    schema is to hold to exactly as many items as the prompt's input `count` says.
+    schema is to hold to exactly as many items as the prompt's input `count` says. `translates` names the prompt from
+    which a translation takes all of the front matter that its own does not have.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Prompt:
     blocks: tuple[tuple[str, jinja2.Template], ...]
     constrain: str = ""
     count: str = ""
+    translates: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -119,6 +122,7 @@ class PromptSet:
         )
         self._environment.filters.update(fenced=fenced, unquoted=_unquoted)
         self._loaded: dict[str, Prompt] = {}
+        self._translating: set[str] = set()
 
     @classmethod
     def beside(cls, folder: Path) -> PromptSet:
@@ -142,6 +146,19 @@ class PromptSet:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
+    def in_language(self, name: str, language: str) -> str:
+        """The name of a prompt in a language: `small/de/query` for `small/query`, where there is one.
+
+        A folder given first prevails here, too: a `small/query` beside a pipeline hides the shipped `small/de/query`.
+        """
+        folder, slash, last = name.rpartition("/")
+        own = f"{folder}{slash}{language}/{last}"
+        for place in self.folders:
+            found = next((one for one in (own, name) if (place / f"{one}.j2").is_file()), None)
+            if found:
+                return found
+        return name
+
     def _load(self, name: str) -> Prompt:
         try:
             source, filename, _ = self._environment.loader.get_source(self._environment, f"{name}.j2")  # type: ignore[union-attr]
@@ -154,10 +171,13 @@ class PromptSet:
             head, _ = read_yaml(front[1], f"{filename}: front matter")
         except SettingsError as error:
             raise PromptError(str(error)) from error
-        if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"}:
+        left_out = self._left_out(name, head, filename or name)
+        if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"} - set(left_out):
             raise PromptError(
-                f"{filename}: front matter must have version, inputs, output, and may have about, constrain, count"
+                f"{filename}: front matter must have version, inputs, output, and may have about, constrain, count; "
+                "or it has version and translates"
             )
+        head = {**left_out, **head}
         inputs = head["inputs"]
         if not isinstance(head["version"], int) or not isinstance(inputs, list) or not all(map(_is_name, inputs)):
             raise PromptError(f"{filename}: version must be a whole number, and inputs a list of names")
@@ -171,6 +191,9 @@ class PromptSet:
         if parts[0].strip() or len(parts) < 3:
             raise PromptError(f"{filename}: the text must begin with a line === system === or === user ===")
         included = self._included(source, filename or name)
+        if left_out:  # what an answer may be is a part of the prompt, wherever it is written
+            binding = {key: value for key, value in left_out.items() if key != "about"}
+            included[f"front matter of {head['translates']}"] = canonical_json(binding)
         try:
             blocks = tuple(
                 (role, self._environment.from_string(text)) for role, text in zip(parts[1::2], parts[2::2], strict=True)
@@ -191,7 +214,24 @@ class PromptSet:
             blocks,
             constrain,
             count,
+            str(head.get("translates", "")),
         )
+
+    def _left_out(self, name: str, head: object, filename: str) -> dict[str, Any]:
+        """What a translation takes from the prompt that it translates: all of the front matter that it has not."""
+        if not isinstance(head, dict) or "translates" not in head:
+            return {}
+        if name in self._translating:
+            raise PromptError(f"{filename}: translates: {head['translates']} translates this prompt")
+        self._translating.add(name)
+        try:
+            other = self.get(str(head["translates"]))
+        except PromptError as error:
+            raise PromptError(f"{filename}: translates: {error}") from error
+        finally:
+            self._translating.discard(name)
+        given = {"inputs": list(other.inputs), **{key: getattr(other, key) for key in _INHERITED if key != "inputs"}}
+        return {key: value for key, value in given.items() if key not in head and value}
 
     def _included(self, source: str, filename: str) -> dict[str, str]:
         found: dict[str, str] = {}

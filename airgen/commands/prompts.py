@@ -17,13 +17,22 @@ Name = Annotated[str, typer.Argument(metavar="PROMPT", help="Name of a prompt: q
 
 @app.command("list")
 def list_prompts(as_json: Json = False) -> None:
-    """List all prompts with version, inputs and fingerprint.
+    """List all prompts with version, inputs and fingerprint, and those that are in other languages.
 
     Example: airgen prompts list
     """
     import json
 
-    from airgen.prompts import PromptSet
+    from airgen.prompts import Prompt, PromptSet
+
+    def by_language(rows: list[Prompt]) -> dict[str, list[str]]:
+        """The folders of the languages, with the prompts that each has in its own language."""
+        found: dict[str, list[str]] = {}
+        for one in rows:
+            folder, _, name = one.name.rpartition("/")
+            if one.translates:
+                found.setdefault(f"{folder}/", []).append(name)
+        return found
 
     prompts = PromptSet()
     rows = [prompts.get(name) for name in prompts.names()]
@@ -32,7 +41,10 @@ def list_prompts(as_json: Json = False) -> None:
         echo(json.dumps([{name: getattr(one, name) for name in shown} for one in rows], indent=1))
         return
     for one in rows:
-        echo(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
+        if not one.translates:
+            echo(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
+    for folder, names in by_language(rows).items():
+        echo(f"{folder:<24} {', '.join(names)}")
 
 
 @app.command()

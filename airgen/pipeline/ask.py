@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.pipeline.stage import Problem, Refusal, Stage, Tools, prompt_name
+from airgen.pipeline.stage import Problem, Refusal, Stage, Tools, stage_prompt
 from airgen.prompts import Prompt
 from airgen.records import Answer
 from airgen.settings import LlmSettings
@@ -90,7 +90,7 @@ async def ask(
     pipeline, llm = tools.pipeline, tools.pipeline.llm
     name = prompt_of or (stage.prompt and stage.prompt(pipeline))
     assert name is not None
-    prompt = tools.prompts.get(prompt_name(pipeline, name))
+    prompt = stage_prompt(pipeline, tools.prompts, name)
     schema = prompt.constrained(pattern, values.get("count"))
     first = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage.name)
     words = " ".join(_instructions(prompt, values).casefold().split())

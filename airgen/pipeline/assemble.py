@@ -34,7 +34,7 @@ from airgen.pipeline.generate import Accepted
 from airgen.pipeline.held_out import HeldOut, hold_out
 from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.public_ids import PublicIds
-from airgen.pipeline.stage import Lineage, Plan, prompt_name
+from airgen.pipeline.stage import Lineage, Plan, stage_prompt
 from airgen.pipeline.stages import Flow
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
@@ -296,7 +296,7 @@ def provenance(
     uses = []
     for stage in flow.every:
         if stage.prompt is not None and stage.asks(pipeline):
-            prompt = prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
+            prompt = stage_prompt(pipeline, prompts, stage.prompt(pipeline))
             uses.append(ModelUse(stage.name.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt)))
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
@@ -306,7 +306,7 @@ def provenance(
     uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
     uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
     if pipeline.control.judge.need:
-        prompt = prompts.get(prompt_name(pipeline, NEED))
+        prompt = stage_prompt(pipeline, prompts, NEED)
         uses.append(ModelUse("need behind a query, for the judge", pipeline.llm.model, prompt.name, _version(prompt)))
     for judge in pipeline.control.judge.members:
         prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)

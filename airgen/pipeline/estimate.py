@@ -23,7 +23,7 @@ from airgen.pipeline.control.need import NEED
 from airgen.pipeline.job import Job
 from airgen.pipeline.own.own_queries import queries_of
 from airgen.pipeline.profiles import read_profiles
-from airgen.pipeline.stage import Expected, prompt_name
+from airgen.pipeline.stage import Expected, stage_prompt
 from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, Query, Rewrite, table_of
@@ -156,10 +156,10 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
             tokens, tries = cost.small if pipeline.generation.prompts == "small" else cost.default
             tokens = seen.get(f"{stage.name} tokens", tokens * cost.items(pipeline))
             tries = seen.get(f"{stage.name} tries", tries)
-            prompt = job.prompts.get(prompt_name(pipeline, stage.prompt(pipeline)))
+            prompt = stage_prompt(pipeline, job.prompts, stage.prompt(pipeline))
             yield _Work(stage.name, cost.pieces(expected), tokens, tries, prompt, pipeline.llm)
     if pipeline.control.judge.need and pipeline.control.judge.members:
-        prompt = job.prompts.get(prompt_name(pipeline, NEED))
+        prompt = stage_prompt(pipeline, job.prompts, NEED)
         yield _Work(NEED, expected.queries, seen.get(f"{NEED} tokens", NEED_TOKENS), 1.0, prompt, pipeline.llm)
     for place, judge in enumerate(pipeline.control.judge.members):
         name = "judgment" if place == 0 else f"judgment {place + 1}"

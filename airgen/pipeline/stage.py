@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.keys import fingerprint, row_key
+from airgen.languages import OWN_INSTRUCTIONS
 from airgen.llms.base import Llm, Request
-from airgen.prompts import PromptSet
+from airgen.prompts import Prompt, PromptSet
 from airgen.records import HardNegative, Judgment, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 from airgen.settings import Pipeline
 
@@ -34,8 +35,8 @@ __all__ = [
     "Refusal",
     "Stage",
     "Tools",
-    "prompt_name",
     "skip",
+    "stage_prompt",
 ]
 
 R = TypeVar("R", bound=Row)
@@ -262,10 +263,18 @@ class Stage:
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
-def prompt_name(pipeline: Pipeline, name: str) -> str:
-    """The variant of a prompt that the pipeline names, else the one of its family."""
-    family = f"small/{name}" if pipeline.generation.prompts == "small" else name
-    return pipeline.generation.variants.get(name, family)
+def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
+    """The prompt that a stage asks: the variant that the pipeline names, else the one of its family.
+
+    It is in the language of its answers where `generation.prompt_language` says so, and where there is such a one.
+    """
+    generation, language = pipeline.generation, pipeline.language
+    family = f"small/{name}" if generation.prompts == "small" else name
+    chosen = generation.variants.get(name, family)
+    better = generation.prompts == "small" and language in OWN_INSTRUCTIONS
+    if generation.prompt_language == "own" or (generation.prompt_language == "auto" and better):
+        chosen = prompts.in_language(chosen, language)
+    return prompts.get(chosen)
 
 
 def skip(stage: str, parent: str, tools: Tools, problem: Problem, answer: str = "") -> Skip:

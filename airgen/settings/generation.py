@@ -63,6 +63,9 @@ class GenerationSettings(Settings):
     query_from: Literal["document", "need"] = "document"  # need: its prompt shows the scenario alone
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"
+    # The language of the instructions to the LLM. auto: the pipeline's own with the small prompts, where that was
+    # measured to be better. own: the pipeline's own, wherever there is such a prompt.
+    prompt_language: Annotated[Literal["auto", "english", "own"], LATER] = "auto"
     variants: Annotated[dict[str, str], LATER] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
     queries_per_passage: int = Field(default=1, ge=1, le=20)
     answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too

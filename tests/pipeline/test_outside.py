@@ -25,7 +25,7 @@ import json
 from airgen.keys import row_key
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.judge_kinds import Verdict
-from airgen.pipeline.stage import Cost, Problem, Refusal, Stage, prompt_name, skip
+from airgen.pipeline.stage import Cost, Problem, Refusal, Stage, skip, stage_prompt
 from airgen.records import Query, Row
 from airgen.settings import answer_parts
 
@@ -38,7 +38,7 @@ class Subject(Row):
 
 
 def parts(pipeline, prompts):
-    return {"prompt": prompts.get(prompt_name(pipeline, "subject")).fingerprint, "llm": answer_parts(pipeline.llm)}
+    return {"prompt": stage_prompt(pipeline, prompts, "subject").fingerprint, "llm": answer_parts(pipeline.llm)}
 
 
 async def work(lineage, tools):

@@ -21,7 +21,7 @@ from airgen.llms.scripted import overlap
 from airgen.pipeline.ask import ask_until
 from airgen.pipeline.control.judge_kinds import JudgeKind, Verdict
 from airgen.pipeline.control.need import NEED, Asker, need_of, need_parts, with_need
-from airgen.pipeline.stage import Refusal, Tools, prompt_name
+from airgen.pipeline.stage import Refusal, Tools, stage_prompt
 from airgen.prompts import PromptSet
 from airgen.records import Answer
 from airgen.registry import resolve
@@ -69,7 +69,7 @@ def judge_identity(pipeline: Pipeline, prompts: PromptSet) -> dict[str, str]:
     llm = judge.llm or pipeline.llm
     found = {"model": llm.model, "prompt": judge.prompt, "fingerprint": prompts.get(judge.prompt).fingerprint}
     # Weights that were fitted with the need behind a query do not fit the query alone.
-    return {**found, NEED: prompts.get(prompt_name(pipeline, NEED)).fingerprint} if judge.need else found
+    return {**found, NEED: stage_prompt(pipeline, prompts, NEED).fingerprint} if judge.need else found
 
 
 async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | None = None) -> Verdict | Refusal:

@@ -20,7 +20,7 @@ from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Request
 from airgen.llms.scripted import keywords
 from airgen.pipeline.ask import ask_until, parsed
-from airgen.pipeline.stage import Lineage, Refusal, Tools, prompt_name
+from airgen.pipeline.stage import Lineage, Refusal, Tools, stage_prompt
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Scenario
 from airgen.settings import Pipeline, answer_parts
@@ -52,12 +52,12 @@ def need_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """What a need depends on besides the query; empty where judges see the query alone."""
     if not pipeline.control.judge.need:
         return {}
-    prompt = prompts.get(prompt_name(pipeline, NEED)).fingerprint
+    prompt = stage_prompt(pipeline, prompts, NEED).fingerprint
     return {NEED: {"prompt": prompt, "llm": answer_parts(pipeline.llm), "language": pipeline.language}}
 
 
 def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> Request:
-    prompt, llm = prompts.get(prompt_name(pipeline, NEED)), pipeline.llm
+    prompt, llm = stage_prompt(pipeline, prompts, NEED), pipeline.llm
     messages = prompt.render(
         language_name=language_name(pipeline.language), query=query, character=asker.character, scenario=asker.scenario
     )

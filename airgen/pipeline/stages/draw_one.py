@@ -11,7 +11,7 @@ from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Refusal, Stage, Tools, prompt_name, skip
+from airgen.pipeline.stage import Cost, Lineage, Refusal, Stage, Tools, skip, stage_prompt
 from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
@@ -38,7 +38,7 @@ def drawing_stage(
 
     def parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         return {
-            "prompt": prompts.get(prompt_name(pipeline, name)).fingerprint,
+            "prompt": stage_prompt(pipeline, prompts, name).fingerprint,
             "llm": answer_parts(pipeline.llm),
             "language": pipeline.language,
             "count": count(pipeline),

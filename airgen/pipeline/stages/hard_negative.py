@@ -11,7 +11,7 @@ from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords, last_block
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, prompt_name, skip
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Passage, Query, Rewrite, Row
@@ -22,7 +22,7 @@ __all__ = ["STAGE"]
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     return {
-        "prompt": prompts.get(prompt_name(pipeline, "hard_negative")).fingerprint,
+        "prompt": stage_prompt(pipeline, prompts, "hard_negative").fingerprint,
         "llm": answer_parts(pipeline.llm),
         "language": pipeline.language,
         "range": list(pipeline.generation.generated_negatives),

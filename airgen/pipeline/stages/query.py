@@ -11,7 +11,7 @@ from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, prompt_name, skip
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
@@ -43,7 +43,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
     bounds = checks.near_parts(generation)
     return {
-        "prompt": prompts.get(prompt_name(pipeline, _prompt(pipeline))).fingerprint,
+        "prompt": stage_prompt(pipeline, prompts, _prompt(pipeline)).fingerprint,
         "llm": answer_parts(pipeline.llm),
         "language": pipeline.language,
         "lengths": generation.lengths,
@@ -52,7 +52,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         **bounds,
-        **({"multi_hop": prompts.get(prompt_name(pipeline, TWO_PASSAGES)).fingerprint} if generation.multi_hop else {}),
+        **({"multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint} if generation.multi_hop else {}),
         **({"examples": generation.example_texts} if generation.examples else {}),
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
         **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
@@ -92,7 +92,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     length, kind = attributes["length_class"], attributes["type_class"]
     name = _prompt(pipeline) if lineage.partner is None else TWO_PASSAGES
     model = _like(pipeline, lineage.sample.key) if generation.examples else None
-    constrained = bool(tools.prompts.get(prompt_name(pipeline, name)).constrain)
+    constrained = bool(stage_prompt(pipeline, tools.prompts, name).constrain)
 
     def check(value: Any) -> Problem | None:
         text, source = value["query"], lineage.document

@@ -16,7 +16,7 @@ from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, prompt_name, skip
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.prompts import PromptSet
 from airgen.records import Query, ReferenceAnswer, Rewrite, Row
@@ -31,7 +31,7 @@ _MOST_WORDS = 200  # of a quote: a longer one is the document, not an answer
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     return {
-        "prompt": prompts.get(prompt_name(pipeline, "answer")).fingerprint,
+        "prompt": stage_prompt(pipeline, prompts, "answer").fingerprint,
         "llm": answer_parts(pipeline.llm),
         "language": pipeline.language,
         "attempts": pipeline.generation.attempts,

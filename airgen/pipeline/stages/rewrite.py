@@ -14,7 +14,7 @@ from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, prompt_name, skip
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
 from airgen.prompts import PromptSet
@@ -28,7 +28,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
     meaning = generation.meaning.model_dump() if generation.meaning else None
     return {
-        "prompt": prompts.get(prompt_name(pipeline, "rewrite")).fingerprint if generation.rewrites else None,
+        "prompt": stage_prompt(pipeline, prompts, "rewrite").fingerprint if generation.rewrites else None,
         "llm": answer_parts(pipeline.llm),
         "language": pipeline.language,
         "styles": generation.styles,
@@ -65,7 +65,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     original, document = lineage.one(Query), lineage.document
     length = original.length
     before = checks.overlap(text, document, language)
-    constrained = bool(tools.prompts.get(prompt_name(tools.pipeline, "rewrite")).constrain)
+    constrained = bool(stage_prompt(tools.pipeline, tools.prompts, "rewrite").constrain)
 
     def check(value: Any) -> Problem | None:
         new = value["query"]

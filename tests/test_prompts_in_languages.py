@@ -1,0 +1,170 @@
+"""The prompts that are written in the 12 languages other than English."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from prompt_reader import ATTACKS, VALUES, as_read
+
+from airgen.languages import OWN_INSTRUCTIONS, language_name
+from airgen.pipeline.stage import stage_prompt
+from airgen.pipeline.stages.answer_checks import wrong_length
+from airgen.pipeline.stages.attributes import WORDS, wrong_type
+from airgen.prompts import Prompt, PromptSet
+from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
+from airgen.text.language_check import wrong_language
+
+OTHERS = ["de", "zh"]
+STEPS = {
+    "small": (
+        "brief_hard_negative", "character", "hard_negative", "judge_yes_no", "judge_yes_no_examples",
+        "query", "rewrite", "scenario",
+    ),
+}  # fmt: skip
+FAMILIES = sorted(product(STEPS, OTHERS))
+
+
+def prompts_of(family: str, language: str) -> list[Prompt]:
+    return [PromptSet().get(f"{family}/{language}/{name}") for name in STEPS[family]]
+
+
+def rendered(prompt: Prompt, **values: object) -> str:
+    return "".join(f"=== {one.role} ===\n{one.content}\n" for one in prompt.render(**{**VALUES, **values}))
+
+
+def test_every_language_has_every_step_and_no_other() -> None:
+    translated = [name for name in PromptSet().names() if PromptSet().get(name).translates]
+    assert translated == sorted(f"{f}/{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
+
+
+@pytest.mark.parametrize(("family", "language"), FAMILIES)
+def test_a_language_renders_as_it_was_last_read(family: str, language: str) -> None:
+    pages = [f"##### {one.name}\n{rendered(one)}" for one in prompts_of(family, language)]
+    as_read(f"{family}-{language}", "\n".join(pages))
+
+
+@pytest.mark.parametrize(("family", "language"), FAMILIES)
+def test_a_translation_asks_for_the_same_with_the_same_material(family: str, language: str) -> None:
+    for one in prompts_of(family, language):
+        english = PromptSet().get(f"{family}/{one.name.rpartition('/')[2]}")
+        assert one.translates == english.name
+        # A text in English is replaced by its class, which the template names in its language.
+        plain = {name.removesuffix("_class") for name in english.inputs}
+        assert {name.removesuffix("_class") for name in one.inputs} == plain
+        assert (one.constrain, one.count) == (english.constrain, english.count)
+        assert type(one.output) is type(english.output)
+        if isinstance(one.output, dict) and isinstance(english.output, dict):
+            assert without_lengths(one.output) == without_lengths(english.output)
+        values = VALUES | {"document": "\ue000", "query": "\ue001", "character": "\ue002", "scenario": "\ue003"}
+        found, wanted = (re.findall("[\ue000-\ue003]|</?\\w+>", rendered(p, **values)) for p in (one, english))
+        assert found == wanted  # the same material between the same tags, in the same order
+        assert [m.role for m in one.render(**VALUES)] == [m.role for m in english.render(**VALUES)]
+
+
+def without_lengths(schema: object) -> object:
+    """A schema without the bounds of its texts: ideographs say more."""
+    if isinstance(schema, list):
+        return [without_lengths(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: without_lengths(value) for key, value in schema.items() if key not in ("minLength", "maxLength")}
+
+
+@pytest.mark.parametrize(("family", "language"), FAMILIES)
+def test_a_translation_is_in_its_language(family: str, language: str) -> None:
+    for one in prompts_of(family, language):
+        text = re.sub(r"<(\w+)>\n.*?\n</\1>", " ", rendered(one, document="", query=""), flags=re.DOTALL)
+        text = re.sub(r"=== \w+ ===|JSON|Yes|No|\"?query\"?|\"?document\"?", " ", text)
+        assert wrong_language(text, language) is None, one.name
+        other = "fr" if language != "fr" else "es"
+        assert language == "id" or wrong_language(text, other) is not None, one.name
+
+
+@pytest.mark.parametrize(("family", "language"), FAMILIES)
+def test_no_text_can_close_its_own_fence_or_be_evaluated(family: str, language: str) -> None:
+    for one, attack in product(prompts_of(family, language), ATTACKS):
+        for field in ("document", "query"):
+            before, after = rendered(one), rendered(one, **{field: attack})
+            assert after.count(f"</{field}>") == before.count(f"</{field}>")
+            assert after.casefold().count(f"< / {field} >") == 0 or f"</{field}>" not in before
+            assert "49" not in after and "xxxxxxxxx" not in after
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_the_examples_are_of_the_class_that_is_asked_for(language: str) -> None:
+    prompt = PromptSet().get(f"small/{language}/query")
+    for length, kind, information in product(WORDS, TYPES, INFORMATION):
+        if kind == "claim" and length in ("lt5", "lt10"):
+            continue  # never drawn: a short claim is ambiguous
+        text = rendered(prompt, length_class=length, type_class=kind, information_class=information)
+        examples = re.findall(r'{"query": "([^"]+)"}', text)
+        assert examples
+        for one in examples:
+            assert wrong_length(one, length, language) is None, (length, one)
+            assert wrong_type(one, kind) is None and wrong_language(one, language) is None, one
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_style_has_examples_of_its_own(language: str) -> None:
+    prompt = PromptSet().get(f"small/{language}/rewrite")
+    found = [rendered(prompt, style_class=style, length_class=length) for style, length in product(STYLES, WORDS)]
+    assert len(set(found)) == len(STYLES) * len(WORDS)
+    for text in found:
+        after = re.findall(r'{"query": "([^"]+)"}', text)
+        assert len(after) == 2 and not any(wrong_language(one, language) for one in after), after
+
+
+def pipeline(language: str, **generation: object) -> Pipeline:
+    """A pipeline in a language."""
+    values = {"name": "p", "task": "qa", "corpus": "c", "target": 1, "language": language, "generation": generation}
+    return Pipeline.model_validate({**values, "llm": {"backend": "scripted"}})
+
+
+def test_the_languages_own_is_the_default_where_it_is_better() -> None:
+    prompts = PromptSet()
+    for language in ("en", *OTHERS):
+        own = f"small/{language}/query" if language in OWN_INSTRUCTIONS else "small/query"
+        assert stage_prompt(pipeline(language, prompts="small"), prompts, "query").name == own
+        english = pipeline(language, prompts="small", prompt_language="english")
+        assert stage_prompt(english, prompts, "query").name == "small/query"
+        forced = pipeline(language, prompts="small", prompt_language="own")
+        expected = "small/query" if language == "en" else f"small/{language}/query"
+        assert stage_prompt(forced, prompts, "query").name == expected
+        assert stage_prompt(pipeline(language), prompts, "query").name == "query"  # large models: English
+
+
+def test_a_variant_is_in_the_language_too_and_a_step_without_translation_in_english() -> None:
+    german = pipeline("de", prompts="small", variants={"hard_negative": "small/brief_hard_negative"})
+    assert stage_prompt(german, PromptSet(), "hard_negative").name == "small/de/brief_hard_negative"
+    assert stage_prompt(german, PromptSet(), "need").name == "small/need"
+
+
+def test_a_prompt_beside_the_pipeline_hides_the_shipped_translation(tmp_path: Path) -> None:
+    for name in ("small/query", "small/it/query"):
+        path = tmp_path / "prompts" / f"{name}.j2"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("---\nversion: 1\ntranslates: small/character\n---\n=== user ===\nhi", encoding="utf-8")
+    prompts = PromptSet.beside(tmp_path)
+    assert prompts.in_language("small/query", "de") == "small/query"
+    assert prompts.in_language("small/query", "it") == "small/it/query"
+    assert prompts.in_language("small/character", "de") == "small/de/character"
+
+
+def test_a_fingerprint_changes_with_the_front_matter_that_is_left_out(tmp_path: Path) -> None:
+    shipped = PromptSet().get("small/de/query")
+    path = tmp_path / "small" / "query.j2"
+    path.parent.mkdir()
+    english = PromptSet().get("small/query").source
+    path.write_text(english.replace("maxLength: 240", "maxLength: 99"), encoding="utf-8")
+    changed = PromptSet([tmp_path]).get("small/de/query")
+    assert changed.fingerprint != shipped.fingerprint and changed.schema != shipped.schema
+    path.write_text(english.replace("version: 9", "version: 10"), encoding="utf-8")
+    assert PromptSet([tmp_path]).get("small/de/query").fingerprint == shipped.fingerprint
+
+
+def test_every_language_of_the_list_is_known() -> None:
+    assert set(OTHERS) >= OWN_INSTRUCTIONS
+    assert all(language_name(one) != one for one in OWN_INSTRUCTIONS)
