@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from few_labels import judges, read
 
+from airgen.evaluation.rank_correlation import spearman
 from airgen.evaluation.systems import load_systems
-from airgen.quality.agreement.rankings import spearman
 from airgen.quality.audit.decision import corrected, favours
 from airgen.quality.audit.difference import Pairs, draw_order, estimate
 from airgen.text.display import markdown_table

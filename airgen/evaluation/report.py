@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.evaluation.rank_correlation import spearman
 from airgen.evaluation.result import Result, as_matrix, write_json
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import (
@@ -125,8 +126,8 @@ def write_overview(out: Path, results: Sequence[Result]) -> None:
     for result in results:
         scores[sets.index(result.dataset), names.index(result.name)] = result.score
     if len(sets) > 2 and len(names) > 2 and not np.isnan(scores).any():
-        title = "correlation of the datasets by the scores of the systems"
-        save_svg(heat_map(sets, _correlation(scores), title=title), out / "agreement.svg")
+        title = "Spearman's rho between the rankings of the systems"
+        save_svg(heat_map(sets, spearman(scores[:, None], scores[None]), title=title), out / "agreement.svg")
 
 
 def _correlation(rows: Matrix) -> Matrix:

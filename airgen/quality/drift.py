@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from airgen.dataset.files import write_text
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
 from airgen.evaluation.result import without_nan
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.job import Job
-from airgen.quality.agreement.rankings import LEAST_SYSTEMS
 from airgen.quality.versions import Anchors, compare_versions
 from airgen.quality.versions_report import versions_text
 from airgen.text.display import json_text

@@ -24,12 +24,13 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, kendall, spearman
 from airgen.evaluation.result import read_scores
 from airgen.evaluation.significance import compare, resampled_means
 from airgen.evaluation.systems import SystemSettings
 from airgen.keys import file_sha256
 from airgen.publishing.suites import dataset_folders
-from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side, best_third, kendall, resampled_interval, spearman
+from airgen.quality.agreement.rankings import Side, best_third, resampled_interval
 from airgen.quality.judge.agreement_figures import Interval
 from airgen.records import flat_text
 

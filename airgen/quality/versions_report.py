@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airgen.quality.agreement.rankings import average_ranks
+from airgen.evaluation.rank_correlation import average_ranks
 from airgen.quality.contamination import Contamination
 from airgen.quality.judge.agreement_figures import Interval
 from airgen.quality.versions import Ranking, VersionComparison

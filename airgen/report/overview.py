@@ -18,13 +18,13 @@ import numpy as np
 
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.errors import AirgenError
+from airgen.evaluation.rank_correlation import average_ranks, spearman
 from airgen.evaluation.result import without_nan
 from airgen.pipeline.assemble import provenance
 from airgen.pipeline.engines import money
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.quality.agreement.bias import RankGain
-from airgen.quality.agreement.rankings import average_ranks, spearman
 from airgen.quality.diversity.measure import ATTRIBUTES, profile_dataset
 from airgen.records import Rewrite
 from airgen.report.charts import MISSING, rank_slopes

@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from airgen.errors import UsageError
+from airgen.evaluation.rank_correlation import average_ranks, kendall, spearman
 from airgen.quality.agreement.rankings import (
     Side,
     agree,
-    average_ranks,
     best_third,
     correlate,
-    kendall,
     ordered_pairs,
     resamplings,
     same_size_ceiling,
-    spearman,
     split_half,
 )
 

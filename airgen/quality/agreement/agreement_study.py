@@ -13,6 +13,7 @@ from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError
+from airgen.evaluation.rank_correlation import average_ranks
 from airgen.evaluation.systems import SystemSettings, missing_needs
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready
@@ -26,15 +27,7 @@ from airgen.quality.agreement.bias import (
     rank_gains,
     saturation,
 )
-from airgen.quality.agreement.rankings import (
-    Side,
-    agree,
-    average_ranks,
-    correlate,
-    resamplings,
-    same_size_ceiling,
-    split_half,
-)
+from airgen.quality.agreement.rankings import Side, agree, correlate, resamplings, same_size_ceiling, split_half
 from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
 from airgen.quality.agreement.scored_sides import GeneratedSide, Labels, generated_sides, run_systems, scored
 from airgen.retrievers.base import Corpus

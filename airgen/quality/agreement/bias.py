@@ -13,8 +13,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from airgen.dataset.beir import BeirQuery
+from airgen.evaluation.rank_correlation import average_ranks
 from airgen.evaluation.systems import FuseSystem, RerankSystem, SystemSettings
-from airgen.quality.agreement.rankings import Side, average_ranks
+from airgen.quality.agreement.rankings import Side
 from airgen.retrievers.base import Corpus
 from airgen.settings.base import Spec
 from airgen.settings.parts import is_spec, model_of, read_part, walk

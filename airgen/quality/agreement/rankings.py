@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.significance import compare, resampled_means, t_tail
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, kendall, spearman, spearman_p
+from airgen.evaluation.significance import compare, resampled_means
 from airgen.quality.judge.agreement_figures import Interval
 
 __all__ = [
@@ -29,20 +30,16 @@ __all__ = [
     "Resamplings",
     "Side",
     "agree",
-    "average_ranks",
     "best_third",
     "correlate",
-    "kendall",
     "ordered_pairs",
     "resampled_interval",
     "resamplings",
     "same_size_ceiling",
-    "spearman",
     "split_half",
 ]
 
 Matrix = NDArray[np.float64]
-LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
 PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a time (section 4.1)
 
 
@@ -135,42 +132,6 @@ class RankAgreement:
     pairs: OrderedPairs
 
 
-def average_ranks(values: Matrix) -> Matrix:
-    """Ranks along the last axis, 1 for the lowest; equal values share the mean of their ranks.
-
-    Values are rounded to twelve digits first: means of the same numbers in another order must stay equal.
-
-    >>> average_ranks(np.array([0.3, 0.1, 0.3])).tolist()
-    [2.5, 1.0, 2.5]
-    """
-    values = np.round(values, 12)
-    lower = (values[..., None, :] < values[..., :, None]).sum(axis=-1)
-    equal = (values[..., None, :] == values[..., :, None]).sum(axis=-1)
-    ranks: Matrix = lower + (equal + 1) / 2
-    return ranks
-
-
-def spearman(left: Matrix, right: Matrix) -> Matrix:
-    """Spearman's rho of each row of `left` with that row of `right`: (..., systems) -> (...); NaN for constant rows."""
-    one, other = average_ranks(left), average_ranks(right)
-    return _cosine(one - one.mean(axis=-1, keepdims=True), other - other.mean(axis=-1, keepdims=True))
-
-
-def kendall(left: Matrix, right: Matrix) -> Matrix:
-    """Kendall's tau-b (with ties) of each row of `left` with that row of `right`; NaN for a constant row."""
-    first, second = np.triu_indices(np.shape(left)[-1], 1)
-    left, right = np.round(left, 12), np.round(right, 12)
-    one = np.sign(left[..., first] - left[..., second])
-    return _cosine(one, np.sign(right[..., first] - right[..., second]))
-
-
-def _cosine(one: Matrix, other: Matrix) -> Matrix:
-    scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found: Matrix = (one * other).sum(axis=-1) / scale
-    return found
-
-
 def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 0) -> Correlation:
     """Rank correlation of the systems' means, with intervals over the queries of both sides.
 
@@ -184,7 +145,7 @@ def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 
         len(human.names),
         resampled_interval(float(rho), spearman(left, right)),
         resampled_interval(float(tau), kendall(left, right)),
-        _p_value(float(rho), len(human.names)),
+        spearman_p(float(rho), len(human.names)),
     )
 
 
@@ -304,12 +265,3 @@ def resampled_interval(value: float, resampled: Matrix) -> Interval:
         return Interval(value, math.nan, math.nan)
     low, high = np.quantile(found, [0.025, 0.975])
     return Interval(value, float(low), float(high))
-
-
-def _p_value(rho: float, systems: int) -> float:
-    """Two-sided p-value by Student's t with n - 2 degrees of freedom, as in the paper's Table 5."""
-    if math.isnan(rho) or systems < LEAST_SYSTEMS:
-        return math.nan
-    if abs(rho) >= 1:
-        return 0.0
-    return t_tail(rho * math.sqrt((systems - 2) / (1 - rho * rho)), systems - 2)

@@ -22,12 +22,13 @@ from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
-from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side
+from airgen.quality.agreement.rankings import Side
 from airgen.retrievers import Retriever
 from airgen.settings import load_pipeline
 from airgen.settings.yaml_file import find_yaml

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.measures import judged_hits, parse_measure, score
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
-from airgen.quality.agreement.rankings import LEAST_SYSTEMS, Side, split_half
+from airgen.quality.agreement.rankings import Side, split_half
 from airgen.quality.inspection.finding import Finding, finding, not_measured
 
 __all__ = ["SystemRow", "by_systems", "random_floor", "scores_of", "system_rows"]

@@ -1,0 +1,268 @@
+"""Do two benchmarks, or two tasks of one, rank the same systems alike? (paper 4.2, RQ2)
+
+study = correlate(benchmarks({"ours": rows, "mteb": others}))
+study.pairs[0].figures.spearman
+study.write(Path("correlation"))
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.rank_correlation import (
+    LEAST_SYSTEMS,
+    RankCorrelation,
+    average_ranks,
+    kendall,
+    rank_correlation,
+    spearman,
+)
+from airgen.evaluation.result import without_nan, write_json
+from airgen.evaluation.score_tables import Benchmark
+from airgen.evaluation.significance import holm, resampled_means
+from airgen.text.display import distinct_names, figure, markdown_table, md, p_value, terminal_table
+
+__all__ = ["BenchmarkPair", "CorrelationStudy", "correlate"]
+
+FEW = 10  # systems below which a rank correlation says little
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkPair:
+    """Two benchmarks. `spearman_holm`, `kendall_holm`: p-values after Holm's correction over all pairs of the study.
+
+    by_queries: {"spearman": (low, high), "kendall": (low, high)}, 95 % intervals over the queries of both benchmarks;
+    empty where one has no scores by query.
+    """
+
+    first: str
+    second: str
+    systems: tuple[str, ...]
+    figures: RankCorrelation
+    spearman_holm: float
+    kendall_holm: float
+    by_queries: dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class CorrelationStudy:
+    """All pairs of some benchmarks, those with too few common systems apart: {(first, second): how many}."""
+
+    benchmarks: tuple[Benchmark, ...]
+    pairs: tuple[BenchmarkPair, ...]
+    too_few: dict[tuple[str, str], int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        pairs: list[dict[str, Any]] = [{**asdict(pair), "few": len(pair.systems) < FEW} for pair in self.pairs]
+        found = {
+            "benchmarks": [
+                {"name": one.name, "datasets": list(one.rows), "means": one.means, "incomplete": one.incomplete}
+                for one in self.benchmarks
+            ],
+            "pairs": pairs,
+            "too_few": [
+                {"first": first, "second": second, "systems": count} for (first, second), count in self.too_few.items()
+            ],
+        }
+        return dict(without_nan(found))
+
+    def notes(self) -> list[str]:
+        """What a reader must know before believing a figure."""
+        found = [
+            f"{first} and {second} have {count} systems in common: a rank correlation needs {LEAST_SYSTEMS}"
+            for (first, second), count in self.too_few.items()
+        ]
+        found += [
+            f"{pair.first} and {pair.second} have only {len(pair.systems)} systems in common: such a figure says "
+            "little, see its interval over systems"
+            for pair in self.pairs
+            if len(pair.systems) < FEW
+        ]
+        for one in self.benchmarks:
+            if one.incomplete:
+                names = sorted(one.incomplete)
+                shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+                found.append(f"{one.name}: no mean of {shown}, which lack some of its {len(one.rows)} datasets")
+        return found
+
+    def text(self) -> str:
+        """For a terminal: the pairs, and what must be known."""
+        rows = [["", *_HEADER]] + [
+            [f"{pair.first} ~ {pair.second}", *_cells(pair, sep="to")] for pair in self.pairs
+        ]  # fmt: skip
+        return "\n".join([terminal_table(rows) if self.pairs else "no two benchmarks can be compared", *self.notes()])
+
+    def markdown(self) -> str:
+        """The report; names from outside are escaped."""
+        pairs = [[f"{md(pair.first)} ~ {md(pair.second)}", *_cells(pair, sep="to")] for pair in self.pairs]
+        parts = [
+            "# Rank correlation of benchmarks",
+            "Spearman's rho and Kendall's tau-b between the systems' means. p: two-sided, Spearman's by Student's t as "
+            "in the paper, Kendall's counted over all orders where no systems tie; after Holm over all pairs in "
+            "brackets. Over systems: the 95 % interval if other systems had been taken (Bonett and Wright 2000). Over "
+            "queries: the 95 % interval over 1,000 resamplings of the queries of both, where scores by query are kept.",
+            markdown_table(["benchmarks", *_HEADER], pairs) if pairs else "",
+            "\n".join(f"- {md(note)}" for note in self.notes()),
+            "## Systems\n\nThe mean of each system, and its rank among the systems of that column.\n\n"
+            + self._systems(),
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _systems(self) -> str:
+        ranks = []
+        for one in self.benchmarks:
+            values = np.array(list(one.means.values()))
+            ranks.append(dict(zip(one.means, average_ranks(-values).tolist() if len(values) else (), strict=True)))
+        names = sorted(
+            {name for one in self.benchmarks for name in one.means},
+            key=lambda name: (float(np.mean([rank.get(name, len(rank) + 1) for rank in ranks])), name),
+        )
+        rows = [
+            [
+                md(name),
+                *(
+                    f"{one.means[name]:.4f} ({rank[name]:g})" if name in rank else "–"
+                    for one, rank in zip(self.benchmarks, ranks, strict=True)
+                ),
+            ]
+            for name in names
+        ]
+        return markdown_table(["system", *(md(one.name) for one in self.benchmarks)], rows)
+
+    def write(self, folder: Path) -> None:
+        """Write `correlation.md`, `correlation.json`, `correlation.svg` (Spearman) and `scores.svg` into the folder."""
+        from airgen.evaluation.charts import Panel, heat_map, panels_chart, save_svg
+
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "correlation.json", self.as_dict())
+        (folder / "correlation.md").write_text(self.markdown(), encoding="utf-8", errors="backslashreplace")
+        names = [one.name for one in self.benchmarks]
+        values = np.full((len(names), len(names)), np.nan)
+        np.fill_diagonal(values, 1.0)
+        for pair in self.pairs:
+            left, right = names.index(pair.first), names.index(pair.second)
+            values[left, right] = values[right, left] = pair.figures.spearman
+        save_svg(heat_map(names, values, title="Spearman's rho between the rankings"), folder / "correlation.svg")
+        first = self.benchmarks[0].means
+        systems = sorted({name for one in self.benchmarks for name in one.means}, key=lambda name: -first.get(name, -1))
+        titles = distinct_names(names)
+        panels = [
+            Panel(title, {name: (value, value, value) for name, value in one.means.items()})
+            for title, one in zip(titles, self.benchmarks, strict=True)
+        ]
+        save_svg(panels_chart(systems, panels, {}, title="Means of the systems"), folder / "scores.svg")
+
+
+_HEADER = ["systems", "Spearman", "p", "over systems", "over queries", "Kendall", "p", "over systems", "over queries"]
+
+
+def _cells(pair: BenchmarkPair, *, sep: str) -> list[str]:
+    found = pair.figures
+
+    def span(low: float, high: float) -> str:
+        return "–" if math.isnan(low) else f"{low:.2f} {sep} {high:.2f}"
+
+    def p(value: float, corrected: float) -> str:
+        return p_value(value) if corrected == value else f"{p_value(value)} ({p_value(corrected)})"
+
+    none = (math.nan, math.nan)
+    return [
+        str(found.systems),
+        figure(found.spearman, ".3f", "undefined"),
+        p(found.spearman_p, pair.spearman_holm),
+        span(found.spearman_low, found.spearman_high),
+        span(*pair.by_queries.get("spearman", none)),
+        figure(found.kendall, ".3f", "undefined"),
+        p(found.kendall_p, pair.kendall_holm),
+        span(found.kendall_low, found.kendall_high),
+        span(*pair.by_queries.get("kendall", none)),
+    ]
+
+
+def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples: int = 1000) -> CorrelationStudy:
+    """Correlate every two benchmarks over the systems that both have.
+
+    least: fewer common systems are not compared. Raises UsageError for fewer than two benchmarks, or if no pair has
+    enough systems in common.
+    """
+    if len(found) < 2:
+        raise UsageError(
+            f"{len(found)} benchmark(s): give two sources, or one with --by task, domain, language or dataset"
+        )
+    couples, too_few = [], {}
+    for one, other in itertools.combinations(found, 2):
+        common = tuple(sorted(name for name in one.means if name in other.means))
+        if len(common) < max(least, LEAST_SYSTEMS):
+            too_few[one.name, other.name] = len(common)
+        else:
+            couples.append((one, other, common))
+    if not couples:
+        most = max(too_few, key=lambda names: too_few[names])
+        raise UsageError(
+            f"no two benchmarks have {max(least, LEAST_SYSTEMS)} systems in common; the most have {most[0]} and "
+            f"{most[1]}: {too_few[most]}. Names can be mapped with --names, and datasets that only some systems have "
+            "can be left out with --dataset"
+        )
+    figures = [
+        rank_correlation([one.means[name] for name in common], [other.means[name] for name in common])
+        for one, other, common in couples
+    ]
+    rho, tau = (_holm([getattr(one, name) for one in figures]) for name in ("spearman_p", "kendall_p"))
+    pairs = []
+    drawn: dict[tuple[str, tuple[str, ...]], Matrix | None] = {}
+    for side, common in [(side, common) for one, other, common in couples for side in (one, other)]:
+        if (side.name, common) not in drawn:
+            drawn[side.name, common] = _resampled(side, common, samples)
+    for (one, other, common), figure_of, *corrected in zip(couples, figures, rho, tau, strict=True):
+        over_queries = _over_queries(drawn[one.name, common], drawn[other.name, common])
+        pairs.append(BenchmarkPair(one.name, other.name, common, figure_of, *corrected, over_queries))
+    return CorrelationStudy(tuple(found), tuple(pairs), too_few)
+
+
+def _holm(values: Sequence[float]) -> list[float]:
+    """Holm's correction of the p-values that are defined."""
+    known = [place for place, value in enumerate(values) if not math.isnan(value)]
+    corrected = dict(zip(known, holm([values[place] for place in known]).tolist(), strict=True)) if known else {}
+    return [corrected.get(place, math.nan) for place in range(len(values))]
+
+
+def _over_queries(left: Matrix | None, right: Matrix | None) -> dict[str, tuple[float, float]]:
+    """95 % intervals over the queries of both; empty where one has no scores by query."""
+    if left is None or right is None:
+        return {}
+    found = {}
+    for name, measure in (("spearman", spearman), ("kendall", kendall)):
+        values = measure(left, right)
+        if len(known := values[~np.isnan(values)]):
+            low, high = np.quantile(known, [0.025, 0.975]).tolist()
+            found[name] = (low, high)
+    return found
+
+
+def _resampled(side: Benchmark, systems: Sequence[str], samples: int) -> Matrix | None:
+    """Means of the systems, (samples, systems), with the queries of each dataset drawn again.
+
+    The draw depends on the dataset's name, so that one dataset in two benchmarks is drawn alike in both.
+    """
+    read = side.queries(systems)
+    if read is None:
+        return None
+    every = []
+    for parts, scores in zip(side.rows.values(), read, strict=True):
+        seeds = [zlib.crc32("\0".join(where).encode("utf-8", "surrogatepass")) for where in parts]
+        drawn = [resampled_means(one, samples=samples, seed=seed) for one, seed in zip(scores, seeds, strict=True)]
+        every.append(np.mean(drawn, axis=0))
+    found: Matrix = np.mean(every, axis=0)
+    return found

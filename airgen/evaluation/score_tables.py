@@ -1,0 +1,313 @@
+"""Scores of systems on benchmarks, from whoever wrote them: airgen's results, MTEB's results, or a table.
+
+    rows = read_system_scores(Path("mteb-results"))         # one SystemScore for each model, task and subset
+    sets = benchmarks({"mteb": rows}, by="folder")          # the mean of each system over the folder's datasets
+
+MTEB writes `MODEL/REVISION/TASK.json` beside a `model_meta.json`; its earlier versions wrote the same folders with
+another form of the file. The form is told by the content, so a clone of MTEB's results repository can be read as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.result import Paths, load_result, read_scores
+from airgen.registry import closest
+from airgen.text.display import one_line
+from airgen.yaml_text import read_yaml
+
+__all__ = ["Benchmark", "GroupBy", "SystemScore", "benchmarks", "read_names", "read_system_scores"]
+
+GroupBy = Literal["folder", "task", "domain", "language", "dataset"]
+
+_LARGEST = 64 << 20  # bytes of one file
+_MOST_FILES = 200_000  # of one folder
+_SPLITS = ("test", "dev", "validation")  # the first of them that a task has counts
+_META = "model_meta.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemScore:
+    """One mean of one system. `part`: the subset of a dataset of several, such as a language of MIRACL; else "".
+
+    by_query: reads {query id: score}, where the source keeps them.
+    """
+
+    system: str
+    dataset: str
+    value: float
+    split: str = ""
+    part: str = ""
+    task: str = ""
+    domain: str = ""
+    language: str = ""
+    by_query: Callable[[], Mapping[str, float]] | None = field(default=None, compare=False)
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        """What the system was scored on."""
+        return self.dataset, self.split, self.part
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A mean of each system over some datasets. `incomplete`: {system: datasets that it lacks}; it has no mean.
+
+    `rows`: {dataset: {part: {system: its score}}}, of the systems with a mean.
+    """
+
+    name: str
+    means: Mapping[str, float]
+    incomplete: Mapping[str, int]
+    rows: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, SystemScore]]]
+
+    def queries(self, systems: Sequence[str]) -> list[list[NDArray[np.float64]]] | None:
+        """Scores by query, (systems, queries), of each part of each dataset; None where one is not known."""
+        found: list[list[NDArray[np.float64]]] = []
+        for parts in self.rows.values():
+            found.append([])
+            for scores in parts.values():
+                read = [scores[system].by_query for system in systems]
+                if any(one is None for one in read):
+                    return None
+                values = [one() for one in read if one is not None]
+                if any(value.keys() != values[0].keys() for value in values) or not values[0]:
+                    return None
+                found[-1].append(np.array([[value[key] for key in sorted(values[0])] for value in values]))
+        return found
+
+
+def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[SystemScore]:
+    """Every score in a folder of results, or in a CSV or TSV table with a row for each system.
+
+    measure: of airgen's results, by default the one that ranks systems on the dataset; MTEB's files have a main score.
+    split: the one that counts where a dataset has several; else test, dev, validation, or the first. Raises
+    DatasetError for a source that cannot be read or has no score.
+    """
+    if source.is_file():
+        rows = _table(source)
+    elif source.is_dir():
+        rows = _of_one_split([row for path in _json_files(source) for row in _file_scores(path, measure)], split)
+    else:
+        raise DatasetError(f"{source}: no such file or folder")
+    if not rows:
+        of_measure = f" of the measure {measure}" if measure else ""
+        raise DatasetError(
+            f"{source}: no scores{of_measure}: give a folder that `airgen evaluate --out` wrote, a folder of MTEB's "
+            "results, or a CSV table with a row for each system"
+        )
+    return rows
+
+
+def _json_files(folder: Path) -> Iterator[Path]:
+    for count, path in enumerate(sorted(folder.rglob("*.json"))):
+        if count >= _MOST_FILES:
+            raise DatasetError(f"{folder}: more than {_MOST_FILES:,} JSON files: name a folder inside it")
+        if path.name != _META and path.is_file():
+            yield path
+
+
+def _of_one_split(rows: Sequence[SystemScore], wanted: str | None) -> list[SystemScore]:
+    """Of each dataset the rows of one split. One split for all systems, so that all answer the same queries."""
+    splits: dict[str, list[str]] = {}
+    for row in rows:
+        splits.setdefault(row.dataset, []).append(row.split)
+    order = (*([wanted] if wanted else []), *_SPLITS)
+    chosen = {
+        name: next((split for split in order if split in found), sorted(found)[0]) for name, found in splits.items()
+    }
+    return [row for row in rows if row.split == chosen[row.dataset]]
+
+
+def _file_scores(path: Path, measure: str | None) -> list[SystemScore]:
+    """The scores of one JSON file; nothing where it is something else."""
+    if path.name.endswith(".mteb.json") and path.with_name(path.name.removesuffix(".mteb.json") + ".json").exists():
+        return []  # the result itself says more
+    value = _read_json(path)
+    if not isinstance(value, dict):
+        return []
+    if "means" in value and "headline" in value:
+        return _airgen_scores(path, measure)
+    if isinstance(value.get("task_results"), list):  # all tasks of one model, as MTEB's ModelResult writes them
+        name = str(value.get("model_name") or path.stem)
+        return [row for one in value["task_results"] if isinstance(one, dict) for row in _mteb_scores(one, name)]
+    if "task_name" in value or "mteb_dataset_name" in value:
+        return list(_mteb_scores(value, _mteb_model(path)))
+    return []
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _LARGEST:
+            return None
+        return json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
+    except (OSError, ValueError, RecursionError):
+        return None  # it is no result
+
+
+def _airgen_scores(path: Path, measure: str | None) -> list[SystemScore]:
+    paths = Paths.of(path.parent, path.stem)
+    result = load_result(paths)
+    if result is None:
+        raise DatasetError(f"{path}: the result is damaged, or another version wrote it: run `airgen evaluate` again")
+    wanted = measure or result.headline
+    if wanted not in result.means:
+        return []
+    about = {name: str(result.about.get(name) or "") for name in ("task", "domain", "language")}
+
+    def by_query() -> Mapping[str, float]:
+        return read_scores(paths.scores, wanted)
+
+    keep = by_query if paths.scores.is_file() else None
+    return [
+        SystemScore(result.name, result.dataset, result.means[wanted], result.split, by_query=keep, **about)
+    ]  # fmt: skip
+
+
+def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[SystemScore]:
+    """The main scores of one task, by split and subset; nothing of what is not in MTEB's form."""
+    if "task_name" in value:
+        scores = value.get("scores")
+        splits = scores if isinstance(scores, dict) else {}
+    else:  # before MTEB 1.11: {split: {subset: {...}} or {...}}
+        splits = {
+            name: [{"hf_subset": key, **one} for key, one in found.items() if isinstance(one, dict)]
+            or [{"hf_subset": "default", **found}]
+            for name, found in value.items()
+            if isinstance(found, dict)
+        }
+    task = one_line(value.get("task_name") or value.get("mteb_dataset_name"), 200)
+    for split, subsets in splits.items():
+        for one in subsets if isinstance(subsets, list) else ():
+            score = one.get("main_score", one.get("ndcg_at_10")) if isinstance(one, dict) else None
+            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+                continue
+            part = str(one.get("hf_subset") or "default")
+            languages = one.get("languages")
+            spoken = "+".join(map(str, languages)) if isinstance(languages, list) else ""
+            yield SystemScore(
+                model, task, float(score), str(split), "" if part == "default" else one_line(part, 100),
+                language=one_line(spoken, 100),
+            )  # fmt: skip
+
+
+def _mteb_model(path: Path) -> str:
+    """The model of a file of MTEB: by model_meta.json, or by the folder's name, which has `__` for the slash."""
+    if path.name.endswith(".mteb.json"):
+        return path.name.removesuffix(".mteb.json")
+    meta = _read_json(path.with_name(_META))
+    name = meta.get("name") if isinstance(meta, dict) else None
+    if isinstance(name, str) and name:
+        return name
+    return path.parent.parent.name.replace("__", "/")
+
+
+def _table(path: Path) -> list[SystemScore]:
+    """A table: the first column names the system, each other column is a dataset. Empty cells are left out."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is no table of scores")
+        text = path.read_text(encoding="utf-8-sig")
+        lines = list(csv.reader(io.StringIO(text), delimiter="\t" if "\t" in text.split("\n", 1)[0] else ","))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"{path}: cannot be read as a table ({error})") from error
+    if not lines or len(lines[0]) < 2:
+        raise DatasetError(f"{path}: a table needs a header: system, and a column for each benchmark")
+    rows = []
+    for number, line in enumerate(lines[1:], 2):
+        for name, cell in zip(lines[0][1:], line[1:], strict=False):
+            if not cell.strip():
+                continue
+            try:
+                value = float(cell)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise DatasetError(f"{path}, line {number}: {one_line(cell, 40)!r} of {name} is not a number")
+            rows.append(SystemScore(line[0].strip(), name.strip(), value))
+    return rows
+
+
+def read_names(path: Path) -> dict[str, str]:
+    """A mapping {name in a source: common name} from YAML. Raises UsageError for anything else."""
+    try:
+        value, _ = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(value, dict) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise UsageError(f"{path}: a mapping of names is needed, such as `intfloat/e5-large-v2: e5-large`")
+    return dict(value)
+
+
+def _common_name(name: str, names: Mapping[str, str]) -> str:
+    """The name by which systems of two sources are matched: the mapping's, else the part after the owner."""
+    return names.get(name) or name.rpartition("/")[2].casefold()
+
+
+def benchmarks(
+    sources: Mapping[str, Sequence[SystemScore]],
+    *,
+    by: GroupBy = "folder",
+    names: Mapping[str, str] | None = None,
+    only: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+) -> list[Benchmark]:
+    """The columns to compare: each source as a whole, or each task, domain, language or dataset of each source.
+
+    A system has a mean only if it has a score on all datasets of the column: the mean over datasets, and of a dataset
+    of several parts the mean over these. names: {name in a source: common name}; without one, systems are matched by
+    the name after the owner (`intfloat/e5-large-v2` is `e5-large-v2`), whatever the case. only, datasets: no others.
+
+    Raises UsageError where two systems of a source get one name, or a system of `only` or a dataset is nowhere.
+    """
+    names, wanted = dict(names or {}), [_common_name(one, names or {}) for one in only]
+    columns: dict[str, dict[str, dict[tuple[str, str, str], dict[str, SystemScore]]]] = {}
+    seen: set[str] = set()
+    known = {row.dataset for rows in sources.values() for row in rows}
+    if missing := [one for one in datasets if one not in known]:
+        raise UsageError(f"no source has the dataset {missing[0]!r}{closest(missing[0], sorted(known))}")
+    for source, rows in sources.items():
+        for row in rows if not datasets else [row for row in rows if row.dataset in datasets]:
+            system = _common_name(row.system, names)
+            seen.add(system)
+            if wanted and system not in wanted:
+                continue
+            label = "" if by == "folder" else (getattr(row, by) or f"no {by}")
+            title = ": ".join(part for part in (source if len(sources) > 1 or not label else "", label) if part)
+            cells = columns.setdefault(title, {}).setdefault(row.dataset, {}).setdefault(row.where, {})
+            if system in cells:
+                raise UsageError(
+                    f"{source}: {cells[system].system!r} and {row.system!r} both have a score on {row.dataset} and "
+                    f"would both be {system!r}: give them different names with --names"
+                )
+            cells[system] = row
+    if missing := [one for one in wanted if one not in seen]:
+        raise UsageError(f"no source has the system {missing[0]!r}{closest(missing[0], sorted(seen))}")
+    return [_benchmark(title, cells) for title, cells in columns.items()]
+
+
+def _benchmark(title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, SystemScore]]]) -> Benchmark:
+    places = [where for parts in cells.values() for where in parts]
+    count: dict[str, int] = {}
+    for parts in cells.values():
+        for scores in parts.values():
+            for system in scores:
+                count[system] = count.get(system, 0) + 1
+    complete = [system for system, found in count.items() if found == len(places)]
+    means = {
+        system: float(np.mean([np.mean([one[system].value for one in parts.values()]) for parts in cells.values()]))
+        for system in complete
+    }
+    incomplete = {system: len(places) - found for system, found in count.items() if found < len(places)}
+    return Benchmark(title, means, incomplete, cells)
