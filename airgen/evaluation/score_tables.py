@@ -1,6 +1,6 @@
 """Scores of systems on benchmarks, from whoever wrote them: airgen's results, MTEB's results, or a table.
 
-    rows = read_system_scores(Path("mteb-results"))         # one SystemScore for each model, task and subset
+    rows = read_system_scores(Path("mteb-results"))         # one ScoreRow for each model, task and subset
     sets = benchmarks({"mteb": rows}, by="folder")          # the mean of each system over the folder's datasets
 
 MTEB writes `MODEL/REVISION/TASK.json` beside a `model_meta.json`; its earlier versions wrote the same folders with
@@ -27,7 +27,7 @@ from airgen.registry import closest
 from airgen.text.display import one_line
 from airgen.yaml_text import read_yaml
 
-__all__ = ["Benchmark", "GroupBy", "SystemScore", "benchmarks", "read_names", "read_system_scores"]
+__all__ = ["Benchmark", "GroupBy", "ScoreRow", "benchmarks", "read_names", "read_system_scores"]
 
 GroupBy = Literal["folder", "task", "domain", "language", "dataset"]
 
@@ -38,7 +38,7 @@ _META = "model_meta.json"
 
 
 @dataclass(frozen=True, slots=True)
-class SystemScore:
+class ScoreRow:
     """One mean of one system. `part`: the subset of a dataset of several, such as a language of MIRACL; else "".
 
     by_query: reads {query id: score}, where the source keeps them.
@@ -70,7 +70,7 @@ class Benchmark:
     name: str
     means: Mapping[str, float]
     incomplete: Mapping[str, int]
-    rows: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, SystemScore]]]
+    rows: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]
 
     def queries(self, systems: Sequence[str]) -> list[list[NDArray[np.float64]]] | None:
         """Scores by query, (systems, queries), of each part of each dataset; None where one is not known."""
@@ -88,7 +88,7 @@ class Benchmark:
         return found
 
 
-def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[SystemScore]:
+def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[ScoreRow]:
     """Every score in a folder of results, or in a CSV or TSV table with a row for each system.
 
     measure: of airgen's results, by default the one that ranks systems on the dataset; MTEB's files have a main score.
@@ -118,7 +118,7 @@ def _json_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _of_one_split(rows: Sequence[SystemScore], wanted: str | None) -> list[SystemScore]:
+def _of_one_split(rows: Sequence[ScoreRow], wanted: str | None) -> list[ScoreRow]:
     """Of each dataset the rows of one split. One split for all systems, so that all answer the same queries."""
     splits: dict[str, list[str]] = {}
     for row in rows:
@@ -130,7 +130,7 @@ def _of_one_split(rows: Sequence[SystemScore], wanted: str | None) -> list[Syste
     return [row for row in rows if row.split == chosen[row.dataset]]
 
 
-def _file_scores(path: Path, measure: str | None) -> list[SystemScore]:
+def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
     """The scores of one JSON file; nothing where it is something else."""
     if path.name.endswith(".mteb.json") and path.with_name(path.name.removesuffix(".mteb.json") + ".json").exists():
         return []  # the result itself says more
@@ -156,7 +156,7 @@ def _read_json(path: Path) -> Any:
         return None  # it is no result
 
 
-def _airgen_scores(path: Path, measure: str | None) -> list[SystemScore]:
+def _airgen_scores(path: Path, measure: str | None) -> list[ScoreRow]:
     paths = Paths.of(path.parent, path.stem)
     result = load_result(paths)
     if result is None:
@@ -171,11 +171,11 @@ def _airgen_scores(path: Path, measure: str | None) -> list[SystemScore]:
 
     keep = by_query if paths.scores.is_file() else None
     return [
-        SystemScore(result.name, result.dataset, result.means[wanted], result.split, by_query=keep, **about)
+        ScoreRow(result.name, result.dataset, result.means[wanted], result.split, by_query=keep, **about)
     ]  # fmt: skip
 
 
-def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[SystemScore]:
+def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
     """The main scores of one task, by split and subset; nothing of what is not in MTEB's form."""
     if "task_name" in value:
         scores = value.get("scores")
@@ -196,7 +196,7 @@ def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[SystemScore]:
             part = str(one.get("hf_subset") or "default")
             languages = one.get("languages")
             spoken = "+".join(map(str, languages)) if isinstance(languages, list) else ""
-            yield SystemScore(
+            yield ScoreRow(
                 model, task, float(score), str(split), "" if part == "default" else one_line(part, 100),
                 language=one_line(spoken, 100),
             )  # fmt: skip
@@ -213,7 +213,7 @@ def _mteb_model(path: Path) -> str:
     return path.parent.parent.name.replace("__", "/")
 
 
-def _table(path: Path) -> list[SystemScore]:
+def _table(path: Path) -> list[ScoreRow]:
     """A table: the first column names the system, each other column is a dataset. Empty cells are left out."""
     try:
         if path.stat().st_size > _LARGEST:
@@ -235,7 +235,7 @@ def _table(path: Path) -> list[SystemScore]:
                 value = math.nan
             if not math.isfinite(value):
                 raise DatasetError(f"{path}, line {number}: {one_line(cell, 40)!r} of {name} is not a number")
-            rows.append(SystemScore(line[0].strip(), name.strip(), value))
+            rows.append(ScoreRow(line[0].strip(), name.strip(), value))
     return rows
 
 
@@ -256,7 +256,7 @@ def _common_name(name: str, names: Mapping[str, str]) -> str:
 
 
 def benchmarks(
-    sources: Mapping[str, Sequence[SystemScore]],
+    sources: Mapping[str, Sequence[ScoreRow]],
     *,
     by: GroupBy = "folder",
     names: Mapping[str, str] | None = None,
@@ -272,7 +272,7 @@ def benchmarks(
     Raises UsageError where two systems of a source get one name, or a system of `only` or a dataset is nowhere.
     """
     names, wanted = dict(names or {}), [_common_name(one, names or {}) for one in only]
-    columns: dict[str, dict[str, dict[tuple[str, str, str], dict[str, SystemScore]]]] = {}
+    columns: dict[str, dict[str, dict[tuple[str, str, str], dict[str, ScoreRow]]]] = {}
     seen: set[str] = set()
     known = {row.dataset for rows in sources.values() for row in rows}
     if missing := [one for one in datasets if one not in known]:
@@ -297,7 +297,7 @@ def benchmarks(
     return [_benchmark(title, cells) for title, cells in columns.items()]
 
 
-def _benchmark(title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, SystemScore]]]) -> Benchmark:
+def _benchmark(title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]) -> Benchmark:
     places = [where for parts in cells.values() for where in parts]
     count: dict[str, int] = {}
     for parts in cells.values():

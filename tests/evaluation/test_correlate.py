@@ -14,7 +14,7 @@ from scipy import stats
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.correlate import correlate
 from airgen.evaluation.rank_correlation import kendall_p, rank_correlation
-from airgen.evaluation.score_tables import SystemScore, benchmarks, read_system_scores
+from airgen.evaluation.score_tables import ScoreRow, benchmarks, read_system_scores
 
 # The paper's Table 5: 17 systems with human labels, generated ones, without hard negatives, without quality control.
 TABLE_5 = """system,human,generated,negatives,control
@@ -201,13 +201,13 @@ def test_results_of_airgen_resample_their_queries(dataset: Path, tmp_path: Path)
 def test_intervals_over_queries_grow_with_noise() -> None:
     """Six systems whose true means differ by .02: with 400 queries the order is known, with 10 it is not."""
 
-    def rows(dataset: str, queries: int, seed: int) -> list[SystemScore]:
+    def rows(dataset: str, queries: int, seed: int) -> list[ScoreRow]:
         random = np.random.default_rng(seed)
         found = []
         for place in range(6):
             scores = {f"q{at}": float(0.5 + place / 50 + random.normal(0, 0.1)) for at in range(queries)}
             mean = float(np.mean(list(scores.values())))
-            found.append(SystemScore(f"s{place}", dataset, mean, by_query=lambda scores=scores: scores))
+            found.append(ScoreRow(f"s{place}", dataset, mean, by_query=lambda scores=scores: scores))
         return found
 
     width = {}
