@@ -225,9 +225,9 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
     for side, common in [(side, common) for one, other, common in couples for side in (one, other)]:
         if (side.name, common) not in drawn:
             drawn[side.name, common] = _resampled(side, common, samples)
-    for (one, other, common), figure_of, *corrected in zip(couples, figures, rho, tau, strict=True):
+    for place, (one, other, common) in enumerate(couples):
         over_queries = _over_queries(drawn[one.name, common], drawn[other.name, common])
-        pairs.append(BenchmarkPair(one.name, other.name, common, figure_of, *corrected, over_queries))
+        pairs.append(BenchmarkPair(one.name, other.name, common, figures[place], rho[place], tau[place], over_queries))
     return CorrelationStudy(tuple(found), tuple(pairs), too_few)
 
 
