@@ -49,6 +49,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "http": "airgen.retrievers.http:HttpEmbedder",
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
         "sentence-transformers": "airgen.retrievers.dense.embedders:SentenceTransformersEmbedder",
+        "static": "airgen.retrievers.dense.static:StaticEmbedder",
     },
     "token-embedder": {
         "flag": "airgen.retrievers.dense.embedders:FlagEmbedder",

