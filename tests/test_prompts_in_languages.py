@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prompt_reader import ATTACKS, VALUES, as_read
 
-from airgen.languages import OWN_INSTRUCTIONS, language_name
+from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS, language_name
 from airgen.pipeline.stage import stage_prompt
 from airgen.pipeline.stages.answer_checks import wrong_length
 from airgen.pipeline.stages.attributes import WORDS, wrong_type
@@ -17,7 +17,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
 from airgen.text.language_check import wrong_language
 
-OTHERS = ["de", "zh"]
+OTHERS = sorted(set(LANGUAGES) - {"en"})
 STEPS = {
     "small": (
         "brief_hard_negative", "character", "hard_negative", "judge_yes_no", "judge_yes_no_examples",
