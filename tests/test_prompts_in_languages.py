@@ -18,8 +18,10 @@ from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
 from airgen.text.language_check import wrong_language
 
 OTHERS = sorted(set(LANGUAGES) - {"en"})
+# The prompts of each family that every language has, by the folder of their English originals.
 STEPS = {
-    "small": (
+    "": ("character", "hard_negative", "query", "rewrite", "scenario"),
+    "small/": (
         "brief_hard_negative", "character", "hard_negative", "judge_yes_no", "judge_yes_no_examples",
         "query", "rewrite", "scenario",
     ),
@@ -28,7 +30,7 @@ FAMILIES = sorted(product(STEPS, OTHERS))
 
 
 def prompts_of(family: str, language: str) -> list[Prompt]:
-    return [PromptSet().get(f"{family}/{language}/{name}") for name in STEPS[family]]
+    return [PromptSet().get(f"{family}{language}/{name}") for name in STEPS[family]]
 
 
 def rendered(prompt: Prompt, **values: object) -> str:
@@ -37,19 +39,19 @@ def rendered(prompt: Prompt, **values: object) -> str:
 
 def test_every_language_has_every_step_and_no_other() -> None:
     translated = [name for name in PromptSet().names() if PromptSet().get(name).translates]
-    assert translated == sorted(f"{f}/{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
+    assert translated == sorted(f"{f}{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
 
 
 @pytest.mark.parametrize(("family", "language"), FAMILIES)
 def test_a_language_renders_as_it_was_last_read(family: str, language: str) -> None:
     pages = [f"##### {one.name}\n{rendered(one)}" for one in prompts_of(family, language)]
-    as_read(f"{family}-{language}", "\n".join(pages))
+    as_read(f"{family.rstrip('/') or 'large'}-{language}", "\n".join(pages))
 
 
 @pytest.mark.parametrize(("family", "language"), FAMILIES)
 def test_a_translation_asks_for_the_same_with_the_same_material(family: str, language: str) -> None:
     for one in prompts_of(family, language):
-        english = PromptSet().get(f"{family}/{one.name.rpartition('/')[2]}")
+        english = PromptSet().get(family + one.name.rpartition("/")[2])
         assert one.translates == english.name
         # A text in English is replaced by its class, which the template names in its language.
         plain = {name.removesuffix("_class") for name in english.inputs}
@@ -134,6 +136,8 @@ def test_the_languages_own_is_the_default_where_it_is_better() -> None:
         expected = "small/query" if language == "en" else f"small/{language}/query"
         assert stage_prompt(forced, prompts, "query").name == expected
         assert stage_prompt(pipeline(language), prompts, "query").name == "query"  # large models: English
+        large = pipeline(language, prompt_language="own")
+        assert stage_prompt(large, prompts, "query").name == ("query" if language == "en" else f"{language}/query")
 
 
 def test_a_variant_is_in_the_language_too_and_a_step_without_translation_in_english() -> None:
