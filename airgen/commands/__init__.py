@@ -29,6 +29,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "compare": "Compare runs with significance tests.",
         "metrics": "Compute the measures of one run file.",
         "holes": "Judge hits that have no relevance label.",
+        "gain": "Compare a model before and after, on many datasets.",
         "correlate": "Test whether benchmarks or tasks rank systems alike.",
         "tune": "Tune the weights of a hybrid on dev labels.",
     },

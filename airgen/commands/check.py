@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
 
-__all__ = ["app", "print_check"]
+__all__ = ["CheckedJob", "app", "checked", "print_check", "print_checked"]
 
 app = new_app()
 
@@ -38,15 +39,29 @@ def check(
     print_check(Job(pipeline, runs, target=target), budget_usd=budget, probe=probe, as_json=as_json)
 
 
-def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, probe: bool = False) -> None:
-    """Print what a job will cost and take, and what it lacks; exit code 1 where it lacks something.
+@dataclass(frozen=True)
+class CheckedJob:
+    """What a job costs and lacks. found: the estimate, if the corpus can be read. probed: what the probe learnt."""
+
+    found: Estimate | None
+    problems: list[str]
+    advice: list[str]
+    probed: list[str]
+    untested: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        found = self.found
+        figures = {"usd": found.usd, "seconds": found.seconds, **asdict(found)} if found else {"usd": None}
+        lines = {name: getattr(self, name) for name in ("problems", "advice", "probed", "untested")}
+        return {**lines, **figures}
+
+
+def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -> CheckedJob:
+    """What a job will cost and take, and what it lacks.
 
     With `probe`, each LLM that is not known yet is asked a few questions.
     """
-    import json
-    from dataclasses import asdict
-
-    from airgen.corpus.language_checks import in_words
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import advice, preflight
@@ -67,25 +82,38 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
         found = estimate(job)
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
+    return CheckedJob(found, problems, warnings, said, untested)
+
+
+def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, probe: bool = False) -> None:
+    """Print what a job will cost and take, and what it lacks; exit code 1 where it lacks something."""
+    import json
+
+    done = checked(job, budget_usd=budget_usd, probe=probe)
     if as_json:
-        figures = {"usd": found.usd, "seconds": found.seconds, **asdict(found)} if found else {"usd": None}
-        lines = {"problems": problems, "advice": warnings, "probed": said, "untested": untested}
-        echo(json.dumps({**lines, **figures}, indent=1))
+        echo(json.dumps(done.as_dict(), indent=1))
     else:
-        if found:
-            _print_estimate(job, found)
-        if line := in_words(job.pipeline.language):
-            echo(f"  {line}")
-        for line in said:
-            echo(f"  probe: {line}")
-        for line in [*(found.warnings if found else []), *warnings, *problems]:
-            echo(f"  ! {line}")
-        if not problems:
-            echo("  everything that it needs is there")
-            if untested:
-                echo(f"  not tested: whether {', '.join(untested)} answers, and how fast: airgen check --probe asks")
-    if problems:
+        print_checked(job, done)
+    if done.problems:
         raise typer.Exit(1)
+
+
+def print_checked(job: Job, done: CheckedJob) -> None:
+    """The estimate, then each line that somebody must know."""
+    from airgen.corpus.language_checks import in_words
+
+    if done.found:
+        _print_estimate(job, done.found)
+    if line := in_words(job.pipeline.language):
+        echo(f"  {line}")
+    for line in done.probed:
+        echo(f"  probe: {line}")
+    for line in [*(done.found.warnings if done.found else []), *done.advice, *done.problems]:
+        echo(f"  ! {line}")
+    if not done.problems:
+        echo("  everything that it needs is there")
+        if done.untested:
+            echo(f"  not tested: whether {', '.join(done.untested)} answers, and how fast: airgen check --probe asks")
 
 
 def _print_estimate(job: Job, found: Estimate) -> None:

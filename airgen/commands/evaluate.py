@@ -20,10 +20,11 @@ from airgen.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import EvaluationOptions
     from airgen.evaluation.systems import SystemSettings
 
-__all__ = ["app"]
+__all__ = ["app", "opened_datasets"]
 
 app = new_app()
 
@@ -71,6 +72,7 @@ def evaluate(
     from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
+    from airgen.evaluation.choose_systems import chosen_systems
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
     from airgen.evaluation.unlabelled import run_without_labels
@@ -81,7 +83,7 @@ def evaluate(
         if not as_json:
             echo(line, err=True)
 
-    chosen = _chosen(load_systems(systems), only)
+    chosen = chosen_systems(load_systems(systems), only)
     options = EvaluationOptions(
         split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh
     )
@@ -94,7 +96,7 @@ def evaluate(
         lost.append(f"{dataset}: system {name}: {error}")
         say(f"{dataset}: {name}: failed: {error}")
 
-    folders = _opened(datasets)
+    folders = opened_datasets(datasets)
     for dataset, opened in folders.items():
         if split in opened.withheld:
             if (advice := opened.where_labels_are(split)) is not None:
@@ -150,7 +152,7 @@ def _compare_chunkers(
             opened, wanted, systems, out, options, gold=cast(Literal["auto", "answers", "passages"], gold), share=share,
             say=lambda line: None if as_json else echo(line, err=True),
         )
-        for opened in _opened(datasets).values()
+        for opened in opened_datasets(datasets).values()
     ]  # fmt: skip
     if as_json:
         echo(json.dumps([asdict(one) for one in found], ensure_ascii=False, indent=1))
@@ -160,7 +162,7 @@ def _compare_chunkers(
         echo(f"{results_folder(out, one.dataset, one.split) / 'chunkers' / 'chunkers.md'}, with .json")
 
 
-def _opened(given: list[Path]) -> dict:  # type: ignore[type-arg]
+def opened_datasets(given: list[Path]) -> dict[Path, BeirDataset]:
     """{folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its own."""
     from dataclasses import replace
 
@@ -192,20 +194,3 @@ def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-
         f"  airgen submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
         f"--out {first.name}.zip"
     )
-
-
-def _chosen(systems: list, only: list[str] | None) -> list:  # type: ignore[type-arg]
-    """The chosen systems and those that they build on, in order."""
-    from airgen.errors import UsageError
-    from airgen.registry import closest
-
-    if not only:
-        return systems
-    by_name = {system.name: system for system in systems}
-    if unknown := next((name for name in only if name not in by_name), None):
-        raise UsageError(f"no system {unknown!r} in the file{closest(unknown, list(by_name))}")
-    wanted = set(only)
-    for system in reversed(systems):  # those that build on others come after them
-        if system.name in wanted:
-            wanted.update(system.uses)
-    return [system for system in systems if system.name in wanted]

@@ -17,21 +17,22 @@ Relative paths start at the folder of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
 
+from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
 from airgen.evaluation.python_systems import find_class
 from airgen.evaluation.search_service import HttpSystem
 from airgen.registry import closest, names
 from airgen.retrievers.combine.fuse import FusionSettings
 from airgen.retrievers.combine.reranked import RerankingSettings
-from airgen.settings.base import FILE, Settings
-from airgen.settings.parts import Part, component_settings, needs, walk
+from airgen.settings.base import FILE, Settings, marked
+from airgen.settings.parts import Part, component_settings, located, model_of, needs, walk
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -42,12 +43,14 @@ __all__ = [
     "PythonSystem",
     "RerankSystem",
     "RunSystem",
+    "SystemNeeds",
     "SystemSettings",
     "SystemsFile",
     "in_order",
     "load_systems",
     "missing_needs",
     "run_all",
+    "system_needs",
 ]
 
 Failed = Callable[[str, AirgenError], None]
@@ -170,10 +173,27 @@ def load_systems(path: str | Path) -> list[SystemSettings]:
     return in_order(load_yaml(Path(path), SystemsFile).systems)
 
 
-def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
-    """One line for each file, model, package and key that a system needs and that is missing."""
+@dataclass(frozen=True, slots=True)
+class SystemNeeds:
+    """What one system needs. models: their names, with the revision and where each is. missing: one line for each lack.
+
+    A model of the Hub counts as had: whether it is in the library's cache is seen when the system runs.
+    """
+
+    name: str
+    kind: str
+    models: tuple[str, ...]
+    packages: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def system_needs(systems: Sequence[SystemSettings], folder: Path) -> list[SystemNeeds]:
+    """The models, packages, files and keys that each system needs."""
     found = []
     for system in systems:
+        named: list[str] = []
+        packages: list[str] = []
+        missing: list[str] = []
         for place, _, settings in system.parts(folder):
             lines = needs(settings, folder)
             foreign = settings if isinstance(settings, PythonSystem) else getattr(settings, "reranker", None)
@@ -182,8 +202,35 @@ def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
                     find_class(foreign.target, folder)
                 except UsageError as error:
                     lines.append(str(error))
-            found += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in lines]
+            missing += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in lines]
+            packages += settings.required_packages()
+            if model := model_of(settings):
+                named.append(f"{model} ({_whereabouts(settings, model, folder)})")
+        found.append(
+            SystemNeeds(system.name, system.kind, _once(named), _once(packages), tuple(missing))
+        )  # fmt: skip
     return found
+
+
+def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
+    """One line for each file, model, package and key that a system needs and that is missing."""
+    return [line for one in system_needs(systems, folder) for line in one.missing]
+
+
+def _once(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _whereabouts(settings: Settings, model: str, folder: Path) -> str:
+    """Where a model is: here, not fetched, missing, on the Hub, or behind an endpoint."""
+    if any(getattr(settings, name) == model for name, _ in marked(type(settings), "served")):
+        return f"served at {getattr(settings, 'base_url', '') or getattr(settings, 'url', '')}"
+    if model in models.catalogue():
+        return "here" if models.fetched(model) else "not fetched"
+    if located(model, folder).exists():
+        return "here"
+    revision = getattr(settings, "revision", None)
+    return "missing" if model[:1] in "./~" else f"Hub, revision {revision[:8]}" if revision else "Hub"
 
 
 def run_all(

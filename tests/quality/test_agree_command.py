@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from beir_folder import write_beir
 from command_line import call
@@ -14,12 +17,14 @@ from job_maker import FACTS, PLACES, TOPICS
 from rich.console import Console
 
 from airgen.errors import BudgetSpent, DatasetError, UsageError
+from airgen.evaluation.rank_correlation import spearman_p
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.progress import Display
 from airgen.quality.agreement.agreement_study import AgreementStudy, control_without
 from airgen.quality.agreement.report import AgreementReport
 from airgen.quality.agreement.scored_sides import agree_job
 from airgen.settings import ControlSettings
+from airgen.settings.yaml_file import find_yaml
 
 SYSTEMS = """
 systems:
@@ -125,6 +130,27 @@ def test_the_whole_way(go: Go, collection: Path, folder: Path) -> None:
     for name in ("ranks.svg", "scores.svg", "resamplings.svg"):
         assert (work / "agreement" / name).read_text().startswith("<svg")
     assert "| grams (weakened) |" in (work / "agreement" / "agreement.md").read_text()
+
+
+def test_the_papers_systems_and_draws(go: Go, collection: Path, folder: Path) -> None:
+    """The systems file of Table 5 ships; Figure 3's draws can be set; `--check` says what each system needs."""
+    seventeen = load_systems(find_yaml("pipelines", "systems-airbench-17"))
+    assert len(seventeen) == 17 and not any(system.weakened for system in seventeen)
+    assert {"repllama-v1-7b-lora-passage", "e5-mistral-7b-instruct", "bge-m3", "BM25"} < {one.name for one in seventeen}
+    report = go(draws=7, drawn=3)
+    assert (report.resamplings.queries, len(report.resamplings.values), report.resamplings.systems) == (3, 7, 5)
+    known = [value for value in report.resamplings.values if not math.isnan(value)]
+    assert len(known) == 7 and report.resamplings.mean_p == pytest.approx(np.mean([spearman_p(v, 5) for v in known]))
+    assert "7 draws of 3 generated queries" in report.markdown() and "mean p" in report.markdown()
+    arguments = ("agree", collection, "--pipeline", folder / "agree.yaml", "--runs", folder / "runs", "--check")
+    text = call(*arguments, "--systems", "systems-airbench-17", code=1)
+    assert "! system repllama-v1-7b-lora-passage: embedder: model: " in text
+    assert re.search(
+        r"e5-large-v2 +dense +intfloat/e5-large-v2 \(Hub, revision b322e090\) +sentence_transformers", text
+    )
+    assert "jinaai/jina-embeddings-v2-base-en (served at http://localhost:8080/v1)" in text
+    value = json.loads(call(*arguments, "--systems", folder / "systems.yaml", "--json"))
+    assert value["problems"] == [] and [one["name"] for one in value["systems"]][:2] == ["bm25", "bm25-raw"]
 
 
 def test_again_costs_nothing_and_says_the_same(go: Go, folder: Path) -> None:

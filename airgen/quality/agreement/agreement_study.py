@@ -44,7 +44,8 @@ class AgreementStudy:
 
     job: made by `agree_job` from the collection. folder: where relative paths of the systems file start. beside:
     collections whose human rankings are the trivial competitors. leave_one_out: label again without the models of
-    each system that quality control uses.
+    each system that quality control uses. draws: of the generated queries (Figure 3), `drawn` at a time; by default the
+    paper's share of them, 2,000 of 6,319.
     """
 
     job: Job
@@ -57,6 +58,8 @@ class AgreementStudy:
     beside: Sequence[Path] = ()
     leave_one_out: bool = False
     budget_usd: float | None = None
+    draws: int = 30
+    drawn: int | None = None
 
     def report(self, display: Display) -> AgreementReport:
         """Run the job to its end, run the systems on both sides, and compare. Work that was done before is kept.
@@ -92,7 +95,9 @@ class AgreementStudy:
             variants=[Variant(one.name, agree(human, one.side, weakened), one.positives) for one in sides],
             reliability={name: split_half(side) for name, side in both.items()},
             ceiling=same_size_ceiling(human, complete.side.queries),
-            resamplings=resamplings(human, complete.side.of(human.names)),
+            resamplings=resamplings(
+                human, complete.side.of(human.names), queries=self.drawn, rounds=self.draws
+            ),
             competitors=[Competitor(name, correlate(human, other)) for name, other in others],
             gains=gains,
             saturation={name: saturation(side) for name, side in both.items()},

@@ -106,15 +106,21 @@ class OrderedPairs:
 
 @dataclass(frozen=True, slots=True)
 class Resamplings:
-    """Spearman over repeated draws of `queries` queries, one value a draw."""
+    """Spearman of `systems` systems over repeated draws of `queries` queries, one value a draw."""
 
     queries: int
     values: tuple[float, ...]
+    systems: int = 0
 
     @property
     def mean(self) -> float:
         """Mean of the draws."""
         return float(np.mean(self.values))
+
+    @property
+    def mean_p(self) -> float:
+        """Mean p-value of the draws, as in the paper's Figure 3; NaN where it is not defined."""
+        return float(np.mean([spearman_p(value, self.systems) for value in self.values]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +220,8 @@ def resamplings(
     size = queries or max(1, round(generated.queries * PAPER_SHARE))
     size = min(size, generated.queries)
     means = _means(generated, _orders(generated.queries, rounds, seed), slice(size))
-    return Resamplings(size, tuple(spearman(np.broadcast_to(human.means, means.shape), means).tolist()))
+    values = spearman(np.broadcast_to(human.means, means.shape), means).tolist()
+    return Resamplings(size, tuple(values), len(human.names))
 
 
 def agree(

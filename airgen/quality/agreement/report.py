@@ -91,7 +91,11 @@ class AgreementReport:
             "variants": self.variants,
             "split_half": self.reliability,
             "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
-            "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
+            "resamplings": {
+                **asdict(self.resamplings),
+                "mean": self.resamplings.mean,
+                "mean_p": self.resamplings.mean_p,
+            },
             "competitors": self.competitors,
             "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
@@ -173,7 +177,8 @@ class AgreementReport:
         rows.append([f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""])
         low, high = _span(self.resamplings.values)
         drawn = f"{len(self.resamplings.values)} draws of {self.resamplings.queries} generated queries (Figure 3)"
-        rows.append([drawn, _figure(self.resamplings.mean), f"{low} to {high}"])
+        mean_p = p_value(self.resamplings.mean_p)
+        rows.append([drawn, _figure(self.resamplings.mean), f"{low} to {high}, mean p {mean_p}"])
         rows += [
             [
                 f"another collection's human ranking: {md(one.name)} ({one.correlation.systems} systems)",
