@@ -61,17 +61,19 @@ def run_pipeline(
     until: str | None = None,
     retry_failed: bool = False,
     evaluate: bool = True,
+    compute: str | None = None,
     quiet: bool = False,
 ) -> jobs.RunResult:
     """Build a benchmark, or go on building it; `pipeline` is a YAML or the name of a shipped one.
 
     budget_usd: US dollars, earlier runs included. until: stop after `corpus`, `hard_negative` or `judgment`. evaluate:
-    run the pipeline's systems at the end. Raises SettingsError with all that is missing before anything is asked, and
+    run the pipeline's systems at the end. compute: where heavy work runs, as `--compute` says it, in place of the
+    pipeline's own. Raises SettingsError with all that is missing before anything is asked, and
     Stopped or BudgetSpent where the same call goes on later.
     """
     return jobs.run_pipeline(
         Path(pipeline), runs=Path(runs), budget_usd=budget_usd, target=target, until=until, retry_failed=retry_failed,
-        evaluate=evaluate, console=Console(stderr=True, quiet=quiet),
+        evaluate=evaluate, console=Console(stderr=True, quiet=quiet), compute=compute,
     )  # fmt: skip
 
 
@@ -89,6 +91,7 @@ def label(
     budget_usd: float | None = None,
     retry_failed: bool = False,
     evaluate: bool = True,
+    compute: str | None = None,
     quiet: bool = False,
 ) -> jobs.RunResult:
     """Label queries that are there already, or go on: writes NAME.yaml, a pipeline, and runs it.
@@ -103,8 +106,9 @@ def label(
         systems=None if systems is None else Path(systems), settings=settings,
     )  # fmt: skip
     return run_pipeline(
-        path, runs=runs, budget_usd=budget_usd, retry_failed=retry_failed, evaluate=evaluate, quiet=quiet
-    )
+        path, runs=runs, budget_usd=budget_usd, retry_failed=retry_failed, evaluate=evaluate, compute=compute,
+        quiet=quiet,
+    )  # fmt: skip
 
 
 def status(pipeline: Place, *, runs: Place = "runs") -> dict[str, Any]:

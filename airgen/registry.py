@@ -122,6 +122,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "faiss": ("faiss-cpu", "models"),
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
+    "ray": ("ray", "ray"),
 }
 
 

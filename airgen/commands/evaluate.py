@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from airgen.commands.options import (
+    Compute,
     Datasets,
     IgnoreIdenticalIds,
     Json,
@@ -22,7 +23,9 @@ from airgen.commands.options import (
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import EvaluationOptions
+    from airgen.evaluation.result import Result
     from airgen.evaluation.systems import SystemSettings
+    from airgen.evaluation.unlabelled import Searched
 
 __all__ = ["app", "opened_datasets"]
 
@@ -56,6 +59,7 @@ def evaluate(
             min=0, max=1, help="With --chunkers: share of a span that a relevant chunk covers.", callback=finite
         ),
     ] = 0.5,
+    compute: Compute = None,
     as_json: Json = False,
 ) -> None:
     """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
@@ -69,6 +73,7 @@ def evaluate(
     from dataclasses import asdict
     from functools import partial
 
+    from airgen.compute import computing
     from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
@@ -76,6 +81,7 @@ def evaluate(
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
     from airgen.evaluation.unlabelled import run_without_labels
+    from airgen.settings.compute import compute_settings
 
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
 
@@ -90,28 +96,32 @@ def evaluate(
     if chunkers is not None:
         _compare_chunkers(datasets, chunkers, chosen, out, options, gold, share, as_json)
         return
-    results, waiting, lost = [], [], []
+    results: list[Result] = []
+    waiting: list[Searched] = []
+    lost: list[str] = []
 
     def failed(dataset: Path, name: str, error: AirgenError) -> None:
         lost.append(f"{dataset}: system {name}: {error}")
         say(f"{dataset}: {name}: failed: {error}")
 
     folders = opened_datasets(datasets)
-    for dataset, opened in folders.items():
-        if split in opened.withheld:
-            if (advice := opened.where_labels_are(split)) is not None:
-                say(f"{opened.name}: {advice}")
-            searched = run_without_labels(opened, chosen, out, options, started=say, failed=partial(failed, dataset))
-            waiting += searched
-            if searched and not as_json:
-                _print_waiting(dataset, searched)
-            continue
-        found = run(opened, chosen, out, options, progress=say, started=say, failed=partial(failed, dataset))
-        results += found
-        if found and not as_json:
-            if len(folders) > 1:
-                echo(f"{opened.name} ({split})")
-            echo(ranking_text(found, compare_results(found)))
+    with computing(compute_settings(compute or "local")):
+        for dataset, opened in folders.items():
+            if split in opened.withheld:
+                if (advice := opened.where_labels_are(split)) is not None:
+                    say(f"{opened.name}: {advice}")
+                lacks = partial(failed, dataset)
+                searched = run_without_labels(opened, chosen, out, options, started=say, failed=lacks)
+                waiting += searched
+                if searched and not as_json:
+                    _print_waiting(dataset, searched)
+                continue
+            found = run(opened, chosen, out, options, progress=say, started=say, failed=partial(failed, dataset))
+            results += found
+            if found and not as_json:
+                if len(folders) > 1:
+                    echo(f"{opened.name} ({split})")
+                echo(ranking_text(found, compare_results(found)))
     if results:
         write_overview(out, results)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, Runs, echo, new_app, shipped, show_drift
+from airgen.commands.options import RUNS, Budget, Compute, Json, Runs, echo, new_app, shipped, show_drift
 
 __all__ = ["app"]
 
@@ -54,6 +54,7 @@ def label(
     ] = False,
     budget: Budget = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat LLM calls that failed before.")] = False,
+    compute: Compute = None,
     runs: Runs = RUNS,
     evaluate: Annotated[bool, typer.Option(help="Evaluate the pipeline's systems at the end.")] = True,
     report: Annotated[bool, typer.Option(help="Write the report, a page to browse, at the end.")] = True,
@@ -97,6 +98,7 @@ def label(
         retry_failed=retry_failed,
         evaluate=evaluate,
         console=Console(stderr=True, quiet=quiet),
+        compute=compute,
     )
     if report:
         result = report_of_run(result, path, runs, None, lambda line: echo(line, err=True))

@@ -22,6 +22,7 @@ from airgen.text.display import visible
 __all__ = [
     "RUNS",
     "Budget",
+    "Compute",
     "Dataset",
     "Datasets",
     "Device",
@@ -115,6 +116,14 @@ Datasets = Annotated[
     list[Path],
     typer.Argument(
         metavar="DATASET...", help="Dataset directories in BEIR format (corpus.jsonl, queries.jsonl, qrels/)."
+    ),
+]
+Compute = Annotated[
+    str | None,
+    typer.Option(
+        "--compute",
+        metavar="WHERE",
+        help="Where heavy work runs: local, local:8 (processes), ray, ray:8, ray://HOST:10001. Results are the same.",
     ),
 ]
 Split = Annotated[str, typer.Option(help="The split whose relevance labels (qrels) are used.")]

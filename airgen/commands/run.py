@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, echo, new_app, show_drift
+from airgen.commands.options import RUNS, Budget, Compute, Json, PipelineFile, Runs, Target, echo, new_app, show_drift
 
 __all__ = ["app"]
 
@@ -20,6 +20,7 @@ def run(
     target: Target = None,
     until: Annotated[str | None, typer.Option(help="Stop after this stage: corpus, hard_negative, judgment.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat LLM calls that failed before.")] = False,
+    compute: Compute = None,
     runs: Runs = RUNS,
     evaluate: Annotated[bool, typer.Option(help="Evaluate the pipeline's systems at the end.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only what went wrong.")] = False,
@@ -43,6 +44,7 @@ def run(
     result = run_pipeline(
         pipeline, runs=runs, budget_usd=budget, target=target, until=until, retry_failed=retry_failed,
         evaluate=evaluate, console=Console(stderr=True, quiet=quiet), every=5.0 if verbose else BEAT_SECONDS,
+        compute=compute,
     )  # fmt: skip
     if report:
         result = report_of_run(result, pipeline, runs, target, lambda line: echo(line, err=True))

@@ -34,8 +34,8 @@ class Display:
 
     Without a terminal (a pipe, CI), a line every `every` seconds, also while nothing gets done, and one at the end of
     each stage. `bill` says what the job has cost so far, for these lines. `figures` and `counts` say what the status
-    file holds besides the stages: values by name, and what was counted by name of a step. Both are asked at each
-    writing, which another thread may do.
+    file holds besides the stages: values by name, and what was counted by name of a step; `compute` what the workers
+    do, see `Compute.describe`. All are asked at each writing, which another thread may do.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Display:
         self.status_file, self.every, self.clock = status_file, every, clock
         self.bill: Callable[[], str] = lambda: ""
         self.figures: Callable[[], dict[str, Any]] = dict
+        self.compute: Callable[[], dict[str, Any]] = dict
         self.counts: dict[str, Callable[[], dict[str, Any]]] = {}
         self._recent: deque[dict[str, str]] = deque(maxlen=_RECENT)
         self._writing = threading.Lock()
@@ -153,7 +154,13 @@ class Display:
         self._written = time.monotonic()
         temporary = self.status_file.with_suffix(".tmp")
         counts = {name: count() for name, count in self.counts.items()}
-        now = {"counts": counts, "recent": list(self._recent), "pid": os.getpid(), "updated": time.time()}
+        now = {
+            "compute": self.compute(),
+            "counts": counts,
+            "recent": list(self._recent),
+            "pid": os.getpid(),
+            "updated": time.time(),
+        }
         text = json.dumps({**self.state, **self.figures(), **now})
         try:
             temporary.parent.mkdir(parents=True, exist_ok=True)

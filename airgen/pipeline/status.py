@@ -10,7 +10,7 @@ from airgen.dataset.atomic import is_alive
 from airgen.errors import StoreError
 from airgen.pipeline.engines import money
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import read_status
+from airgen.pipeline.progress import number, read_status
 from airgen.pipeline.saved_calls import saved_calls
 from airgen.store import Store
 from airgen.text.display import terminal_lines, terminal_table
@@ -23,6 +23,7 @@ SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(com
 """
 _WORDS = 160  # characters of a reason
 _COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed", "seconds")
+_COMPUTE = ("workers", "nodes", "batches", "sent_again", "workers_lost", "stuck", "halved")
 _ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they ask
 # With the most frequent words: those of the server, or what was wrong with an answer.
 _FAILURES = """
@@ -46,6 +47,7 @@ def read_report(job: Job) -> dict[str, Any]:
         "finished": job.finished(),
         "running": False,
         "stages": status.get("stages", {}),
+        "compute": _compute(status.get("compute")),
     }
     try:
         with Store.open(path, read_only=True) as store:
@@ -73,12 +75,28 @@ def render_report(report: dict[str, Any]) -> str:
             left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
         taken = f" in {stage['seconds']:,.0f} s" if stage.get("seconds") else ""
         lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{taken}{left}  {stage.get('note', '')}".rstrip())
+    lines += [_compute_line(report["compute"])] if report.get("compute") else []
     lines += [_call_line(row) for row in report.get("calls", ())]
     lines += _money_lines(report["money"]) if report.get("money") else []
     lines += [_saved_line(report["saved"])] if report.get("saved") else []
     lines += [_reason_line("failed", *row) for row in report.get("failures", ())]
     lines += [_reason_line("skipped", *row) for row in report.get("skips", ())]
     return terminal_lines("\n".join(lines))
+
+
+def _compute(found: Any) -> dict[str, Any]:
+    """What the last run computed with, besides its own process; empty for that alone."""
+    if not isinstance(found, dict) or not number(found.get("batches")):
+        return {}
+    words = {name: str(found[name])[:_WORDS] for name in ("kind", "address") if isinstance(found.get(name), str)}
+    return words | {name: number(found.get(name)) or 0 for name in _COMPUTE}
+
+
+def _compute_line(compute: dict[str, Any]) -> str:
+    where = f"{compute['nodes']:,} nodes of {compute['address']}, " if compute.get("address") else ""
+    odd = [f"{compute[name]:,} {name.replace('_', ' ')}" for name in _COMPUTE[3:] if compute[name]]
+    words = ", ".join([f"{compute['batches']:,} batches", *odd])
+    return f"  compute {compute.get('kind', '')}: {where}{compute['workers']:,} workers, {words}"
 
 
 def _call_line(row: dict[str, Any]) -> str:

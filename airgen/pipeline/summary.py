@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from airgen.compute import computing
 from airgen.dataset.content import FunnelStep
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.costs import peak_bytes
@@ -21,6 +22,7 @@ from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.pipeline.rehearsal import rehearse
 from airgen.retrievers.shared_encodings import shared_encodings
+from airgen.settings.compute import compute_settings
 from airgen.text.display import json_text, terminal_table, terminal_text
 
 __all__ = ["print_result", "run_pipeline"]
@@ -39,9 +41,11 @@ def run_pipeline(
     evaluate: bool = True,
     console: Console | None = None,
     every: float = BEAT_SECONDS,
+    compute: str | None = None,
 ) -> RunResult:
     """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
 
+    compute: where heavy work runs, in place of the pipeline's `compute`; see `compute_settings`.
     Everything that the run needs is checked first, and its local models are used once. Raises SettingsError with all
     that is missing, and what `Job.run` raises. A system that fails is named in the result's `failed`.
     """
@@ -49,11 +53,17 @@ def run_pipeline(
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
     began = time.monotonic()
     job = Job(path, runs, target=target)
+    settings = job.pipeline.compute if compute is None else compute_settings(compute, job.pipeline.compute)
     display = Display(job.directory / "status.json", console, every=every)
     done = until is None and job.finished()
     if not done:
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
-    with display.lasting(**job.about(done)), shared_encodings(job.directory / "embeddings"):
+    with (
+        display.lasting(**job.about(done)),
+        shared_encodings(job.directory / "embeddings"),
+        computing(settings) as where,
+    ):
+        display.compute = where.describe
         if not done:
             rehearse(job, display, until=until, evaluate=evaluate)
             if until != "corpus":

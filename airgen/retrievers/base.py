@@ -259,6 +259,7 @@ class Component:
 
     settings: Settings
     positional: ClassVar[tuple[str, ...]] = ()
+    travels: ClassVar[bool] = False  # its settings are all that it is: a worker elsewhere can make the same one
     progress: IndexProgress | None = None  # is told, where it is set, how many passages are encoded
 
     def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:

@@ -10,6 +10,7 @@ from airgen.batches import batched
 from airgen.keys import content_key, text_key
 from airgen.retrievers.base import IndexProgress, TextKind
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
+from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.shared_encodings import shared
 
 __all__ = ["Memo"]
@@ -22,25 +23,27 @@ _BATCH = 64  # texts encoded between two words about progress
 class Memo(Generic[T]):
     """The encodings of the latest texts, up to about `limit` bytes; a dropped text is encoded again.
 
-    The embedder must encode each text by itself, so that an encoding does not depend on the texts beside it.
-    `model` is what encodes: the encodings of an embedded model are shared (see `shared_encodings`) under its
-    description and `form`, what is kept of its output. `progress` gives whom to tell about passages.
+    `encode` must encode each text by itself, so that an encoding does not depend on the texts beside it. `keep` makes
+    of an encoding what is kept. `model` is what encodes: the encodings of an embedded model are shared (see
+    `shared_encodings`) under its description and `form`, the name of what is kept, and are made on the workers, where
+    there are some. `progress` gives whom to tell about passages.
     """
 
     def __init__(
         self,
-        encode: Callable[[Sequence[str], TextKind], Sequence[T]],
+        encode: Callable[[Sequence[str], TextKind], Any],
         size: Callable[[T], int],
         limit: int,
         *,
         model: Any = None,
         form: str = "",
+        keep: Callable[[Any], T] = lambda value: value,
         progress: Callable[[], IndexProgress | None] = lambda: None,
     ) -> None:
         self._encode, self._size, self._limit = encode, size, limit
         # Other models may pad the texts of a batch, and then a vector's last bits depend on its neighbours.
         self._model = model if isinstance(model, EmbeddedModel) else None
-        self._form, self._progress = form, progress
+        self._form, self._keep, self._progress = form, keep, progress
         self._kept: OrderedDict[Key, T] = OrderedDict()
         self._bytes = 0
 
@@ -64,7 +67,7 @@ class Memo(Generic[T]):
     def _encoded(self, new: dict[Key, str], kind: TextKind) -> Sequence[T]:
         """Encodings of texts by key, in their order."""
         if self._model is None:
-            return self._encode(list(new.values()), kind)
+            return [self._keep(value) for value in self._encode(list(new.values()), kind)]
         common, name = shared(), content_key([self._model.describe(), self._form])
         found: dict[Key, T] = {}
         if common:
@@ -72,10 +75,11 @@ class Memo(Generic[T]):
         missing = {key: text for key, text in new.items() if key not in found}
         tell = self._progress() if kind == "passage" else None
         done = 0
-        for batch in batched(list(missing.items()), _BATCH):
-            values = self._encode([text for _, text in batch], kind)
-            for (key, _), value in zip(batch, values, strict=True):
-                found[key] = value
+        batches = list(batched(list(missing.items()), _BATCH))
+        made = encoded(self._encode, ([text for _, text in batch] for batch in batches), kind)
+        for batch, values in zip(batches, made, strict=True):
+            for (key, _), encoding in zip(batch, values, strict=True):
+                found[key] = value = self._keep(encoding)
                 if common:
                     common.keep((name, *key), value, self._size(value))
             done += len(batch)

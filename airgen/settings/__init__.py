@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
-from airgen.settings.base import LATER, Settings
+from airgen.settings.base import LATER, SPEED, Settings
+from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
@@ -24,6 +25,7 @@ __all__ = [
     "LENGTHS",
     "STYLES",
     "TYPES",
+    "ComputeSettings",
     "ControlSettings",
     "EvaluateSettings",
     "ExportSettings",
@@ -90,6 +92,7 @@ class Pipeline(Settings):
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    compute: Annotated[ComputeSettings, SPEED] = ComputeSettings()
 
     @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:

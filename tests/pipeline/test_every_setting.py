@@ -63,6 +63,8 @@ CHANGES: dict[str, Any] = {
     "export.version": "9.9", "export.drop_saturated": 1.0,
     "queries": {"file": "own.txt"}, "control.systems": "systems.yaml",
     "evaluate.systems": "systems.yaml", "evaluate.split": "dev",
+    "compute.kind": "ray", "compute.address": "ray://head:10001", "compute.workers": 2, "compute.gpus_per_worker": 1.0,
+    "compute.cpus_per_worker": 2, "compute.memory_gb_per_worker": 4.0, "compute.batch_seconds": 60.0,
 }  # fmt: skip
 # A field that has an effect only beside another: what goes with it, in both jobs.
 WITH: dict[str, dict[str, Any]] = {
@@ -70,6 +72,8 @@ WITH: dict[str, dict[str, Any]] = {
     "control.judge.kind": {"llm.min_accepted": 0}, "generation.prompts": {"llm.min_accepted": 0},
     "control.recall.pools_only": {"control.pools": ["bm25"]},
     "generation.examples": {"generation.rewrites": 0},
+    "compute.address": {"compute.kind": "ray"}, "compute.gpus_per_worker": {"compute.kind": "ray"},
+    "compute.memory_gb_per_worker": {"compute.kind": "ray"},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},
     "control.judge.calibration": {"control.judge.kind": "yes-no"},

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.batches import batched
 from airgen.errors import ModelError
@@ -14,54 +17,71 @@ from airgen.keys import fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker
-from airgen.retrievers.base import CorpusReranker, Reranker, show_corpus, watch
+from airgen.retrievers.base import CorpusReranker, show_corpus, watch
+from airgen.retrievers.on_workers import scored
 
-__all__ = ["prelabel_rows", "prelabel_stages", "prelabels_of", "text_mark"]
+__all__ = ["Unscored", "prelabel_stages", "prelabels_of", "text_mark"]
 
 PAIRS = 4000  # (query, document) pairs scored at a time: many share documents, and few are lost by a stop
+_NONE = np.zeros(0, np.float32)
 
 
-def prelabel_rows(
-    reranker: Reranker,
-    recalls: Sequence[Recall],
-    queries: Mapping[str, str],
-    texts: Callable[[str], str],
-    ordinal: int,
-    fingerprint: str,
-    scorer: str = "",
-    earlier: Sequence[Prelabel] = (),
-) -> list[Prelabel]:
-    """One re-ranker's scores of some queries' recalled documents: a row a query.
+@dataclass(frozen=True)
+class Unscored:
+    """Some queries' recalled documents, and what a re-ranker has to score of them: `pairs` of texts.
 
-    Queries come together because many share documents, which some re-rankers then read only once. `queries` are
-    texts by key, `texts` gives a document's text. Scores of the same scorer, query and text in `earlier` rows are
-    taken over, so that a corpus that grew costs its new documents only. Raises ModelError for too few scores, or one
-    that is no number.
+    Queries come together because many share documents, which some re-rankers then read only once. Scores of the same
+    scorer, query and text in earlier rows are taken over, so that a corpus that grew costs its new documents only.
     """
-    known = {
-        (row.parent, mark): score
-        for row in earlier
-        if row.scorer == scorer
-        for mark, score in zip(row.texts, row.scores, strict=True)
-    }
-    marks = {id_: text_mark(texts(id_)) for recall in recalls for id_ in recall.ids}
-    wanted = [
-        (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
-    ]
-    pairs = [(queries[query], texts(id_)) for query, id_ in wanted]
-    scores = reranker.score(pairs) if pairs else np.zeros(0, np.float32)
-    if len(scores) != len(pairs):
-        raise ModelError(f"re-ranker {reranker.name}: {len(scores)} scores for {len(pairs)} documents")
-    if not np.isfinite(scores).all():
-        raise ModelError(f"re-ranker {reranker.name}: gave a score that is not a number")
-    known |= {(query, marks[id_]): round(float(score), 6) for (query, id_), score in zip(wanted, scores, strict=True)}
-    rows = []
-    for recall in recalls:
-        key, here = row_key("prelabel", recall.parent, fingerprint, ordinal), [marks[id_] for id_ in recall.ids]
-        values = [known[recall.parent, mark] for mark in here]
-        row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker.name, list(recall.ids), values, scorer, here)
-        rows.append(row)
-    return rows
+
+    recalls: Sequence[Recall]
+    marks: Mapping[str, int]
+    known: dict[tuple[str, int], float]
+    wanted: list[tuple[str, str]]
+    pairs: list[tuple[str, str]]
+
+    @classmethod
+    def of(
+        cls,
+        recalls: Sequence[Recall],
+        queries: Mapping[str, str],
+        texts: Callable[[str], str],
+        scorer: str = "",
+        earlier: Sequence[Prelabel] = (),
+    ) -> Self:
+        """`queries` are texts by key, `texts` gives a document's text, `earlier` are rows that may be used again."""
+        known = {
+            (row.parent, mark): score
+            for row in earlier
+            if row.scorer == scorer
+            for mark, score in zip(row.texts, row.scores, strict=True)
+        }
+        marks = {id_: text_mark(texts(id_)) for recall in recalls for id_ in recall.ids}
+        wanted = [
+            (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
+        ]
+        return cls(recalls, marks, known, wanted, [(queries[query], texts(id_)) for query, id_ in wanted])
+
+    def rows(
+        self, scores: NDArray[np.float32], reranker: str, ordinal: int, fingerprint: str, scorer: str = ""
+    ) -> list[Prelabel]:
+        """A row a query. Raises ModelError for too few scores of the pairs, or one that is no number."""
+        if len(scores) != len(self.pairs):
+            raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
+        if not np.isfinite(scores).all():
+            raise ModelError(f"re-ranker {reranker}: gave a score that is not a number")
+        known = self.known | {
+            (query, self.marks[id_]): round(float(score), 6)
+            for (query, id_), score in zip(self.wanted, scores, strict=True)
+        }
+        rows = []
+        for recall in self.recalls:
+            key = row_key("prelabel", recall.parent, fingerprint, ordinal)
+            here = [self.marks[id_] for id_ in recall.ids]
+            values = [known[recall.parent, mark] for mark in here]
+            row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker, list(recall.ids), values, scorer, here)
+            rows.append(row)
+        return rows
 
 
 def text_mark(text: str) -> int:
@@ -97,11 +117,26 @@ def _stage(place: int, spec: Any) -> SetStage:
         scope = {"scope": work.scope} if work.scope else {}
         scorer = fingerprint(model=dict(reranker.describe()), corpus=digest, **scope)
         recalls = work.rows("recall", Recall)
-        for batch in batched([recalls[key] for key in pending], PAIRS, lambda recall: len(recall.ids)):
-            keys = [recall.parent for recall in batch]
-            earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
-            texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
-            yield prelabel_rows(reranker, batch, work.queries, texts, place, fp, scorer, earlier)
+        waiting: deque[Unscored] = deque()  # their pairs are being scored
+
+        def pairs() -> Iterator[list[tuple[str, str]]]:
+            for batch in batched([recalls[key] for key in pending], PAIRS, lambda recall: len(recall.ids)):
+                keys = [recall.parent for recall in batch]
+                earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
+                texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
+                waiting.append(Unscored.of(batch, work.queries, texts, scorer, earlier))
+                if waiting[-1].pairs:
+                    yield waiting[-1].pairs
+
+        def rows(scores: NDArray[np.float32]) -> list[Prelabel]:
+            return waiting.popleft().rows(scores, reranker.name, place, fp, scorer)
+
+        for scores in scored(reranker, pairs()):
+            while not waiting[0].pairs:
+                yield rows(_NONE)
+            yield rows(scores)
+        while waiting:
+            yield rows(_NONE)
 
     label = f"pre-label {place + 1}"
     name = f"prelabel:{place}"

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, show_corpus
+from airgen.retrievers.on_workers import scored
 from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.top_k import top_k
 from airgen.settings.parts import Part
@@ -59,11 +60,7 @@ class RerankedRetriever(Component):
         if self._corpus is None:
             raise UsageError("RerankedRetriever.search before RerankedRetriever.index: the corpus comes first")
         found = self.first.search(queries, max(k, self.top))
-        blocks = [
-            self._scores(self._corpus, queries[first : first + _QUERIES], found.positions[first : first + _QUERIES])
-            for first in range(0, len(queries), _QUERIES)
-        ]
-        new = np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
+        new = self._scores(self._corpus, queries, found.positions)
         positions, scores = found.positions.copy(), found.scores.copy()
         start = 0
         for row in range(len(positions)):
@@ -81,13 +78,17 @@ class RerankedRetriever(Component):
 
     def _scores(self, corpus: Corpus, queries: Sequence[str], positions: NDArray[np.int32]) -> NDArray[np.float32]:
         """The re-ranker's scores of the best `top` hits of each query, one after another."""
-        pairs = [
-            (query, corpus.full_text(int(place)))
-            for query, row in zip(queries, positions, strict=True)
-            for place in row[: self.top]
-            if place >= 0
-        ]
-        return checked_scores(self.reranker.score(pairs), len(pairs), self.reranker.name)
+        best, name = positions[:, : self.top], self.reranker.name
+
+        def pairs(first: int) -> list[tuple[str, str]]:
+            some = zip(queries[first : first + _QUERIES], best[first : first + _QUERIES], strict=True)
+            return [(query, corpus.full_text(int(place))) for query, row in some for place in row if place >= 0]
+
+        starts = range(0, len(queries), _QUERIES)
+        found = [np.zeros(0, np.float32)]
+        for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):
+            found.append(checked_scores(scores, int((best[first : first + _QUERIES] >= 0).sum()), name))
+        return np.concatenate(found)
 
     def describe(self) -> Mapping[str, object]:
         """Both stages' settings, and how many hits are re-ranked."""

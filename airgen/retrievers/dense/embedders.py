@@ -64,6 +64,7 @@ class TorchModel(Component):
         device: Annotated[str | None, SPEED] = None
 
     settings: Settings
+    travels = True
 
     def set_up(self) -> None:
         self.name = self.settings.model

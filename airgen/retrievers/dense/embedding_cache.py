@@ -25,6 +25,7 @@ from airgen.errors import ModelError
 from airgen.keys import canonical_json, content_key
 from airgen.models.files import locked
 from airgen.retrievers.base import Embedder, TextKind
+from airgen.retrievers.on_workers import encoded
 
 __all__ = ["EmbeddingCache", "cache_folder"]
 
@@ -136,14 +137,15 @@ class EmbeddingCache:
         _, first_of = np.unique(keys[missing], return_index=True)
         queue = missing[np.sort(first_of)]  # in the corpus's order, so that a search reads the file from end to end
         with self._rows_path.open("ab") as rows_file, self._keys_path.open("ab") as keys_file:
-            for first in range(0, len(queue), _BATCH):
-                batch = queue[first : first + _BATCH]
-                vectors = self._checked(
-                    self._embedder.encode([texts[place] for place in batch.tolist()], self.kind), len(batch)
-                )
-                self._append(rows_file, keys_file, keys[batch], vectors.astype(np.float16))
+            batches = [queue[first : first + _BATCH] for first in range(0, len(queue), _BATCH)]
+            wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
+            done = 0
+            for batch, vectors in zip(batches, encoded(self._embedder.encode, wanted, self.kind), strict=True):
+                rows = self._checked(vectors, len(batch)).astype(np.float16)
+                self._append(rows_file, keys_file, keys[batch], rows)
+                done += len(batch)
                 if progress:
-                    progress(first + len(batch), len(queue))
+                    progress(done, len(queue))
         return self._known.find(keys)
 
     def _checked(self, vectors: NDArray[Any], count: int) -> NDArray[Any]:

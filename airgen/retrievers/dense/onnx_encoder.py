@@ -6,7 +6,6 @@ vector then never depends on the other texts of a batch, not even in its last bi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen import models
+from airgen.compute.threads import cores
 from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
@@ -30,11 +30,6 @@ from airgen.text.words import encodable
 __all__ = ["EmbeddedModel", "OnnxEncoder", "encode_batch", "load_tokenizer"]
 
 _CHARS_A_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -68,6 +63,7 @@ class EmbeddedModel(Component):
         max_length: int = Field(default=256, ge=3, le=512)
 
     settings: Settings
+    travels = True
 
     def set_up(self) -> None:
         self.name, self._max_length = self.settings.model, self.settings.max_length
@@ -117,7 +113,7 @@ class OnnxEncoder(EmbeddedModel):
     def set_up(self) -> None:
         super().set_up()
         self.truncated = 0
-        self._threads = self.settings.threads or _cores()
+        self._threads = self.settings.threads or cores()
 
     @property
     def facts(self) -> ModelFacts:

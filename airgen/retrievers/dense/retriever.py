@@ -19,6 +19,7 @@ from airgen.retrievers.base import Component, Corpus, Embedder, Hits
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
 from airgen.retrievers.dense.exact_search import search, search_faiss
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
+from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import finite, non_empty
 from airgen.retrievers.shared_encodings import shared
 from airgen.settings.base import FILE, SPEED
@@ -84,19 +85,19 @@ class Dense(Component):
     def _embed(self, corpus: Corpus) -> NDArray[np.float16]:
         matrix = np.zeros((len(corpus), self.embedder.dim), np.float16)
         done = 0
-        for batch in batched(corpus.full_texts, _BATCH):
-            matrix[done : done + len(batch)] = self._encoded(batch, "passage")
-            done += len(batch)
+        for vectors in encoded(self.embedder.encode, batched(corpus.full_texts, _BATCH), "passage"):
+            count = min(_BATCH, len(corpus) - done)
+            matrix[done : done + count] = self._checked(vectors, count)
+            done += count
             if self.progress:
                 self.progress(done, len(corpus))
         return matrix
 
-    def _encoded(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
-        vectors = self.embedder.encode(texts, kind)
-        if vectors.shape != (len(texts), self.embedder.dim):
+    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+        if vectors.shape != (count, self.embedder.dim):
             raise ModelError(
-                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {len(texts)} texts, "
-                f"({len(texts)}, {self.embedder.dim}) expected: did the model behind it change?"
+                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {count} texts, "
+                f"({count}, {self.embedder.dim}) expected: did the model behind it change?"
             )
         return finite(vectors, self.embedder.name)
 
@@ -104,7 +105,9 @@ class Dense(Component):
         """The k passages with the greatest inner product, exactly. Raises UsageError before `index`."""
         if self._matrix is None:
             raise UsageError("Dense.search before Dense.index: the corpus comes first")
-        vectors = self._encoded(list(queries), "query") if queries else np.zeros((0, self.embedder.dim), np.float32)
+        vectors = np.zeros((0, self.embedder.dim), np.float32)
+        if queries:
+            vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
         if self.settings.backend == "faiss":
             matrix = self._matrix if self._rows is None else self._matrix[self._rows]
             return search_faiss(matrix, vectors, k)

@@ -20,6 +20,7 @@ from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import LibraryModel
+from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
@@ -121,8 +122,7 @@ class LateInteraction(_WithTokens):
         non_empty(corpus)
         found: list[NDArray[np.float16]] = []
         size = 0
-        for batch in batched(corpus.full_texts, _BATCH):
-            vectors = self.model.token_vectors(batch, "passage")
+        for vectors in encoded(self.model.token_vectors, batched(corpus.full_texts, _BATCH), "passage"):
             found += [array.astype(np.float16) for array in vectors]
             size += sum(array.size * 2 for array in vectors)
             if size > self.settings.memory_bytes:
@@ -178,13 +178,9 @@ class MaxSim(_WithTokens):
     def set_up(self) -> None:
         self.name = f"maxsim {self.model.name}"
         self._encode = Memo(
-            self._halved, lambda array: int(array.nbytes), self.settings.memory_bytes,
-            model=self.model, form="fp16 tokens", progress=lambda: self.progress,
+            self.model.token_vectors, lambda array: int(array.nbytes), self.settings.memory_bytes,
+            model=self.model, form="fp16 tokens", keep=_halved, progress=lambda: self.progress,
         )  # fmt: skip
-
-    def _halved(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float16]]:
-        # fp16 as in LateInteraction, so that the same model gives the same scores in both uses.
-        return [array.astype(np.float16) for array in self.model.token_vectors(texts, kind)]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """MaxSim divided by the number of query tokens, shape (n,)."""
@@ -200,3 +196,8 @@ class MaxSim(_WithTokens):
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""
         return {"family": "late", "model": dict(self.model.describe())}
+
+
+def _halved(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
+    """fp16 as in LateInteraction, so that the same model gives the same scores in both uses."""
+    return vectors.astype(np.float16)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Embedder, TextKind
+from airgen.retrievers.base import Component, Embedder
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, loaded
 from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.rerank.first_token_layer import shorten
@@ -201,13 +201,10 @@ class DenseReranker(Component):
 
     def set_up(self) -> None:
         self.name = f"dense {self.embedder.name}"
-        self._encode = Memo(
-            self._rows, lambda row: int(row.nbytes), self.settings.memory_bytes,
+        self._encode: Memo[NDArray[np.float32]] = Memo(
+            self.embedder.encode, lambda row: int(row.nbytes), self.settings.memory_bytes,
             model=self.embedder, form="vectors", progress=lambda: self.progress,
         )  # fmt: skip
-
-    def _rows(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        return list(self.embedder.encode(texts, kind))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""

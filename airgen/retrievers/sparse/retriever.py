@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.batches import batched
+from airgen.compute import current
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
+from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, non_empty
 from airgen.retrievers.sparse.splade import SparseEmbedder, SparseRow
 from airgen.retrievers.text_memo import Memo
@@ -81,12 +84,18 @@ class Sparse(_WithRows):
         """Encode every passage. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         rows: list[SparseRow] = []
-        encode = self._memo(0)
-        for batch in batched(corpus.full_texts, _BATCH):
-            rows += encode(batch, "passage")
+        for made in self._encoded(corpus.full_texts):
+            rows += made
             if self.progress:
                 self.progress(len(rows), len(corpus))
         self._index = impact_index(rows)
+
+    def _encoded(self, texts: Iterable[str]) -> Iterator[Sequence[SparseRow]]:
+        """The rows of all texts in their order, some at a time."""
+        if not isinstance(self.model, EmbeddedModel):
+            return encoded(self.model.encode, batched(texts, _BATCH), "passage")
+        encode = self._memo(0)  # a call has work for every worker
+        return (encode(some, "passage") for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product. Raises UsageError before `index`."""

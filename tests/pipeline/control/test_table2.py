@@ -8,7 +8,7 @@ import pytest
 from airgen.errors import ModelError
 from airgen.keys import row_key
 from airgen.pipeline.control.judge_kinds import Levels, Verdict, YesNo, level_of_probability
-from airgen.pipeline.control.prelabels import prelabel_rows
+from airgen.pipeline.control.prelabels import Unscored
 from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, votes
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Judgment, Prelabel, Recall
@@ -118,6 +118,11 @@ class Scorer:
 
     def describe(self) -> dict[str, object]:
         return {}
+
+
+def prelabel_rows(scorer, recalls, queries, texts, ordinal, fp, name="", earlier=()):  # type: ignore[no-untyped-def]
+    unscored = Unscored.of(recalls, queries, texts, name, earlier)
+    return unscored.rows(scorer.score(unscored.pairs), scorer.name, ordinal, fp, name)
 
 
 def test_scores_go_to_their_own_query() -> None:

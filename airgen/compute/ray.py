@@ -1,0 +1,240 @@
+"""Workers that are actors of a Ray cluster.
+
+What can go wrong with them is dealt with in `airgen.compute.base`: Ray itself restarts nothing. A worker must have this
+version of airgen. Batches travel as arguments, and few are in flight, so the object store stays small.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import socket
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from airgen import __version__
+from airgen.compute.base import Worker, WorkerLost, WorkerPool
+from airgen.compute.calls import Returned
+from airgen.compute.threads import thread_limits
+from airgen.errors import AirgenError
+from airgen.registry import load_extra
+from airgen.settings.compute import ComputeSettings
+
+__all__ = ["RayWorkers", "reach"]
+
+_REACH = 5.0  # seconds to reach an address
+_WORDS = 300  # characters of Ray's reasons
+
+
+class RayWorkers(WorkerPool):
+    """`workers` actors of the cluster at an address; without a number, as many as it has room for."""
+
+    def __init__(self, settings: ComputeSettings) -> None:
+        super().__init__(settings.batch_seconds)
+        self._settings = settings
+        self.workers = settings.workers or 1
+        self._ray: Any = None
+        self._own = False  # whether the connection is this pool's
+        self._actor: Any = None
+        self._lock = threading.Lock()
+        self._nodes: set[str] = set()
+
+    def start(self) -> list[Worker]:
+        """Connect, and ask for all actors at once. Raises AirgenError without a cluster, or without room for one."""
+        self._connect()
+        settings, ray = self._settings, self._ray
+        room = self._room()
+        if room < 1:
+            raise AirgenError(
+                f"compute: one worker needs {self._needs()}, and no node of the cluster at {settings.address} has that "
+                f"much ({self._cluster()}): lower gpus_per_worker, cpus_per_worker or memory_gb_per_worker, or add a "
+                "node"
+            )
+        self.workers = settings.workers or room
+        self._actor = ray.remote(_actor()).options(
+            num_cpus=settings.cpus_per_worker or 1,
+            num_gpus=settings.gpus_per_worker,
+            max_restarts=0,
+            max_task_retries=0,
+            **({} if settings.memory_gb_per_worker is None else {"memory": self._memory()}),
+        )
+        return [self.start_one() for _ in range(self.workers)]
+
+    def start_one(self) -> Worker:
+        """One actor."""
+        return _Actor(self._ray, self._actor.remote(thread_limits(self._settings.cpus_per_worker or 1)), self._joined)
+
+    def _joined(self, node: str) -> None:
+        with self._lock:
+            self._nodes.add(node)
+
+    def _connect(self) -> None:
+        self._ray = ray = load_extra("ray", "compute: ray")
+        address = self._settings.address
+        if ray.is_initialized():
+            return
+        if address.startswith("ray://"):
+            load_extra("grpc", f"compute: the address {address}")
+            reach(address)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            reason = "" if isinstance(error, ConnectionError) else f" ({_line(error)})"
+            raise AirgenError(_no_cluster(address, reason)) from error
+        self._own = True
+
+    def _memory(self) -> int:
+        return int((self._settings.memory_gb_per_worker or 0) * 1e9)
+
+    def _needs(self) -> str:
+        settings = self._settings
+        parts = [f"{settings.gpus_per_worker:g} GPUs"] if settings.gpus_per_worker else []
+        parts.append(f"{settings.cpus_per_worker or 1} CPUs")
+        parts += [f"{settings.memory_gb_per_worker:g} GB"] if settings.memory_gb_per_worker else []
+        return " and ".join(parts)
+
+    def _alive(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _room(self) -> int:
+        """How many workers the cluster has room for when it is empty."""
+        settings = self._settings
+        wanted = {
+            "CPU": float(settings.cpus_per_worker or 1), "GPU": settings.gpus_per_worker, "memory": self._memory(),
+        }  # fmt: skip
+        wanted = {name: amount for name, amount in wanted.items() if amount}
+        return sum(
+            min(math.floor(node["Resources"].get(name, 0) / amount + 1e-9) for name, amount in wanted.items())
+            for node in self._alive()
+        )
+
+    def _cluster(self) -> str:
+        """The nodes in words, the first ones by name."""
+        nodes = self._alive()
+        words = [
+            f"{node['NodeManagerAddress']}: {node['Resources'].get('GPU', 0):g} GPUs, "
+            f"{node['Resources'].get('CPU', 0):g} CPUs, {node['Resources'].get('memory', 0) / 1e9:.0f} GB"
+            for node in nodes[:4]
+        ]
+        return "; ".join(words) + (f"; and {len(nodes) - 4} more" if len(nodes) > 4 else "")
+
+    def describe(self) -> dict[str, Any]:
+        """What it is and what it has done, for the status of a job."""
+        with self._lock:
+            nodes = len(self._nodes)
+        return {**super().describe(), "kind": "ray", "address": self._settings.address, "nodes": nodes}
+
+    def close(self) -> None:
+        """End the actors, and the connection where it is this pool's."""
+        super().close()
+        if self._own:
+            self._ray.shutdown()
+            self._own = False
+
+
+def _actor() -> type:
+    """The class of an actor. It travels by value, because airgen may be missing where it runs."""
+
+    class AirgenWorker:
+        def __init__(self, environment: dict[str, str]) -> None:
+            import os
+
+            os.environ.update(environment)
+
+        def hello(self) -> tuple[str, str, str, str]:
+            import platform
+            import socket
+
+            import ray
+
+            node = ray.get_runtime_context().get_node_id()
+            try:
+                import airgen
+            except ImportError as error:
+                return node, socket.gethostname(), platform.python_version(), f"no airgen ({error})"
+            return node, socket.gethostname(), platform.python_version(), airgen.__version__
+
+        def run(self, make: bytes, batch: list[Any]) -> Any:
+            from airgen.compute.calls import answer
+
+            return answer(make, batch)
+
+    return AirgenWorker
+
+
+class _Actor(Worker):
+    def __init__(self, ray: Any, actor: Any, joined: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self.ready = self._then(actor.hello.remote(), lambda hello: joined(_checked(*hello)))
+
+    def send(self, make: bytes, batch: list[Any]) -> Future[Returned]:
+        """See `Worker`."""
+        return self._then(self._actor.run.remote(make, batch), lambda answer: answer)
+
+    def kill(self) -> None:
+        """See `Worker`."""
+        self._ray.kill(self._actor, no_restart=True)
+
+    def _then(self, reference: Any, read: Any) -> Future[Any]:
+        """A future of what `read` makes of an object; errors of Ray become errors of airgen."""
+        found: Future[Any] = Future()
+
+        def done(future: Future[Any]) -> None:
+            try:
+                found.set_result(read(future.result()))
+            except BaseException as error:  # noqa: BLE001  # passed on to who waits
+                found.set_exception(_translated(self._ray, error))
+
+        reference.future().add_done_callback(done)
+        return found
+
+
+def _checked(node: str, host: str, python: str, version: str) -> str:
+    """The id of a worker's node. Raises AirgenError where it has another airgen, or another Python."""
+    if version != __version__:
+        what = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
+        raise AirgenError(f"compute: the node {host} {what}, and this is airgen {__version__}: install the same there")
+    if python.split(".")[:2] != platform.python_version().split(".")[:2]:
+        raise AirgenError(
+            f"compute: the node {host} has Python {python}, and this is {platform.python_version()}: use the same"
+        )
+    return node
+
+
+def _translated(ray: Any, error: BaseException) -> BaseException:
+    """WorkerLost for what Ray says of its own troubles."""
+    if isinstance(error, AirgenError):
+        return error
+    kinds = ray.exceptions
+    if isinstance(error, kinds.RayTaskError):
+        return AirgenError(f"compute: a worker failed: {_line(error)}")
+    memory = isinstance(error, kinds.OutOfMemoryError) or "out of memory" in str(error).lower().replace("_", " ")
+    return WorkerLost(_line(error), memory=memory)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:_WORDS] or type(error).__name__
+
+
+def reach(address: str) -> None:
+    """Raises AirgenError where nobody listens at ray://HOST:PORT; Ray's own client would try for half a minute."""
+    host, _, port = address.removeprefix("ray://").partition(":")
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise AirgenError(f"compute.address: {address[:200]}: must be auto or ray://HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), _REACH).close()
+    except OSError as error:
+        raise AirgenError(_no_cluster(address, f" ({error.strerror or error})")) from error
+
+
+def _no_cluster(address: str, reason: str) -> str:
+    if address == "auto":
+        return (
+            f"compute: no Ray cluster on this machine{reason}: start one with `ray start --head`, join one with `ray "
+            "start --address HEAD:6379`, or use --compute local:WORKERS"
+        )
+    return (
+        f"compute: no Ray cluster answers at {address}{reason}: check the address (the client's port is 10001), and "
+        "that the head runs"
+    )

@@ -1,0 +1,85 @@
+"""Components on workers: encode many batches of texts, or score many batches of pairs, wherever that is to run.
+
+    for vectors in encoded(embedder.encode, batched(texts, 256), "passage"): ...
+    for scores in scored(reranker, batches_of_pairs): ...
+
+A component travels as its class and its settings, and the worker makes it there, so its class must say that its
+settings are all that it is (`travels`). Any other component works here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airgen.compute import Work, current
+from airgen.registry import resolve
+from airgen.retrievers.base import Component, Reranker, TextKind
+
+__all__ = ["encoded", "scored", "travels"]
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How a worker makes a component: its class, the folder of its paths, and the settings that were given."""
+
+    name: str  # module:Class
+    folder: Path | None
+    settings: Mapping[str, Any]
+
+    def make(self) -> Any:
+        """The component; the parts that it was given are made first."""
+        given = {name: value.make() if isinstance(value, _Recipe) else value for name, value in self.settings.items()}
+        return resolve("embedder", self.name, self.folder)(folder=self.folder, **given)
+
+
+def travels(component: Any) -> bool:
+    """Whether a worker can make the same component."""
+    return _recipe(component) is not None
+
+
+def _recipe(component: Any) -> _Recipe | None:
+    kind = type(component)
+    if not isinstance(component, Component) or not kind.travels or "." in kind.__qualname__:
+        return None
+    given: dict[str, Any] = {}
+    for name in component.settings.model_fields_set:
+        value = getattr(component.settings, name)
+        if isinstance(value, Component):
+            value = _recipe(value)
+            if value is None:
+                return None
+        given[name] = value
+    folder = None if component.folder is None else component.folder.absolute()
+    return _Recipe(f"{kind.__module__}:{kind.__qualname__}", folder, given)
+
+
+def _method(recipe: _Recipe, name: str, rest: tuple[Any, ...]) -> Callable[[list[Any]], list[Any]]:
+    method = getattr(recipe.make(), name)
+    return lambda batches: [method(batch, *rest) for batch in batches]
+
+
+def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
+    """A bound method's result of each batch, in their order."""
+    owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+    recipe = _recipe(owner)
+    work: Work[Any, Any] = Work(
+        f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
+        lambda items: [method(batch, *rest) for batch in items],
+        None if recipe is None else partial(_method, recipe, name, rest),
+    )
+    for _, found in current().map(work, ((f"batch {number}", batch) for number, batch in enumerate(batches))):
+        yield found
+
+
+def encoded(encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind) -> Iterator[Any]:
+    """What `encode`, a method of an embedder, gives for each batch of texts, in their order."""
+    return _each(encode, batches, kind)
+
+
+def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:
+    """The scores of each batch of pairs, in their order."""
+    return _each(reranker.score, batches)

@@ -1,0 +1,160 @@
+"""Work on a real Ray cluster of several raylets on this machine: as here, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compute_work import doubling, dying, failing, greedy, hanging, where
+
+from airgen.compute.current import computing
+from airgen.compute.ray import RayWorkers, reach
+from airgen.errors import AirgenError, ModelError
+from airgen.retrievers import load_embedder
+from airgen.retrievers.dense.embedding_cache import EmbeddingCache
+from airgen.settings.compute import ComputeSettings
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'"),
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, about files of its processes that it leaves open
+]
+ITEMS = [(f"item {number}", number) for number in range(30)]
+WANTED = [(key, 2 * number) for key, number in ITEMS]
+STORE = 80_000_000  # bytes of a node's object store; Ray takes no less than 75 MiB
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A head and a second node, with one CPU each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        try:
+            found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
+            found.add_node(num_cpus=1, object_store_memory=STORE)
+            ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
+        except (OSError, RuntimeError, TimeoutError) as error:
+            pytest.skip(f"Ray cannot start here: {error}")
+        yield found
+        ray.shutdown()
+        found.shutdown()
+
+
+@pytest.fixture(scope="module")
+def two(cluster: Any) -> Iterator[RayWorkers]:
+    with RayWorkers(ComputeSettings(kind="ray")) as compute:
+        yield compute
+
+
+def test_needs_that_no_node_has_are_named(cluster: Any) -> None:
+    with (
+        RayWorkers(ComputeSettings(kind="ray", gpus_per_worker=1, memory_gb_per_worker=3)) as compute,
+        pytest.raises(AirgenError, match=r"one worker needs 1 GPUs and 1 CPUs and 3 GB.*0 GPUs, 1 CPUs"),
+    ):
+        list(compute.map(doubling(), ITEMS))
+
+
+def test_a_worker_with_another_airgen_is_refused(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airgen.compute.ray.__version__", "9.9")
+    with (
+        RayWorkers(ComputeSettings(kind="ray", workers=1)) as compute,
+        pytest.raises(AirgenError, match=r"the node .* has airgen .*, and this is airgen 9\.9: install the same"),
+    ):
+        list(compute.map(doubling(), ITEMS))
+
+
+def test_a_driver_that_is_killed_goes_on(cluster: Any, tmp_path: Path) -> None:
+    """The embeddings that it made are kept, and the file is in the end that of one process."""
+    driver = f"""
+import os, ray
+from test_ray import embed
+ray.init(address={cluster.address!r}, log_to_driver=False, logging_level="ERROR")
+embed({str(tmp_path / "there")!r}, "ray", lambda done, total: done < 512 or os.kill(os.getpid(), 9))
+"""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
+    killed = subprocess.run([sys.executable, "-c", driver], env={**os.environ, "PYTHONPATH": path}, check=False)
+    assert killed.returncode == -9
+    assert (tmp_path / "there" / "keys.bin").stat().st_size == 512 * 20
+    assert embed(str(tmp_path / "there"), "ray") == embed(str(tmp_path / "here"), "local")
+
+
+def embed(folder: str, where: Any, progress: Any = None) -> bytes:
+    """Embed 1,200 texts into a cache; its bytes."""
+    embedder = load_embedder({"kind": "onnx", "max_length": 16})
+    texts = [f"bees of the valley {number} and their clover" for number in range(1200)]
+    with computing(ComputeSettings(kind=where)), EmbeddingCache(Path(folder), embedder, "passage") as cache:
+        cache.rows(texts, progress)
+    return Path(folder, "rows.f16").read_bytes() + Path(folder, "keys.bin").read_bytes()
+
+
+def test_results_and_workers(two: RayWorkers) -> None:
+    assert list(two.map(doubling(), ITEMS, size=3)) == WANTED
+    for worker in two._workers:
+        worker.ready.result()
+    places = {place for _, place in two.map(where(), ITEMS)}
+    assert len(places) == 2 and {threads for _, threads in places} == {"1"}
+    found = two.describe()
+    assert (found["kind"], found["workers"], found["nodes"]) == ("ray", 2, 2)
+
+
+def test_failures_are_those_of_processes(two: RayWorkers, tmp_path: Path) -> None:
+    before = two.describe()
+    assert list(two.map(dying(tmp_path, 11), ITEMS, size=3)) == WANTED
+    assert two.describe()["workers_lost"] == before["workers_lost"] + 1
+    assert list(two.map(greedy(2), ITEMS, size=8)) == WANTED
+    with pytest.raises(ModelError) as caught:
+        list(two.map(failing("model"), ITEMS))
+    assert str(caught.value) == "item 7 is NaN"
+
+
+def test_a_stuck_batch_is_sent_again(two: RayWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two, "_batch_seconds", 4.0)
+    assert list(two.map(hanging(tmp_path, 12), ITEMS, size=3)) == WANTED
+    assert two.describe()["stuck"] >= 1
+
+
+def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers) -> None:
+    for worker in two._workers:
+        worker.ready.result()
+    results = two.map(doubling(), ITEMS)
+    found = [next(results)]
+    lost = two.describe()["workers_lost"]
+    cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+    found += results
+    assert found == WANTED and two.describe()["workers_lost"] > lost
+
+
+def test_no_cluster_is_one_line() -> None:
+    for address, words in (
+        ("ray://127.0.0.1:1", "no Ray cluster answers at ray://127.0.0.1:1 "),
+        ("ray://x", "must be auto or ray://HOST:PORT"),
+        ("ray://x:y", "must be auto or ray://HOST:PORT"),
+    ):
+        with pytest.raises(AirgenError, match=words) as caught:
+            reach(address)
+        assert "\n" not in str(caught.value)
+
+
+def test_no_cluster_on_this_machine(tmp_path: Path) -> None:
+    driver = """
+from compute_work import doubling
+from airgen.compute.ray import RayWorkers
+from airgen.settings.compute import ComputeSettings
+try:
+    list(RayWorkers(ComputeSettings(kind="ray")).map(doubling(), [(1, 1)]))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RAY_TMPDIR": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", driver], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("AirgenError compute: no Ray cluster on this machine: start one with `ray start")
+    assert said.stdout.count("\n") == 1

@@ -1,0 +1,103 @@
+"""Work for tests of workers: functions that a worker can import, and that die, hang or fail on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from airgen.compute import Work
+from airgen.errors import MissingExtra, ModelError
+
+__all__ = ["doubling", "dying", "failing", "greedy", "hanging", "where"]
+
+
+def _double(batch: list[int]) -> list[int]:
+    return [2 * item for item in batch]
+
+
+def _nothing() -> Callable[[list[int]], list[int]]:
+    return _double
+
+
+def doubling() -> Work[int, int]:
+    return Work("doubling", _double, _nothing)
+
+
+def _pids() -> Callable[[list[int]], list[tuple[int, str]]]:
+    return lambda batch: [(os.getpid(), os.environ["OMP_NUM_THREADS"]) for _ in batch]
+
+
+def where() -> Work[int, tuple[int, str]]:
+    """The process of each item, and the threads that it may use."""
+    return Work("where", lambda batch: [(os.getpid(), "") for _ in batch], _pids)
+
+
+def _first_time(folder: Path, item: int, times: int) -> bool:
+    """Whether an item is seen for one of the first `times`, by any process."""
+    for number in range(times):
+        try:
+            (folder / f"{item}.{number}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return True
+    return False
+
+
+def _die(folder: Path, item: int, times: int) -> Callable[[list[int]], list[int]]:
+    def work(batch: list[int]) -> list[int]:
+        if item in batch and _first_time(folder, item, times):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return _double(batch)
+
+    return work
+
+
+def dying(folder: Path, item: int, times: int = 1) -> Work[int, int]:
+    """The worker that gets `item` is killed, the first `times`."""
+    return Work("dying", _double, partial(_die, folder, item, times))
+
+
+def _hang(folder: Path, item: int) -> Callable[[list[int]], list[int]]:
+    def work(batch: list[int]) -> list[int]:
+        if item in batch and _first_time(folder, item, 1):
+            threading.Event().wait()
+        return _double(batch)
+
+    return work
+
+
+def hanging(folder: Path, item: int) -> Work[int, int]:
+    """The worker that gets `item` never answers, the first time."""
+    return Work("hanging", _double, partial(_hang, folder, item))
+
+
+def _greed(most: int) -> Callable[[list[int]], list[int]]:
+    def work(batch: list[int]) -> list[int]:
+        if len(batch) > most:
+            raise MemoryError(f"{len(batch)} items")
+        return _double(batch)
+
+    return work
+
+
+def greedy(most: int) -> Work[int, int]:
+    """More than `most` items need more memory than a worker has."""
+    return Work("greedy", _greed(most), partial(_greed, most))
+
+
+def _fail(kind: str) -> Callable[[list[int]], list[int]]:
+    def work(batch: list[int]) -> list[int]:
+        if 7 in batch:
+            raise MissingExtra("the model", "numba", "fast") if kind == "extra" else ModelError("item 7 is NaN")
+        return _double(batch)
+
+    return work
+
+
+def failing(kind: str) -> Work[int, int]:
+    """The work itself fails for item 7."""
+    return Work("failing", _fail(kind), partial(_fail, kind))
