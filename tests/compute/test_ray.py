@@ -78,19 +78,19 @@ def test_a_driver_that_is_killed_goes_on(cluster: Any, tmp_path: Path) -> None:
 import os, ray
 from test_ray import embed
 ray.init(address={cluster.address!r}, log_to_driver=False, logging_level="ERROR")
-embed({str(tmp_path / "there")!r}, "ray", lambda done, total: done < 512 or os.kill(os.getpid(), 9))
+embed({str(tmp_path / "there")!r}, "ray", lambda done, total: done < 256 or os.kill(os.getpid(), 9))
 """
     path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
     killed = subprocess.run([sys.executable, "-c", driver], env={**os.environ, "PYTHONPATH": path}, check=False)
     assert killed.returncode == -9
-    assert (tmp_path / "there" / "keys.bin").stat().st_size == 512 * 20
+    assert (tmp_path / "there" / "keys.bin").stat().st_size == 256 * 20
     assert embed(str(tmp_path / "there"), "ray") == embed(str(tmp_path / "here"), "local")
 
 
 def embed(folder: str, where: Any, progress: Any = None) -> bytes:
-    """Embed 1,200 texts into a cache; its bytes."""
+    """Embed 600 texts into a cache; its bytes."""
     embedder = load_embedder({"kind": "onnx", "max_length": 16})
-    texts = [f"bees of the valley {number} and their clover" for number in range(1200)]
+    texts = [f"bees of the valley {number} and their clover" for number in range(600)]
     with computing(ComputeSettings(kind=where)), EmbeddingCache(Path(folder), embedder, "passage") as cache:
         cache.rows(texts, progress)
     return Path(folder, "rows.f16").read_bytes() + Path(folder, "keys.bin").read_bytes()
