@@ -9,8 +9,9 @@ A function is compiled at its first call and cached on disk.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Set
+from functools import partial
+from typing import Any, TypeVar, overload
 
 __all__ = ["jit", "numba_is_installed"]
 
@@ -22,16 +23,28 @@ def numba_is_installed() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def jit(function: Function) -> Function:
+@overload
+def jit(function: Function) -> Function: ...
+
+
+@overload
+def jit(*, rewrites: Set[str]) -> Callable[[Function], Function]: ...
+
+
+def jit(function: Function | None = None, *, rewrites: Set[str] = frozenset()) -> Any:
     """The compiled function, which releases the interpreter lock; the function itself where numba is missing.
 
-    Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
+    Fast-math stays off, because sums must be rounded as in numpy to give equal scores. `rewrites` names LLVM's flags
+    for a function that bears them: "contract" makes a product and a sum one operation, "reassoc" reorders sums.
     """
+    if function is None:
+        return partial(jit, rewrites=rewrites)
     if not numba_is_installed():
         return function
     import numba
 
+    fastmath = set(rewrites) or False
     try:
-        return cast(Function, numba.njit(nogil=True, cache=True)(function))
+        return numba.njit(nogil=True, cache=True, fastmath=fastmath)(function)
     except RuntimeError:  # no writable place for the cache
-        return cast(Function, numba.njit(nogil=True)(function))
+        return numba.njit(nogil=True, fastmath=fastmath)(function)

@@ -10,20 +10,18 @@ selecting and sorting need one comparison and equal inputs give equal results:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.jit import jit, numba_is_installed
+from airgen.jit import numba_is_installed
 from airgen.retrievers.base import Hits
 
 __all__ = ["TopK", "pack", "top_k", "unpack"]
 
 _SIGN = np.uint32(0x80000000)
 _LOW = np.uint64(0xFFFFFFFF)
-_LANE = 16  # scores looked at together by the compiled loop: one AVX-512 register
 
 
 def pack(scores: NDArray[np.float32], positions: NDArray[np.int64] | int) -> NDArray[np.uint64]:
@@ -54,7 +52,8 @@ class TopK:
         self.keys = np.zeros((queries, self.capacity(k)), np.uint64)
         self.fill = np.zeros(queries, np.int64)
         self.floor = np.full(queries, -np.inf, np.float32) if floor is None else floor.copy()
-        self._collect = (_compiled() if compiled else None) or _collect
+        loops = _compiled() if compiled else None
+        self._collect = loops.collect if loops else _collect
 
     @staticmethod
     def capacity(k: int) -> int:
@@ -66,6 +65,15 @@ class TopK:
         end = first + len(scores)
         scores = np.ascontiguousarray(scores)  # numba compiles one version for each memory layout
         self._collect(scores, start, self.keys[first:end], self.fill[first:end], self.floor[first:end], self.k)
+
+    def offer(self, pairs: NDArray[np.int64], scores: NDArray[np.float32], start: int, first: int) -> None:
+        """Take scores of single pairs, position << 32 | query, whose positions ascend for each query.
+
+        Positions count from `start`, queries from `first`. This needs numba.
+        """
+        from airgen.retrievers import _top_k_compiled
+
+        _top_k_compiled.offer(pairs, scores, start, self.keys[first:], self.fill[first:], self.floor[first:], self.k)
 
     def hits(self) -> Hits:
         """The result so far, shape (n, k)."""
@@ -111,51 +119,10 @@ def _collect(
                 found = found[row[found] > floor[query]]
 
 
-def _collect_in_one_pass(
-    scores: NDArray[np.float32],
-    start: int,
-    keys: NDArray[np.uint64],
-    fill: NDArray[np.int64],
-    floor: NDArray[np.float32],
-    k: int,
-) -> None:
-    """`_collect` in the form that numba compiles; equal results."""
-    sign = np.uint32(0x80000000)
-    low = np.uint64(0xFFFFFFFF)
-    capacity = keys.shape[1]
-    width = scores.shape[1]
-    one = np.empty(1, np.uint32)
-    for query in range(scores.shape[0]):
-        row = scores[query]
-        least = floor[query]
-        n = fill[query]
-        for begin in range(0, width, _LANE):
-            end = min(begin + _LANE, width)
-            above = False
-            for place in range(begin, end):
-                above |= row[place] > least
-            if not above:
-                continue
-            for place in range(begin, end):
-                score = row[place] + np.float32(0)
-                if score > least:
-                    one.view(np.float32)[0] = score
-                    bits = one[0]
-                    ordered = ~bits if bits & sign else bits | sign
-                    keys[query, n] = (np.uint64(ordered) << np.uint64(32)) | (low - np.uint64(start + place))
-                    n += 1
-                    if n == capacity:
-                        best = np.partition(keys[query], capacity - k)[capacity - k :]
-                        keys[query, :k] = best
-                        ordered = np.uint32(best.min() >> np.uint64(32))
-                        one[0] = ordered & ~sign if ordered & sign else ~ordered
-                        least = one.view(np.float32)[0]
-                        n = k
-        fill[query] = n
-        floor[query] = least
+def _compiled() -> ModuleType | None:
+    """The compiled loops, or None without numba; they are imported at their first use, because numba loads slowly."""
+    if not numba_is_installed():
+        return None
+    from airgen.retrievers import _top_k_compiled
 
-
-@cache
-def _compiled() -> Callable[..., None] | None:
-    """The compiled pass, or None without numba; compiled at its first use, because numba loads slowly."""
-    return jit(_collect_in_one_pass) if numba_is_installed() else None
+    return _top_k_compiled

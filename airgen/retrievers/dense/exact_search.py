@@ -7,14 +7,17 @@ has a threshold that rises, so selecting costs little beside the matrix product.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import ModelError
+from airgen.jit import numba_is_installed
 from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
+from airgen.retrievers.dense.first_pass import FirstPass
 from airgen.retrievers.top_k import TopK
 
 __all__ = ["search", "search_faiss"]
@@ -22,6 +25,8 @@ __all__ = ["search", "search_faiss"]
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
 _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
+_FIRST_PASS_FROM = 100_000_000  # scores; below, loading ONNX Runtime and numba takes longer than the pass saves
+_FIRST_PASS_QUERIES = 64  # with fewer, making integers of the rows takes as long as the product that it saves
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
@@ -55,11 +60,12 @@ def search(
         raise ModelError("a query's embedding holds NaN or infinity")
     width = min(k, max(n, 1))
     chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
-    compiled = n * len(queries) >= _COMPILE_FROM
+    compiled = n * len(queries) >= _COMPILE_FROM and numba_is_installed()
     roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its scores, their copy
     guessing = roomy and n >= _GUESS_FROM and width <= n // 20
+    quick = guessing and len(queries) >= _FIRST_PASS_QUERIES and n * len(queries) >= _FIRST_PASS_FROM
     parts = [
-        _one_pass(matrix, queries[first : first + batch], width, rows, n, chunk, compiled, guessing)
+        _one_pass(matrix, queries[first : first + batch], width, rows, n, chunk, compiled, guessing, quick)
         for first in range(0, len(queries), batch)
     ]
     positions = np.full((len(queries), k), -1, np.int32)
@@ -73,9 +79,10 @@ def search(
 def _plan(dim: int, k: int, queries: int, memory: int) -> tuple[int, int]:
     """Rows a chunk, and queries a pass, that fit in `memory` bytes."""
     chunk = _CHUNK
-    while chunk > _PAD_ROWS and chunk * (dim * 6 + _BLOCK * 4) > memory // 2:
+    a_row, a_query = FirstPass.bytes_needed(dim, _BLOCK)
+    while chunk > _PAD_ROWS and chunk * (dim * 6 + a_row) > memory // 2:
         chunk //= 2
-    a_query = TopK.capacity(k) * 8 + dim * 4
+    a_query += TopK.capacity(k) * 8 + dim * 4
     batch = max(1, (memory // 2) // a_query)
     return chunk, min(max(batch, 1), max(queries, 1))
 
@@ -89,14 +96,16 @@ def _one_pass(
     chunk: int,
     compiled: bool,
     guessing: bool,
+    quick: bool,
 ) -> Hits:
     guess = _guess(matrix, queries, k, rows, n) if guessing else None
     best = TopK(len(queries), k, compiled, guess)
-    _stream(best, matrix, queries, rows, n, chunk)
+    first_pass = FirstPass.ready(queries, _BLOCK) if quick else None
+    _stream(best, matrix, queries, rows, n, chunk, compiled, first_pass)
     hits = best.hits()
     if guess is not None and (short := np.flatnonzero(best.fill < k)).size:
         again = TopK(len(short), k, compiled)  # the guess was too high for these queries
-        _stream(again, matrix, queries[short], rows, n, chunk)
+        _stream(again, matrix, queries[short], rows, n, chunk, compiled)
         found = again.hits()
         hits.positions[short], hits.scores[short] = found.positions, found.scores
     return hits
@@ -122,25 +131,43 @@ def _guess(
 
 
 def _stream(
-    best: TopK, matrix: NDArray[Any], queries: NDArray[np.float32], rows: NDArray[np.int64] | None, n: int, chunk: int
+    best: TopK,
+    matrix: NDArray[Any],
+    queries: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    n: int,
+    chunk: int,
+    compiled: bool,
+    first_pass: FirstPass | None = None,
 ) -> None:
     padded = _padded(queries, _PAD_QUERIES)
     for start in range(0, n, chunk):
         end = min(start + chunk, n)
         some = matrix[start:end] if rows is None else matrix[rows[start:end]]
-        part = _padded(some, _PAD_ROWS)
-        if not np.isfinite(part.sum(dtype=np.float32)):  # NaN and infinity survive a sum
-            bad = start + int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])
-            raise ModelError(f"the embedding at position {bad} holds NaN or infinity")
-        for first in range(0, len(padded), _BLOCK):
+        part = _padded(some, _PAD_ROWS, compiled)
+        with np.errstate(over="ignore"):
+            total = part.sum(dtype=np.float32)
+        if not np.isfinite(total):  # NaN and infinity survive a sum, and large numbers overflow
+            bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+            if bad.size:
+                raise ModelError(f"the embedding at position {start + int(bad[0])} holds NaN or infinity")
+        blocks: Sequence[int] = range(0, len(padded), _BLOCK)
+        if first_pass and first_pass.pays:
+            blocks = first_pass.feed(best, part[: end - start], start)
+        for first in blocks:
             scores = padded[first : first + _BLOCK] @ part.T
             best.feed(scores[: len(queries) - first, : end - start], start, first)
 
 
-def _padded(rows: NDArray[Any], multiple: int) -> NDArray[np.float32]:
+def _padded(rows: NDArray[Any], multiple: int, compiled: bool = False) -> NDArray[np.float32]:
     """The rows as fp32, with rows of zeros up to a multiple."""
     padded = np.empty((-(-len(rows) // multiple) * multiple, rows.shape[1]), np.float32)
-    padded[: len(rows)] = rows
+    if compiled and rows.dtype == np.float16:
+        from airgen.retrievers.dense._first_pass_compiled import widen
+
+        widen(np.ascontiguousarray(rows).view(np.uint16), padded[: len(rows)])
+    else:
+        padded[: len(rows)] = rows
     padded[len(rows) :] = 0
     return padded
 
