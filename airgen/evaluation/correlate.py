@@ -84,12 +84,13 @@ class CorrelationStudy:
             f"{first} and {second} have {count} systems in common: a rank correlation needs {LEAST_SYSTEMS}"
             for (first, second), count in self.too_few.items()
         ]
-        found += [
-            f"{pair.first} and {pair.second} have only {len(pair.systems)} systems in common: such a figure says "
-            "little, see its interval over systems"
-            for pair in self.pairs
-            if len(pair.systems) < FEW
-        ]
+        few = sorted(len(pair.systems) for pair in self.pairs if len(pair.systems) < FEW)
+        if few:
+            size = str(few[0]) if few[0] == few[-1] else f"{few[0]} to {few[-1]}"
+            found.append(
+                f"{len(few)} of {len(self.pairs)} pairs have only {size} systems in common: such a figure says little, "
+                "see its interval over systems"
+            )
         for one in self.benchmarks:
             if one.incomplete:
                 names = sorted(one.incomplete)

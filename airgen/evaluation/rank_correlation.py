@@ -95,13 +95,15 @@ def _cosine(one: Matrix, other: Matrix) -> Matrix:
 def spearman_p(rho: float, systems: int) -> float:
     """Two-sided p-value by Student's t with n - 2 degrees of freedom, as in the paper's Table 5.
 
-    >>> round(spearman_p(0.6, 9), 4)
-    0.0876
+    For one and the same order, or the opposite one, t is infinite; two of all n! orders are that far apart.
+
+    >>> round(spearman_p(0.6, 9), 4), round(spearman_p(1.0, 3), 4)
+    (0.0876, 0.3333)
     """
     if math.isnan(rho) or systems < LEAST_SYSTEMS:
         return math.nan
-    if abs(rho) >= 1:
-        return 0.0
+    if abs(rho) > 1 - 1e-12:
+        return 2 / math.factorial(min(systems, 100))
     return t_tail(rho * math.sqrt((systems - 2) / (1 - rho * rho)), systems - 2)
 
 
@@ -170,7 +172,7 @@ def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[fl
 
 def _over_systems(value: float, error: float) -> tuple[float, float]:
     """The 95 % interval by Fisher's transformation; NaN where it is not defined, as for a perfect correlation."""
-    if math.isnan(value) or math.isnan(error) or abs(value) >= 1:
+    if math.isnan(value) or math.isnan(error) or abs(value) > 1 - 1e-12:
         return math.nan, math.nan
     middle, reach = math.atanh(value), NormalDist().inv_cdf(0.975) * error
     return math.tanh(middle - reach), math.tanh(middle + reach)

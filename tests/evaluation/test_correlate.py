@@ -88,7 +88,7 @@ def test_the_papers_table_5(tmp_path: Path) -> None:
     assert "0.82" in (out / "correlation.svg").read_text() and "repllama" in (out / "scores.svg").read_text()
     text = call("correlate", tmp_path / "table5.csv", "--by", "dataset", "--out", out, "--only", "BM25",
                 "--only", "bge-m3", "--only", "e5-base-v2")  # fmt: skip
-    assert "have only 3 systems in common" in text and "–" in text  # no interval over three systems
+    assert "6 of 6 pairs have only 3 systems in common" in text and "–" in text  # no interval over three systems
 
 
 def test_corrected_p_values_are_never_smaller(tmp_path: Path) -> None:
