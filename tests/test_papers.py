@@ -26,7 +26,6 @@ HELD = {
 }
 
 
-
 def commands() -> list[str]:
     """Every `airgen ...` of the page: in code spans and in code blocks, without comments."""
     blocks = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
