@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.base import Llm, Request
 from airgen.pipeline.stage import Problem, Refusal, Stage, Tools, stage_prompt
 from airgen.prompts import Prompt
 from airgen.records import Answer
 from airgen.settings import LlmSettings
+from airgen.text.words import words
 
 __all__ = ["ask", "ask_until", "parsed", "sampling", "show_and_correct"]
 
@@ -93,7 +95,8 @@ async def ask(
     prompt = stage_prompt(pipeline, tools.prompts, name)
     schema = prompt.constrained(pattern, values.get("count"))
     first = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage.name)
-    words = " ".join(_instructions(prompt, values).casefold().split())
+    language = pipeline.language
+    instructions = _spaced(_instructions(prompt, values), language)
     complaint = ""
     small = pipeline.generation.prompts == "small"
 
@@ -102,14 +105,14 @@ async def ask(
             value = parse_answer(answer, schema or {})
         except ValueError as error:
             return Problem("malformed", str(error), "malformed")
-        return _echo(value, f"{words} {complaint}") or check(value) or value
+        return _echo(value, f"{instructions} {complaint}", language) or check(value) or value
 
     def again(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
         # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
         nonlocal complaint
         sent = afresh(request, problem) if small else corrective(request, answer.text, problem)
         added = sent.messages[-1].content.removeprefix(request.messages[-1].content)
-        complaint = " ".join(added.casefold().split())
+        complaint = _spaced(added, language)
         return replace(sent, sample=attempt)
 
     return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts)
@@ -121,12 +124,18 @@ def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
     return "\n".join(message.content for message in prompt.render(**empty))
 
 
-def _echo(value: Any, instructions: str) -> Problem | None:
+def _spaced(text: str, language: str) -> str:
+    """The text in small letters with one space between words, in languages that are written without spaces, too."""
+    folded = text.casefold()
+    return " ".join(words(folded, language) if language in SPACELESS else folded.split())
+
+
+def _echo(value: Any, instructions: str, language: str) -> Problem | None:
     """Whether an answer repeats the prompt, as small models repeat its examples."""
     for text in _strings(value):
-        words = text.casefold().split()
-        for start in range(len(words) - ECHO_WORDS + 1):
-            run = " ".join(words[start : start + ECHO_WORDS])
+        said = _spaced(text, language).split()
+        for start in range(len(said) - ECHO_WORDS + 1):
+            run = " ".join(said[start : start + ECHO_WORDS])
             if run in instructions:
                 return Problem("repeats the instructions", repr(run))
     return None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from airgen import models
+from airgen.languages import LANGUAGES
 from airgen.llms.base import Request
 from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE, Stage
 from airgen.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
@@ -60,6 +62,17 @@ def repeated(request: Request) -> str:
 def test_the_prompt_repeated_is_no_answer(world: Any, stage: Stage) -> None:
     row = skipped(world.answers(**{stage.name: repeated}).run(stage))
     assert row.reason == "repeats the instructions"
+
+
+@pytest.mark.parametrize("language", sorted({*LANGUAGES} - {"en"}))
+def test_an_example_of_the_prompt_is_no_answer_in_any_language(world: Any, language: str) -> None:
+    example = re.compile(r'{"query": "([^"]+)"}')
+
+    def parrot(request: Request) -> str:
+        return json.dumps({"query": example.findall(request.messages[-1].content)[-1]})
+
+    pipeline = world.pipeline(language, prompts="small", prompt_language="own", lengths={"10to20": 1})
+    assert skipped(world.answers(query=parrot).run(QUERY, pipeline=pipeline)).reason == "repeats the instructions"
 
 
 @pytest.mark.parametrize(
