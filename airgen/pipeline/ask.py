@@ -18,7 +18,7 @@ from airgen.records import Answer
 from airgen.settings import LlmSettings
 from airgen.text.words import words
 
-__all__ = ["ask", "ask_until", "parsed", "sampling", "show_and_correct"]
+__all__ = ["ask", "ask_until", "echo_of", "parsed", "sampling", "show_and_correct"]
 
 V = TypeVar("V")
 
@@ -116,6 +116,11 @@ async def ask(
         return replace(sent, sample=attempt)
 
     return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts)
+
+
+def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:
+    """Whether an answer to a prompt repeats the prompt's own words."""
+    return _echo(value, _spaced(_instructions(prompt, values), language), language)
 
 
 def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:

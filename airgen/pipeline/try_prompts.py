@@ -13,7 +13,7 @@ from airgen.errors import UsageError
 from airgen.languages import language_name
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.pipeline.ask import sampling
+from airgen.pipeline.ask import echo_of, sampling
 from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import Problem
@@ -123,10 +123,11 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Promp
         try:
             value = parse_answer(answer, schema)
             text = json.dumps(value, ensure_ascii=False)
+            found = echo_of(prompt, values, value, language)
             if query:
-                found = _query_problem(job, value["query"], values)
-                problem = found.text if found else ""
+                found = found or _query_problem(job, value["query"], values)
                 share, _ = borrowed(value["query"], values["document"], language)
+            problem = found.text if found else ""
         except ValueError as error:
             problem = str(error)
     return PromptAnswer(text, problem, answer.prompt_tokens, answer.completion_tokens, share)

@@ -77,6 +77,18 @@ def test_every_shipped_prompt_can_be_tried(pipeline: Path) -> None:
     assert judged["answer"] in {"0", "1", "2", "3"} and judged["borrowed"] is None
 
 
+def test_an_answer_that_repeats_its_prompt_is_not_usable(pipeline: Path) -> None:
+    parrot = pipeline.parent / "query_parrot.j2"
+    text = (data_dir("prompts") / "query.j2").read_text(encoding="utf-8")
+    # The scripted model fills its queries up with these words.
+    parrot.write_text(
+        text.replace("{{ length }}.", "at least 20 words. What is meant here and how one would go about it.")
+    )
+    value = json.loads(call(pipeline, parrot, "-n", 1, "--runs", pipeline.parent / "runs", "--json").stdout)
+    (tried,) = value["documents"][0]["tried"].values()
+    assert tried["problem"].startswith("repeats the instructions") and value["totals"][str(parrot)]["usable"] == 0
+
+
 def test_a_prompt_that_there_is_not_is_named(pipeline: Path) -> None:
     with pytest.raises(PromptError, match="did you mean 'query'"):
         call(pipeline, "qery", "--runs", pipeline.parent / "runs")
