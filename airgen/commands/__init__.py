@@ -27,6 +27,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Compare systems": {
         "compare": "Compare runs with significance tests.",
+        "collections": "List and fetch the sets of BEIR and other benchmarks.",
         "metrics": "Compute the measures of one run file.",
         "holes": "Judge hits that have no relevance label.",
         "gain": "Compare a model before and after, on many datasets.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -22,6 +23,7 @@ from airgen.commands.options import (
 
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
+    from airgen.evaluation.collections import CollectionList
     from airgen.evaluation.experiment import EvaluationOptions
     from airgen.evaluation.result import Result
     from airgen.evaluation.systems import SystemSettings
@@ -67,6 +69,9 @@ def evaluate(
     With --chunkers, the documents are cut by each chunker, and hits are scored by the characters that they cover.
     Where the labels of the split are withheld, scores wait for them: runs are kept for `airgen submit`.
 
+    A list of collections (`beir`) stands for those of its sets that are fetched, each with its own split.
+
+    Example: airgen evaluate beir --systems systems-offline
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
     """
     import json
@@ -74,14 +79,17 @@ def evaluate(
     from functools import partial
 
     from airgen.compute import computing
+    from airgen.dataset.files import write_text
     from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.choose_systems import chosen_systems
+    from airgen.evaluation.collections import is_list, load_collections, means_table
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
     from airgen.evaluation.unlabelled import run_without_labels
     from airgen.settings.compute import compute_settings
+    from airgen.text.display import md
 
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
 
@@ -104,9 +112,11 @@ def evaluate(
         lost.append(f"{dataset}: system {name}: {error}")
         say(f"{dataset}: {name}: failed: {error}")
 
-    folders = opened_datasets(datasets)
+    lists = [load_collections(one) for one in datasets if is_list(one)]
+    targets = _targets([one for one in datasets if not is_list(one)], lists, options, say)
     with computing(compute_settings(compute or "local")):
-        for dataset, opened in folders.items():
+        for dataset, (opened, options) in targets.items():
+            split = options.split
             if split in opened.withheld:
                 if (advice := opened.where_labels_are(split)) is not None:
                     say(f"{opened.name}: {advice}")
@@ -119,7 +129,7 @@ def evaluate(
             found = run(opened, chosen, out, options, progress=say, started=say, failed=partial(failed, dataset))
             results += found
             if found and not as_json:
-                if len(folders) > 1:
+                if len(targets) > 1:
                     echo(f"{opened.name} ({split})")
                 echo(ranking_text(found, compare_results(found)))
     if results:
@@ -130,6 +140,10 @@ def evaluate(
     elif results:
         if len(results) > len(chosen):
             echo(overview_table(results))
+        for listed in lists:
+            table = means_table(listed, results)
+            write_text(out / f"{listed.name}.md", f"# {md(listed.title or listed.name)}\n\n{table}")
+            echo(f"{listed.name}, {results[0].headline}:\n{table}\n{out / listed.name}.md")
         echo(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md")
     if lost:
         raise AirgenError("\n".join(lost))
@@ -192,6 +206,30 @@ def opened_datasets(given: list[Path]) -> dict[Path, BeirDataset]:
         if (other := names_so_far.setdefault(dataset.name, folder)) != folder:
             raise UsageError(f"{other} and {folder} are both named {dataset.name!r}: evaluate them with two --out")
     return opened
+
+
+def _targets(
+    folders: list[Path], lists: list[CollectionList], options: EvaluationOptions, say: Callable[[str], None]
+) -> dict[Path, tuple[BeirDataset, EvaluationOptions]]:
+    """Datasets by folder, each with its options: in a list of collections, each has a split and a rule of its own."""
+    from dataclasses import replace
+
+    from airgen.errors import UsageError
+
+    found = {folder: (opened, options) for folder, opened in opened_datasets(folders).items()}
+    for listed in lists:
+        there = listed.opened()
+        names = {one.name for one, _ in there.values()}
+        if left_out := [one.name for one in listed.collections if one.name not in names]:
+            say(f"{listed.name}: without {', '.join(left_out)}: not fetched (airgen collections list {listed.name})")
+        for one, opened in there.values():
+            own = one.split if options.split == "test" else options.split
+            rule = options.ignore_identical_ids or one.ignore_identical_ids
+            found[opened.path] = (opened, replace(options, split=own, ignore_identical_ids=rule))
+    every = [opened.name for opened, _ in found.values()]
+    if twice := sorted({name for name in every if every.count(name) > 1}):
+        raise UsageError(f"two datasets are named {twice[0]!r}: evaluate them with two --out")
+    return found
 
 
 def _print_waiting(dataset: Path, searched: list) -> None:  # type: ignore[type-arg]

@@ -1,0 +1,165 @@
+"""Published benchmarks as lists of collections, such as BEIR's: what they hold, where they are, what they are worth.
+
+    listed = load_collections("beir")               # pipelines/beir.yaml, or a file of your own
+    listed.place(listed.named("nfcorpus"))          # its folder in the cache, once it was fetched
+
+A list is data. Whoever knows a benchmark in BEIR format writes another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import SettingsError, UsageError
+from airgen.evaluation.result import Result
+from airgen.paths import cache_dir
+from airgen.registry import closest
+from airgen.settings.base import Settings
+from airgen.settings.yaml_file import find_yaml, load_yaml
+from airgen.text.display import markdown_table, md
+
+__all__ = ["Collection", "CollectionList", "is_list", "load_collections", "means_table"]
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+Name = Annotated[str, Field(pattern=_NAME)]
+
+
+class Collection(Settings):
+    """One set of a benchmark. A set without `md5` is not public, and `get` says how to come by it.
+
+    bytes: size of the archive. split: the split that is reported. parts: the folders of a set whose score is the mean
+    over several corpora. in_domain: models are trained on it, so it is left out of the mean. ignore_identical_ids: the
+    queries are passages, too, and no query may find itself.
+    """
+
+    name: Name
+    task: str = ""
+    domain: str = ""
+    split: Name = "test"
+    queries: int = Field(ge=1)
+    passages: int = Field(ge=1)
+    bytes: int | None = Field(default=None, ge=1)
+    md5: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
+    licence: str = ""
+    note: str = ""
+    get: str = ""
+    parts: tuple[Name, ...] = ()
+    in_domain: bool = False
+    ignore_identical_ids: bool = False
+
+    @model_validator(mode="after")
+    def _public_or_not(self) -> Collection:
+        if (self.md5 is None) != (self.bytes is None):
+            raise ValueError(f"{self.name}: md5 and bytes belong together")
+        if self.md5 is None and not self.get:
+            raise ValueError(f"{self.name}: a set without md5 is not public, so `get` must say how to come by it")
+        return self
+
+    @property
+    def members(self) -> dict[str, str]:
+        """{name in results: folder below the set's own}."""
+        return {f"{self.name}-{part}": part for part in self.parts} or {self.name: ""}
+
+
+class CollectionList(Settings):
+    """LIST.yaml. `address` is where archives are; `{name}` stands for the set's name."""
+
+    name: Name
+    title: str = ""
+    address: str = Field(pattern=r"^(https?|file)://.*\{name\}.*$")
+    collections: list[Collection] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> CollectionList:
+        names = [name for one in self.collections for name in one.members]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{twice[0]} stands in the list twice")
+        return self
+
+    def named(self, name: str) -> Collection:
+        """Raises UsageError for a set that is not in the list."""
+        for one in self.collections:
+            if one.name == name:
+                return one
+        known = [one.name for one in self.collections]
+        raise UsageError(f"{self.name} has no set {name!r}{closest(name, known)} (it has: {', '.join(known)})")
+
+    def place(self, one: Collection) -> Path:
+        """The folder of a fetched set. One that is not public can be put there by hand."""
+        return cache_dir("collections") / self.name / one.name
+
+    def is_there(self, one: Collection) -> bool:
+        """Whether the set is in its place."""
+        return all((self.place(one) / below / "qrels").is_dir() for below in one.members.values())
+
+    def opened(self, only: Sequence[str] = ()) -> dict[str, tuple[Collection, BeirDataset]]:
+        """The sets that are there, under the names of their results. `only`: these sets; each must be there.
+
+        Raises UsageError where none is there, or one of `only` is not.
+        """
+        wanted = [self.named(name) for name in only] or self.collections
+        there = [one for one in wanted if self.is_there(one)]
+        missing = [one.name for one in wanted if one not in there]
+        if missing and (only or not there):
+            raise UsageError(f"{self.name}: {', '.join(missing[:3])} not fetched: airgen collections fetch {self.name}")
+        found = {}
+        for one in there:
+            for name, below in one.members.items():
+                found[name] = (one, replace(BeirDataset.open(self.place(one) / below), called=name))
+        return found
+
+
+def load_collections(name: str | Path) -> CollectionList:
+    """A list by its file or by the name of one that airgen ships. Raises SettingsError."""
+    return load_yaml(find_yaml("pipelines", name), CollectionList)
+
+
+def is_list(name: Path) -> bool:
+    """Whether a word of a command line names a list of collections, and no folder."""
+    if name.exists() and not name.is_file():
+        return False
+    try:
+        load_collections(name)
+    except SettingsError:
+        return False
+    return True
+
+
+def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
+    """The benchmark's own table (BEIR's Table 2): a row for each set, and the mean over those that are zero-shot.
+
+    A set of several parts is the mean of them, and counts once. A system has a score only where it ran on all parts,
+    and a mean only over all sets of the table.
+    """
+    systems = list(dict.fromkeys(one.name for one in results))
+    scores = {(one.name, one.dataset): one.score for one in results}
+    rows, zero_shot = [], []
+    for one in listed.collections:
+        cells = [_mean(scores, system, list(one.members)) for system in systems]
+        if all(cell is None for cell in cells):
+            continue
+        mark = " (in-domain)" if one.in_domain else ""
+        rows.append([f"{md(one.name)}{mark}", *map(_text, cells)])
+        if not one.in_domain:
+            zero_shot.append(cells)
+    if zero_shot:
+        columns = [[row[place] for row in zero_shot] for place in range(len(systems))]
+        means = [None if None in column else float(np.mean([*column])) for column in columns]
+        rows.append([f"mean of {len(zero_shot)}", *map(_text, means)])
+    return markdown_table(["set", *map(md, systems)], rows)
+
+
+def _mean(scores: Mapping[tuple[str, str], float], system: str, names: Sequence[str]) -> float | None:
+    found = [scores[system, name] for name in names if (system, name) in scores]
+    return float(np.mean(found)) if len(found) == len(names) else None
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
