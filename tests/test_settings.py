@@ -11,6 +11,7 @@ import typer
 from airgen.commands import COMMANDS
 from airgen.errors import SettingsError
 from airgen.evaluation.chunkers.chunker import load_chunkers
+from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings
@@ -109,6 +110,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_shipped_pipelines_are_valid(path: Path) -> None:
     if path.name.startswith("chunkers"):
         assert load_chunkers(path)
+    elif path.stem == "beir":
+        assert load_collections(path).name == path.stem
     elif not path.name.startswith(("systems", "train")):
         assert load_pipeline(path).name == path.stem
 
