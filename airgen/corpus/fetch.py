@@ -53,8 +53,15 @@ def fetched(settings: CorpusSettings) -> Path:
     """The folder of a fetched corpus. Raises CorpusError if it must be fetched first."""
     folder = folder_of(settings)
     if not is_fetched(settings):
-        raise CorpusError(f"corpus {settings.name!r} is not on this machine: airgen corpus fetch {settings.name}")
+        raise CorpusError(f"corpus {settings.name!r} is not on this machine: {_how(settings)}")
     return folder
+
+
+def _how(settings: CorpusSettings) -> str:
+    source = settings.fetch
+    if source is None or source.kind != "file":
+        return f"airgen corpus fetch {settings.name}"
+    return f"get the file from {source.url}, then: airgen corpus fetch {settings.name} --from FILE"
 
 
 def record(settings: CorpusSettings) -> dict[str, str]:
@@ -67,8 +74,17 @@ def record(settings: CorpusSettings) -> dict[str, str]:
     return found
 
 
-def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str], object] = lambda _: None) -> Path:
-    """Fetch, verify and unpack a corpus that is not there yet; returns its folder. Raises CorpusError."""
+def fetch(
+    settings: CorpusSettings,
+    *,
+    force: bool = False,
+    given: Path | None = None,
+    say: Callable[[str], object] = lambda _: None,
+) -> Path:
+    """Fetch, verify and unpack a corpus that is not there yet; returns its folder. Raises CorpusError.
+
+    given: the archive, where somebody has it already. It is verified and unpacked like one that was fetched.
+    """
     source = settings.fetch
     if source is None:
         say(f"{settings.name}: its files are on this machine, so nothing is fetched")
@@ -77,16 +93,23 @@ def fetch(settings: CorpusSettings, *, force: bool = False, say: Callable[[str],
         say(f"{settings.name}: nothing is fetched now: it is streamed from the Hugging Face Hub whenever it is read")
         return settings.base
     folder = folder_of(settings)
-    if (folder / _MARK).is_file() and not force:
+    if source.kind == "file" and given is None and not (folder / _MARK).is_file():
+        raise CorpusError(f"corpus {settings.name!r} cannot be fetched for you: {_how(settings)}")
+    if (folder / _MARK).is_file() and not force and given is None:
         say(f"{settings.name}: already in {folder}")
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{settings.name}-", dir=folder.parent))
     try:
-        say(f"{settings.name}: fetching {source.package or source.url} ({source.kind})")
         for part in ("archive", "files"):
             (work / part).mkdir()
-        archive = _DOWNLOAD[source.kind](source, work / "archive")
+        if given is None:
+            say(f"{settings.name}: fetching {source.package or source.url} ({source.kind})")
+            archive = _DOWNLOAD[source.kind](source, work / "archive")
+        elif not given.is_file():
+            raise CorpusError(f"{given}: no such file")
+        else:
+            archive = given
         digest = check(archive, source.sha256)
         files = unpack(archive, work / "files", source.members)
         if not files:

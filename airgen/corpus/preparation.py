@@ -55,9 +55,7 @@ def prepare(
     """
     reader = open_reader(settings)
     documents = _counted(reader.read(), progress)
-    if settings.limit is not None:
-        if task == "long-doc":
-            raise CorpusError(f"corpus {settings.name!r}: limit is for the QA task: leave it out for Long-Doc")
+    if settings.limit is not None and not (task == "long-doc" and settings.long_doc.document):
         documents = limited(documents, settings.limit, settings.limit_seed)
     rows = _qa(settings, documents) if task == "qa" else _long_doc(settings, documents)
     if limit is not None:

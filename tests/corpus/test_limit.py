@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import random
 import tracemalloc
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from corpus_maker import corpus, prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from airgen.corpus import prepare
 from airgen.corpus.limit import limited
-from airgen.corpus.settings import CorpusSettings
-from airgen.errors import CorpusError
 from airgen.pipeline.load_corpus import corpus_fingerprint
 from airgen.records import Document, Dropped, Passage
 from airgen.settings import Pipeline
@@ -124,13 +122,18 @@ def test_a_corpus_without_a_limit_keeps_its_fingerprint(tmp_path: Path) -> None:
     assert len({plain, identity(limit=2), identity(limit=3), identity(limit=2, limit_seed=1)}) == 4
 
 
-def test_a_limit_is_refused_for_a_long_document(tmp_path: Path) -> None:
-    write(tmp_path / "c.jsonl", 3)
-    with pytest.raises(ValidationError, match="limit: is for the QA task"):
-        CorpusSettings.model_validate(
-            {"name": "x", "task": "long-doc", "language": "en", "domain": "web", "licence": "MIT", "source": "here",
-             "reader": {"kind": "jsonl", "path": "c.jsonl"}, "limit": 3}
-        )  # fmt: skip
-    made = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, limit=2)
-    with pytest.raises(CorpusError, match="limit is for the QA task"):
-        list(prepare(made, "long-doc"))
+@pytest.mark.skipif(find_spec("llama_index") is None, reason="airgen[long-doc]")
+def test_long_documents_are_drawn(tmp_path: Path) -> None:
+    write(tmp_path / "c.jsonl", 30)
+
+    def drawn(**more: object) -> set[str]:
+        made = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl", "fields": {"id": "_id", "title": "_id"}}, **more)
+        rows = [row for row in prepare(made, "long-doc") if isinstance(row, Passage)]
+        assert len({row.document for row in rows}) == 1
+        text = " ".join(row.text for row in rows)
+        return {f"d{n}" for n in range(30) if f"d{n}\n" in text} or {rows[0].document}
+
+    one, five = drawn(limit=1), drawn(limit=5, long_doc={"merge": True})
+    assert len(one) == 1 and len(five) == 5 and one < five
+    assert drawn(limit=1, limit_seed=1) != one
+    assert drawn(limit=1, long_doc={"document": "d7"}) == {"d7"}  # a document that is named is not drawn

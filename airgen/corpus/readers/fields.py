@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
+
+from pydantic import Field
 
 from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
@@ -14,20 +17,35 @@ from airgen.records import Document, Dropped
 from airgen.registry import closest
 from airgen.settings.base import Settings
 
-__all__ = ["Fields", "RowSettings", "SeenColumns", "check_columns", "column", "few", "stable_id", "to_document"]
+__all__ = [
+    "ChosenRows",
+    "Fields",
+    "RowSettings",
+    "SeenColumns",
+    "check_columns",
+    "column",
+    "few",
+    "stable_id",
+    "to_document",
+    "to_documents",
+]
+
+Scalar = str | int | bool
 
 
 class Fields(Settings):
     """The columns of a row that make a document. Several text columns are joined by a blank line.
 
     With `id: null` the id is a hash of title and text. The column `a.b` is `b` of the object `a`. `markup`: what the
-    texts are written in; HTML and Markdown lose their markup, not their words.
+    texts are written in; HTML and Markdown lose their markup, not their words. `each`: the text is a list, and each of
+    its items is a document: ID#1, ID#2.
     """
 
     id: str | None = "_id"
     title: str | None = "title"
     text: str | list[str] = "text"
     markup: Literal["text", "html", "markdown"] = "text"
+    each: bool = False
 
     def named(self) -> list[str]:
         """The columns that the YAML names itself: they must exist."""
@@ -44,6 +62,32 @@ class RowSettings(ReaderSettings):
     def required_packages(self) -> tuple[str, ...]:
         """The packages of the reader, and of the markup."""
         return (*self.packages, "selectolax") if self.fields.markup == "html" else self.packages
+
+
+class ChosenRows(RowSettings):
+    """The base of the settings of readers that can leave rows out. A row that is left out is no part of the corpus.
+
+    where: the value that a column must have, or one of several; of a column that is a list, one of its items.
+    characters: the least and the largest length of a text.
+    """
+
+    where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
+    characters: tuple[int, int] | None = None
+
+    def chooses(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row has the values that are wanted."""
+        for name, wanted in self.where.items():
+            found = column(row, name)
+            values = wanted if isinstance(wanted, list) else [wanted]
+            if not any(item in values for item in (found if isinstance(found, list) else [found])):
+                return False
+        return True
+
+    def fits(self, found: Document | Dropped) -> bool:
+        """Whether the document has a length that is wanted."""
+        if self.characters is None or isinstance(found, Dropped):
+            return True
+        return self.characters[0] <= len(found.text) <= self.characters[1]
 
 
 def check_columns(fields: Fields, known: Collection[str], where: object) -> None:
@@ -126,6 +170,24 @@ def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: st
     else:
         identity = str(id_value)
     return Document(identity, text, title, source, position, place.licence, place.language)
+
+
+def to_documents(
+    row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str
+) -> Iterator[Document | Dropped]:
+    """The documents of a row: one, or with `fields.each` one for each item of its list."""
+    if not fields.each or not isinstance(fields.text, str):
+        yield to_document(row, fields, place, source, position)
+        return
+    items = column(row, fields.text)
+    if not isinstance(items, list):
+        detail = f"{fields.text}: {type(items).__name__}"
+        yield drop("text is not a list", detail=detail, source=source, position=position)
+        return
+    for number, item in enumerate(items, 1):
+        found = to_document({**row, fields.text: item}, fields, place, source, f"{position}, item {number}")
+        named = fields.id is not None and isinstance(found, Document)
+        yield replace(found, id=f"{found.id}#{number}") if named else found
 
 
 def _plain(text: str, markup: str) -> str:

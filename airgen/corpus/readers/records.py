@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from airgen.corpus.readers.fields import Fields, RowSettings, SeenColumns, column, to_document
+from airgen.corpus.readers.fields import ChosenRows, Fields, RowSettings, SeenColumns, column, to_document, to_documents
 from airgen.corpus.readers.files import PathReader, lines, opened
 from airgen.corpus.readers.reader import drop
 from airgen.errors import CorpusError
@@ -25,7 +25,7 @@ _MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 class JsonLinesReader(PathReader):
     """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
 
-    class Settings(RowSettings):
+    class Settings(ChosenRows):
         """`path`: a file, glob or folder below the corpus's root."""
 
         path: Annotated[str, FILE]
@@ -57,7 +57,9 @@ class JsonLinesReader(PathReader):
                 yield drop("not a JSON object", detail=type(row).__name__, text=line[:200].decode(), **where)
                 continue
             seen.add(row)
-            yield to_document(row, self.settings.fields, self.place, **where)
+            if self.settings.chooses(row):
+                found = to_documents(row, self.settings.fields, self.place, **where)
+                yield from filter(self.settings.fits, found)
         seen.check(path)
 
 

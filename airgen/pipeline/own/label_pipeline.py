@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from airgen.corpus.settings import find_manifest
+from airgen.corpus.manifests import find_manifest
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import data_dir
