@@ -32,10 +32,19 @@ def check(
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
     The systems file of the pipeline is checked as well. Nothing is asked of a model without --probe, which costs cents
-    at most and makes the estimate one of minutes, too. Example: airgen check pipelines/full.yaml --probe
+    at most and makes the estimate one of minutes, too. Of a suite, every dataset is checked and priced, by its
+    published size where the corpus is not here. Example: airgen check pipelines/full.yaml --probe
     """
+    from airgen.commands.suite_costs import print_suite_check
+    from airgen.errors import UsageError
     from airgen.pipeline.job import Job
+    from airgen.settings.suite import is_suite
 
+    if is_suite(pipeline):
+        if target is not None or probe:
+            raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
+        print_suite_check(pipeline, runs, budget_usd=budget, as_json=as_json)
+        return
     print_check(Job(pipeline, runs, target=target), budget_usd=budget, probe=probe, as_json=as_json)
 
 

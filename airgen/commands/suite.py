@@ -35,8 +35,10 @@ def build(
     from airgen.pipeline.engines import money
     from airgen.pipeline.job import Job
     from airgen.pipeline.summary import run_pipeline
-    from airgen.publishing.suites import FinishedPipeline, load_suite
+    from airgen.publishing.suites import FinishedPipeline
     from airgen.publishing.suites import build as build_version
+    from airgen.settings.suite import load_suite
+    from airgen.settings.yaml_file import find_yaml
     from airgen.text.tokens import count_tokens
 
     def run(path: Path, budget_usd: float | None) -> FinishedPipeline:
@@ -48,7 +50,9 @@ def build(
     def say(line: str) -> None:
         echo(line, err=True)
 
-    built = build_version(load_suite(suite), root, run, budget_usd=budget, count_tokens=count_tokens, say=say)
+    built = build_version(
+        load_suite(find_yaml("pipelines", suite)), root, run, budget_usd=budget, count_tokens=count_tokens, say=say
+    )
     if as_json:
         value = {"directory": str(built.directory), "spent_usd": built.spent_usd, "datasets": sorted(built.datasets)}
         echo(json.dumps(value, indent=1))

@@ -90,14 +90,13 @@ class _Work:
     llm: LlmSettings
 
 
-def estimate(job: Job) -> Estimate:
-    """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read."""
+def estimate(job: Job, tokens: int | None = None) -> Estimate:
+    """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read.
+
+    tokens: the mean length of a passage, where it is known; then the corpus is not read.
+    """
     pipeline = job.pipeline
-    passages = list(
-        islice((row for row in prepare(job.corpus.unlimited, pipeline.task) if isinstance(row, Passage)), PASSAGES)
-    )
-    if not passages:
-        raise CorpusError(f"corpus {pipeline.corpus}: no passage is left after cleaning")
+    passages = _first_passages(job) if tokens is None else [_of_length(tokens)]
     inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]
     seen, family = _observed(job), pipeline.generation.prompts
     own = None if pipeline.queries is None else queries_of(pipeline, job.corpus, job.folder)
@@ -129,6 +128,20 @@ def estimate(job: Job) -> Estimate:
         seconds = _seconds(work.llm, profile, calls, prompt_tokens, completion)
         stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost, seconds))
     return Estimate(stages, samples if own is None else len(own), warnings)
+
+
+def _first_passages(job: Job) -> list[Passage]:
+    rows = prepare(job.corpus.unlimited, job.pipeline.task)
+    passages = list(islice((row for row in rows if isinstance(row, Passage)), PASSAGES))
+    if not passages:
+        raise CorpusError(f"corpus {job.pipeline.corpus}: no passage is left after cleaning")
+    return passages
+
+
+def _of_length(tokens: int) -> Passage:
+    """A passage of this length; the word ` the` is one token."""
+    text = " the" * tokens
+    return Passage("", "", 0, text, "", "", 0, len(text), tokens)
 
 
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:

@@ -56,7 +56,7 @@ from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
 from airgen.records import TABLES, OwnQuery, Partner
-from airgen.settings import Pipeline, load_pipeline
+from airgen.settings import Pipeline, load_pipeline, pipeline_text
 from airgen.settings.base import answer_settings
 from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
@@ -304,7 +304,7 @@ class Job:
 
         The job's own dataset gets ids that depend on the secret. Any other has the ids of the job's own one.
         """
-        text = self.path.read_text(encoding="utf-8")
+        text = pipeline_text(self.path)
         ids = PublicIds(self.pipeline, self._secret()) if out == self.dataset else self.ids
         plan = self.plan(store)
         seed = None if self.secret.draws or self.pipeline.seed == "secret" else self.pipeline.seed

@@ -20,11 +20,11 @@ from pydantic_core import PydanticUndefined
 
 from airgen.corpus.settings import CorpusSettings
 from airgen.evaluation.systems import HttpSystem, PythonSystem, RunSystem, SystemSettings
-from airgen.publishing.suites import Suite
 from airgen.registry import REGISTRY, resolve
 from airgen.settings import Pipeline
 from airgen.settings.base import marked
 from airgen.settings.parts import Part
+from airgen.settings.suite import Suite
 
 __all__ = ["reference"]
 

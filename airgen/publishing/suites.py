@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import Field, field_validator
-
 from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
@@ -27,55 +25,23 @@ from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError
 from airgen.publishing import dataset_key
 from airgen.publishing.secrecy import secrecy_problems
-from airgen.settings.base import Settings
-from airgen.settings.yaml_file import find_yaml, load_yaml
+from airgen.settings.suite import Suite
 from airgen.text.display import json_text
 
 __all__ = [
     "FinishedPipeline",
-    "Member",
     "RunPipeline",
-    "Suite",
     "SuiteVersion",
     "build",
     "dataset_folders",
     "datasets_of",
     "is_dataset",
     "key_of",
-    "load_suite",
     "verify_directory",
     "versions",
 ]
 
 SUITE = "suite.json"
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
-
-
-class Member(Settings):
-    """One pipeline of a suite. `split` and `max_passages` replace the suite's settings."""
-
-    path: Path
-    split: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$")
-    max_passages: int | None = Field(None, ge=1)
-
-
-class Suite(Settings):
-    """SUITE.yaml. `max_passages` trims larger corpora; `budget_usd` is for all pipelines together."""
-
-    name: str = Field(pattern=f"^{_NAME}$")
-    version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")
-    description: str = ""
-    max_passages: int | None = Field(None, ge=1)
-    budget_usd: float | None = Field(None, ge=0)
-    pipelines: list[Member] = Field(min_length=1)
-
-    @field_validator("pipelines", mode="before")
-    @classmethod
-    def _short_form(cls, value: object) -> object:
-        """A bare path stands for a member without options."""
-        return (
-            [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +65,6 @@ class SuiteVersion:
     directory: Path
     datasets: Mapping[str, Manifest]
     spent_usd: float
-
-
-def load_suite(path: Path) -> Suite:
-    """Read SUITE.yaml. Paths of pipelines are relative to it. Raises SettingsError with every problem."""
-    suite = load_yaml(path, Suite)
-    found = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
-    members = [one.model_copy(update={"path": place}) for one, place in zip(suite.pipelines, found, strict=True)]
-    return suite.model_copy(update={"pipelines": members})
 
 
 def build(

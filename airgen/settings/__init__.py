@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
@@ -18,7 +19,8 @@ from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, Re
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.queries import LabelFile, QueriesSettings
-from airgen.settings.yaml_file import load_yaml
+from airgen.settings.suite import pipeline_values
+from airgen.settings.yaml_file import load_yaml, validate
 
 __all__ = [
     "INFORMATION",
@@ -41,6 +43,7 @@ __all__ = [
     "Thresholds",
     "answer_parts",
     "load_pipeline",
+    "pipeline_text",
     "secret",
 ]
 
@@ -154,5 +157,16 @@ class Pipeline(Settings):
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    """Read a pipeline YAML. Raises SettingsError naming every problem with its line."""
-    return load_yaml(path, Pipeline)
+    """Read a pipeline YAML, or SUITE.yaml#DATASET. Raises SettingsError naming every problem with its line."""
+    file, mark, key = str(path).rpartition("#")
+    if not mark or path.is_file():
+        return load_yaml(path, Pipeline)
+    return validate(pipeline_values(Path(file), key), Pipeline, str(path), folder=path.resolve().parent)
+
+
+def pipeline_text(path: Path) -> str:
+    """The YAML text of a pipeline: of its file, or for SUITE.yaml#DATASET of what the suite says of it."""
+    file, mark, key = str(path).rpartition("#")
+    if not mark or path.is_file():
+        return path.read_text(encoding="utf-8")
+    return yaml.safe_dump(pipeline_values(Path(file), key), sort_keys=False, allow_unicode=True)

@@ -24,8 +24,12 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
 
     `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is looked for in `folder` (of the
     YAML file that names it), in the working directory, in the folder `kind` of both, and in what airgen ships. A path
-    with an ending that is nowhere is returned, in `folder`. Raises SettingsError for a name that is nowhere.
+    with an ending that is nowhere is returned, in `folder`. `suite.yaml#part`, a pipeline of a suite, is found by its
+    file. Raises SettingsError for a name that is nowhere.
     """
+    file, mark, part = str(name).rpartition("#")
+    if mark and not Path(name).is_file():
+        return Path(f"{find_yaml(kind, file, folder)}#{part}")
     path = Path(name).expanduser()
     wanted = path if path.suffix in (".yaml", ".yml") else path.with_name(f"{path.name}.yaml")
     inside = Path(*wanted.parts[1:]) if wanted.parts[:1] == (kind,) else wanted

@@ -20,10 +20,10 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import AirgenError
 from airgen.evaluation import load_systems, read_run
 from airgen.publishing.submission import Submission
-from airgen.publishing.suites import load_suite
 from airgen.quality.holes import Ledger
 from airgen.records import Dropped, Passage
 from airgen.settings import load_pipeline
+from airgen.settings.suite import load_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -23,7 +23,8 @@ from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError, UsageError
 from airgen.publishing.diff import diff, diff_text
-from airgen.publishing.suites import FinishedPipeline, Suite, build, datasets_of, load_suite, versions
+from airgen.publishing.suites import FinishedPipeline, build, datasets_of, versions
+from airgen.settings.suite import Suite, load_suite
 
 
 def make(

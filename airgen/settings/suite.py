@@ -1,0 +1,150 @@
+"""SUITE.yaml: many datasets under one name and version, each by a pipeline file or by a few lines of the suite itself.
+
+    name: notes
+    version: "26.11"
+    pipelines: [reference.yaml, {path: book.yaml, split: dev}]
+    common: {llm: {backend: openai, model: gpt-4o-mini}, task: qa, language: en}       # what the following ones share
+    datasets:
+      wiki-bn: {domain: wiki, language: bn, corpus: hub-wikipedia-bn, target: 1820}
+
+The second is the pipeline `notes-wiki-bn`, and `notes.yaml#wiki-bn` stands for its file in every command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from airgen.errors import SettingsError
+from airgen.registry import closest
+from airgen.settings.base import Settings
+from airgen.settings.yaml_file import find_yaml, load_yaml, merged, read_mapping
+
+__all__ = ["Member", "PublishedSizes", "Suite", "SuiteDataset", "in_suite", "is_suite", "load_suite", "pipeline_values"]
+
+NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
+_KEY = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+Figures = tuple[int, int, int, int]
+
+
+class Member(Settings):
+    """One pipeline of a suite. `split` and `max_passages` replace the suite's settings."""
+
+    path: Path
+    split: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
+    max_passages: int | None = Field(default=None, ge=1)
+
+
+class PublishedSizes(Settings):
+    """What is published of a dataset that is built again; `airgen check` prices by it what is not on this machine.
+
+    passages: with the generated ones. tokens: the mean of a passage. dev, test: queries, their mean tokens, positives,
+    hard negatives.
+    """
+
+    passages: int = Field(ge=1)
+    tokens: int = Field(ge=1)
+    dev: Figures | None = None
+    test: Figures | None = None
+
+    @property
+    def queries(self) -> int:
+        """The queries of all splits."""
+        return sum(split[0] for split in (self.dev, self.test) if split)
+
+
+class SuiteDataset(Settings):
+    """One dataset of a suite without a file of its own; its values replace those of the suite's `common`.
+
+    `target` is the number of published queries where it is not given. `pipeline` holds further settings of a pipeline.
+    """
+
+    task: str | None = None
+    domain: str | None = None
+    language: str | None = None
+    corpus: str | None = None
+    target: int | None = Field(default=None, ge=1)
+    pipeline: dict[str, Any] = Field(default_factory=dict)
+    split: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
+    max_passages: int | None = Field(default=None, ge=1)
+    published: PublishedSizes | None = None
+
+
+class Suite(Settings):
+    """SUITE.yaml. `max_passages` trims larger corpora; `budget_usd` is for all pipelines together.
+
+    pipelines: files. datasets: pipelines without a file, NAME -> what is its own; `common` is what these share.
+    """
+
+    name: str = Field(pattern=f"^{NAME}$")
+    version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")
+    description: str = ""
+    max_passages: int | None = Field(default=None, ge=1)
+    budget_usd: float | None = Field(default=None, ge=0)
+    common: dict[str, Any] = Field(default_factory=dict)
+    datasets: dict[Annotated[str, Field(pattern=_KEY)], SuiteDataset] = Field(default_factory=dict)
+    pipelines: list[Member] = Field(default_factory=list, validate_default=True)
+
+    @field_validator("pipelines", mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        """A bare path stands for a member without options."""
+        return (
+            [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+        )
+
+    @field_validator("pipelines")
+    @classmethod
+    def _some(cls, value: list[Member], info: ValidationInfo) -> list[Member]:
+        if not value and not info.data.get("datasets"):
+            raise ValueError("is missing, and so are datasets")
+        return value
+
+    def values(self, key: str) -> dict[str, Any]:
+        """The settings of a dataset's pipeline. Raises KeyError."""
+        one = self.datasets[key]
+        own = one.model_dump(include={"task", "domain", "language", "corpus", "target"}, exclude_none=True)
+        published = {"target": one.published.queries} if one.published and one.published.queries else {}
+        found = merged(merged({**published, **self.common}, one.pipeline), own)
+        if one.split is not None and one.split != "test":
+            found = merged({"export": {"splits": {one.split: 1}}}, found)
+        return {**found, "name": f"{self.name}-{key}".lower()}
+
+
+def is_suite(path: Path) -> bool:
+    """Whether a YAML file is a suite, and no pipeline."""
+    try:
+        found = read_mapping(path)[0]
+    except SettingsError:
+        return False
+    return "version" in found and ("pipelines" in found or "datasets" in found)
+
+
+def load_suite(path: Path) -> Suite:
+    """Read SUITE.yaml. Its datasets are members, too, after the files. Raises SettingsError with every problem.
+
+    Paths of pipelines are relative to it.
+    """
+    suite = load_yaml(path, Suite)
+    found = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
+    members = [one.model_copy(update={"path": place}) for one, place in zip(suite.pipelines, found, strict=True)]
+    members += [
+        Member(path=in_suite(path, key), split=one.split, max_passages=one.max_passages)
+        for key, one in suite.datasets.items()
+    ]
+    return suite.model_copy(update={"pipelines": members})
+
+
+def in_suite(path: Path, key: str) -> Path:
+    """What stands for the file of a suite's dataset: SUITE.yaml#KEY."""
+    return Path(f"{path}#{key}")
+
+
+def pipeline_values(path: Path, key: str) -> dict[str, Any]:
+    """The settings of the pipeline SUITE.yaml#KEY. Raises SettingsError."""
+    suite = load_yaml(path, Suite)
+    if key not in suite.datasets:
+        raise SettingsError([f"{path}: no dataset is named {key!r}{closest(key, sorted(suite.datasets))}"])
+    return suite.values(key)
