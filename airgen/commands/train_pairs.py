@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Json, PassageLimit, Seed, Split, echo, new_app
+from airgen.commands.options import Compute, Json, PassageLimit, Seed, Split, echo, new_app
 from airgen.commands.progress_bar import progress_bar
 
 __all__ = ["app"]
@@ -70,13 +70,16 @@ def filter_(
     pool: Annotated[int, typer.Option(min=1, help="Random passages to rank against (E5: a million).")] = 1_000_000,
     split: Split = "train",
     seed: Seed = 42,
+    compute: Compute = None,
     as_json: Json = False,
 ) -> None:
     """Keep the pairs whose passage a first model finds among random passages: E5's consistency filter.
 
     Example: airgen train filter data/pairs --model models/noisy --out data/filtered
     """
+    from airgen.compute import computing
     from airgen.retrievers import load_embedder
+    from airgen.settings.compute import compute_settings
     from airgen.training.mining.consistency import filter_pairs
     from airgen.training.mining.pair_files import PAIRS
 
@@ -86,7 +89,8 @@ def filter_(
             update(completed=done, total=total)
 
         embedder = load_embedder(model)
-        filtered = filter_pairs(pairs, out, embedder, k=top, pool=pool, split=split, seed=seed, progress=show)
+        with computing(compute_settings(compute or "local")):
+            filtered = filter_pairs(pairs, out, embedder, k=top, pool=pool, split=split, seed=seed, progress=show)
     if as_json:
         echo((out / PAIRS).read_text(encoding="utf-8"))
         return

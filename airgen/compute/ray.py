@@ -7,10 +7,12 @@ version of airgen. Batches travel as arguments, and few are in flight, so the ob
 from __future__ import annotations
 
 import math
+import os
 import platform
 import socket
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from airgen import __version__
@@ -21,7 +23,7 @@ from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
-__all__ = ["RayWorkers", "reach"]
+__all__ = ["RayWorkers"]
 
 _REACH = 5.0  # seconds to reach an address
 _WORDS = 300  # characters of Ray's reasons
@@ -76,7 +78,9 @@ class RayWorkers(WorkerPool):
             return
         if address.startswith("ray://"):
             load_extra("grpc", f"compute: the address {address}")
-            reach(address)
+        elif address != "auto":
+            raise AirgenError(_address(address))
+        _reach(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -217,15 +221,33 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:_WORDS] or type(error).__name__
 
 
-def reach(address: str) -> None:
-    """Raises AirgenError where nobody listens at ray://HOST:PORT; Ray's own client would try for half a minute."""
-    host, _, port = address.removeprefix("ray://").partition(":")
+def _reach(address: str) -> None:
+    """Raises AirgenError where nobody listens at an address. Ray itself would try for two minutes."""
+    place = _head() if address == "auto" else address.removeprefix("ray://")
+    if not place:
+        return  # Ray looks for processes of a head on this machine
+    host, _, port = place.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 1 << 16):
-        raise AirgenError(f"compute.address: {address[:200]}: must be auto or ray://HOST:PORT")
+        raise AirgenError(_address(address))
     try:
         socket.create_connection((host, int(port)), _REACH).close()
     except OSError as error:
-        raise AirgenError(_no_cluster(address, f" ({error.strerror or error})")) from error
+        raise AirgenError(_no_cluster(address, f" ({place}: {error.strerror or error})")) from error
+
+
+def _head() -> str:
+    """HOST:PORT of the cluster that `auto` means, by the environment or by the file that `ray start` wrote, or ""."""
+    if chosen := os.environ.get("RAY_ADDRESS", ""):
+        return chosen.removeprefix("ray://")
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        return (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8")[:300].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _address(address: str) -> str:
+    return f"compute.address: {address[:200]}: must be auto or ray://HOST:PORT"
 
 
 def _no_cluster(address: str, reason: str) -> str:

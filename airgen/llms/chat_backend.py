@@ -37,7 +37,9 @@ class EndpointSettings(LlmSettings):
 
     @field_validator("base_url")
     @classmethod
-    def _an_address_without_a_key(cls, value: str | None) -> str | None:
+    def _an_address_without_a_key(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(value, list):  # where a backend's settings allow several
+            return [address(one) for one in value]
         return value if value is None else address(value)
 
     @field_validator("api_key_env")

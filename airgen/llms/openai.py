@@ -2,6 +2,7 @@
 
     backend = OpenAIBackend(base_url="http://localhost:8000/v1")
     backend = OpenAIBackend(api_key_env="OPENAI_API_KEY")
+    backend = OpenAIBackend(["http://gpu1:8000/v1", "http://gpu2:8000/v1"])     # servers of one model
 
 Live calls use aiohttp, because the transport of the `openai` package searches its whole pool at each event: at 64
 calls at a time it reached half of aiohttp's rate, at 256 a ninth (docs/llm-engine.md, "Measured").
@@ -11,21 +12,25 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+from pydantic import model_validator
 
 from airgen.llms.base import Backend, CallLimits, Rule
 from airgen.llms.chat_backend import ChatBackend, EndpointSettings
 from airgen.llms.dialect import Dialect
 from airgen.llms.http import OPENAI_URL, Endpoint
 from airgen.llms.prices import Price, price
+from airgen.llms.servers import Servers
 from airgen.settings.base import SPEED
 from airgen.settings.llm import Seconds
 
 __all__ = ["OpenAIBackend", "OpenAISettings"]
 
 DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to fetch its results
+MOST_SERVERS = 256
 BATCH_REQUESTS = 50_000  # OpenAI's limit of one batch file
 
 
@@ -33,8 +38,23 @@ class OpenAISettings(EndpointSettings):
     """Where the endpoint is, which variable holds its key, and whether calls are sent live or in batches."""
 
     backend: Annotated[str, SPEED] = "openai"
+    base_url: Annotated[str | list[str] | None, SPEED] = None  # type: ignore[assignment]  # or several servers of the model
     mode: Annotated[Literal["live", "batch"], SPEED] = "live"
     batch_poll_seconds: Seconds = 30.0  # mode batch: time between two requests for a batch's status
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of all servers."""
+        return [self.base_url] if isinstance(self.base_url, str) else self.base_url or []
+
+    @model_validator(mode="after")
+    def _servers(self) -> OpenAISettings:
+        if isinstance(self.base_url, list):
+            if not 1 <= len(set(self.base_url)) == len(self.base_url) <= MOST_SERVERS:
+                raise ValueError(f"base_url: a list names from 1 to {MOST_SERVERS} servers, each once")
+            if self.mode == "batch":
+                raise ValueError("base_url: mode batch has one server: give one address")
+        return self
 
     @property
     def workers(self) -> int:
@@ -59,10 +79,10 @@ class OpenAIBackend(ChatBackend):
     @classmethod
     def make(cls, settings: OpenAISettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
         """A backend for live calls, or for batches, whose state is kept in `folder`."""
-        url, key = settings.base_url or OPENAI_URL, settings.api_key_env
+        urls, key = settings.addresses or [OPENAI_URL], settings.api_key_env
         if settings.mode == "live":
             return cls(
-                url, key, settings.headers,
+                urls, key, settings.headers,
                 query=settings.query, extra=settings.extra, most_thinking=settings.thinking_tokens,
             )  # fmt: skip
         from airgen.llms.batch import BatchBackend
@@ -70,7 +90,7 @@ class OpenAIBackend(ChatBackend):
         poll = settings.batch_poll_seconds
         dialect = Dialect(most_room=settings.thinking_tokens, extra=settings.extra)
         return BatchBackend(
-            folder=folder, base_url=url, api_key_env=key, headers=settings.headers, query=settings.query,
+            folder=folder, base_url=urls[0], api_key_env=key, headers=settings.headers, query=settings.query,
             dialect=dialect, poll=poll, gather=min(2.0, poll),
         )  # fmt: skip
 
@@ -87,8 +107,10 @@ class OpenAIBackend(ChatBackend):
 
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:
-        """The price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
-        found = price(settings.model, settings.prices, settings.base_url or "")
+        """The price of the pipeline, of the endpoint (the dearest), or of the model's maker; half of it in batches."""
+        each = [price(settings.model, settings.prices, url) for url in settings.addresses or [""]]
+        known = [one for one in each if one is not None]
+        found = max(known, key=lambda one: (one.input + one.output, one.assumed)) if len(known) == len(each) else None
         return found.halved() if found and settings.mode == "batch" else found
 
     @classmethod
@@ -101,7 +123,7 @@ class OpenAIBackend(ChatBackend):
 
     def __init__(
         self,
-        base_url: str = OPENAI_URL,
+        base_url: str | Sequence[str] = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
         connect_timeout: float = 15.0,
@@ -110,7 +132,9 @@ class OpenAIBackend(ChatBackend):
         extra: Mapping[str, Any] | None = None,
         most_thinking: int = 32_768,
     ) -> None:
-        endpoint = Endpoint(base_url, api_key_env, headers, connect_timeout, query=query)
+        urls = [base_url] if isinstance(base_url, str) else list(base_url)
+        make: Any = Endpoint if len(urls) == 1 else Servers
+        endpoint = make(urls[0] if len(urls) == 1 else urls, api_key_env, headers, connect_timeout, query=query)
         super().__init__(endpoint, Dialect(most_room=most_thinking, extra=extra or {}))
 
     async def post(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes]:

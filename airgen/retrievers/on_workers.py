@@ -9,6 +9,7 @@ settings are all that it is (`travels`). Any other component works here.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,7 +64,7 @@ def _method(recipe: _Recipe, name: str, rest: tuple[Any, ...]) -> Callable[[list
 
 
 def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
-    """A bound method's result of each batch, in their order."""
+    """A bound method's result of each batch, in their order; None for an empty batch, which is not sent."""
     owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
     recipe = _recipe(owner)
     work: Work[Any, Any] = Work(
@@ -71,15 +72,26 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: A
         lambda items: [method(batch, *rest) for batch in items],
         None if recipe is None else partial(_method, recipe, name, rest),
     )
-    for _, found in current().map(work, ((f"batch {number}", batch) for number, batch in enumerate(batches))):
+    sent: deque[bool] = deque()
+
+    def full() -> Iterator[tuple[str, Sequence[Any]]]:
+        for number, batch in enumerate(batches):
+            sent.append(bool(batch))
+            if batch:
+                yield f"batch {number}", batch
+
+    for _, found in current().map(work, full()):
+        while not sent.popleft():
+            yield None
         yield found
+    yield from (None for _ in sent)
 
 
 def encoded(encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind) -> Iterator[Any]:
-    """What `encode`, a method of an embedder, gives for each batch of texts, in their order."""
+    """What `encode`, a method of an embedder, gives for each batch of texts, in their order; None for no texts."""
     return _each(encode, batches, kind)
 
 
 def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:
-    """The scores of each batch of pairs, in their order."""
+    """The scores of each batch of pairs, in their order; None for no pairs."""
     return _each(reranker.score, batches)

@@ -23,7 +23,6 @@ from airgen.retrievers.on_workers import scored
 __all__ = ["Unscored", "prelabel_stages", "prelabels_of", "text_mark"]
 
 PAIRS = 4000  # (query, document) pairs scored at a time: many share documents, and few are lost by a stop
-_NONE = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -125,18 +124,11 @@ def _stage(place: int, spec: Any) -> SetStage:
                 earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
                 texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
                 waiting.append(Unscored.of(batch, work.queries, texts, scorer, earlier))
-                if waiting[-1].pairs:
-                    yield waiting[-1].pairs
-
-        def rows(scores: NDArray[np.float32]) -> list[Prelabel]:
-            return waiting.popleft().rows(scores, reranker.name, place, fp, scorer)
+                yield waiting[-1].pairs
 
         for scores in scored(reranker, pairs()):
-            while not waiting[0].pairs:
-                yield rows(_NONE)
-            yield rows(scores)
-        while waiting:
-            yield rows(_NONE)
+            scores = np.zeros(0, np.float32) if scores is None else scores
+            yield waiting.popleft().rows(scores, reranker.name, place, fp, scorer)
 
     label = f"pre-label {place + 1}"
     name = f"prelabel:{place}"

@@ -87,7 +87,8 @@ class RerankedRetriever(Component):
         starts = range(0, len(queries), _QUERIES)
         found = [np.zeros(0, np.float32)]
         for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):
-            found.append(checked_scores(scores, int((best[first : first + _QUERIES] >= 0).sum()), name))
+            count = int((best[first : first + _QUERIES] >= 0).sum())
+            found.append(checked_scores([] if scores is None else scores, count, name))
         return np.concatenate(found)
 
     def describe(self) -> Mapping[str, object]:

@@ -17,8 +17,9 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from airgen.dataset.atomic import building
 from airgen.errors import DatasetError
 from airgen.keys import rng, text_key
 from airgen.retrievers.base import Embedder
+from airgen.retrievers.on_workers import encoded
 from airgen.training.mining.pair_files import PAIRS, PairFiles, StoredPair
 
 __all__ = ["FilteredPairs", "PassagePool", "filter_pairs", "ranks"]
@@ -56,8 +58,9 @@ class PassagePool:
         self.keys = np.zeros(size, np.uint64)
         self.vectors = np.memmap(folder / "pool.f16", np.float16, "w+", shape=(size, embedder.dim))
         at = 0
-        for batch in batched(texts, _CHUNK):
-            self.vectors[at : at + len(batch)] = embedder.encode(batch, "passage")
+        batches, sent = tee(batched(texts, _CHUNK))
+        for batch, vectors in zip(batches, encoded(embedder.encode, sent, "passage"), strict=True):
+            self.vectors[at : at + len(batch)] = vectors
             self.keys[at : at + len(batch)] = [_key(text) for text in batch]
             at += len(batch)
         self._order = np.argsort(self.keys, kind="stable")
@@ -123,8 +126,9 @@ def filter_pairs(
             with (folder / "qrels" / f"{split}.tsv").open("w", encoding="utf-8", newline="\n") as qrels:
                 qrels.write("query-id\tcorpus-id\tscore\n")
                 done = 0
-                for chunk in batched(files.pairs(), _CHUNK):
-                    for pair, stays in zip(chunk, _kept(chunk, embedder, vectors, relevant, k), strict=True):
+                for chunk, within in _ranked(files, embedder, vectors, relevant, k):
+                    for pair, close in zip(chunk, within, strict=True):
+                        stays = close or pair.label <= 0
                         if pair.label > 0:
                             seen[pair.kind] += 1
                             kept[pair.kind] += stays
@@ -156,24 +160,38 @@ def filter_pairs(
     return FilteredPairs(out, kept.total(), seen.total(), len(chosen), kinds)
 
 
-def _kept(
-    chunk: list[StoredPair], embedder: Embedder, pool: PassagePool, relevant: dict[int, set[int]], k: int
-) -> list[bool]:
-    """Whether each pair stays: its label is not positive, or its passage is within the top k."""
-    queries = embedder.encode([pair.query for pair in chunk], "query")
-    keys = [_key(pair.passage) for pair in chunk]
-    passages = _vectors([pair.passage for pair in chunk], keys, embedder, pool)
-    excluded = [relevant[_key(pair.query_id)] | {key, _key(pair.query)} for pair, key in zip(chunk, keys, strict=True)]
-    within = ranks(queries, passages, pool, excluded) <= k
-    return [bool(one) or pair.label <= 0 for pair, one in zip(chunk, within.tolist(), strict=True)]
+def _ranked(
+    files: PairFiles, embedder: Embedder, pool: PassagePool, relevant: dict[int, set[int]], k: int
+) -> Iterator[tuple[list[StoredPair], list[bool]]]:
+    """The pairs in chunks, and whether each passage is within the top k for its query.
+
+    The files are read three times: what is to be encoded is ahead of what is ranked, so that all workers have work.
+    """
+    queries = encoded(embedder.encode, ([pair.query for pair in chunk] for chunk in _chunks(files)), "query")
+    fresh = encoded(embedder.encode, (_fresh(chunk, pool) for chunk in _chunks(files)), "passage")
+    for chunk, asked, new in zip(_chunks(files), queries, fresh, strict=True):
+        keys = [_key(pair.passage) for pair in chunk]
+        excluded = [
+            relevant[_key(pair.query_id)] | {key, _key(pair.query)} for pair, key in zip(chunk, keys, strict=True)
+        ]
+        yield chunk, (ranks(asked, _vectors(keys, new, pool), pool, excluded) <= k).tolist()
 
 
-def _vectors(texts: list[str], keys: list[int], embedder: Embedder, pool: PassagePool) -> NDArray[np.float32]:
-    """The vectors of passages, (n, dim); only texts that are not in the pool are encoded."""
-    places = [next(iter(pool.places(key)), -1) for key in keys]
+def _chunks(files: PairFiles) -> Iterator[list[StoredPair]]:
+    return batched(files.pairs(), _CHUNK)
+
+
+def _fresh(chunk: list[StoredPair], pool: PassagePool) -> list[str]:
+    """The passages that are not in the pool."""
+    return [pair.passage for pair in chunk if not pool.places(_key(pair.passage))]
+
+
+def _vectors(keys: list[int], fresh: NDArray[np.float32] | None, pool: PassagePool) -> NDArray[np.float32]:
+    """The vectors of passages, (n, dim): those of the pool, and `fresh` ones for the others."""
+    places = np.array([next(iter(pool.places(key)), -1) for key in keys])
     found = np.asarray(pool.vectors[np.maximum(places, 0)], np.float32)
-    if fresh := [row for row, place in enumerate(places) if place < 0]:
-        found[fresh] = embedder.encode([texts[row] for row in fresh], "passage")
+    if fresh is not None:
+        found[places < 0] = fresh
     return found
 
 
