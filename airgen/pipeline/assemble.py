@@ -24,6 +24,7 @@ from airgen.dataset.content import (
     QueryRow,
 )
 from airgen.errors import DatasetError, UsageError
+from airgen.languages import language_name
 from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.mining import mined_by_query
@@ -148,8 +149,19 @@ def _info(source: Source) -> DatasetInfo:
         seed=source.seed, splits=dict(pipeline.export.splits),
         source=corpus.source,
         relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
-        levels=_levels(pipeline, source.combination),
+        levels=_levels(pipeline, source.combination), **_two_languages(pipeline),
     )  # fmt: skip
+
+
+def _two_languages(pipeline: Pipeline) -> dict[str, Any]:
+    """What the dataset says of itself where its queries are in another language than its corpus."""
+    if not pipeline.cross_lingual:
+        return {}
+    asked, found = language_name(pipeline.query_language), language_name(pipeline.language)
+    return {
+        "languages": (pipeline.language, pipeline.query_language),
+        "description": f"Cross-lingual retrieval: queries in {asked}, documents in {found}.",
+    }
 
 
 def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, str]:

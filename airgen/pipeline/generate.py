@@ -131,7 +131,7 @@ def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accep
     """Accept finished lineages in order; a query that repeats an accepted one is rejected."""
     accepted: list[Lineage] = []
     rejected: list[Rejected] = []
-    seen = NearDuplicateIndex(pipeline.language)
+    seen = NearDuplicateIndex(pipeline.query_language)
     surplus = 0
     for lineage in lineages:
         rejection = _rejection(lineage, flow, pipeline.control.judge.relevant_from)

@@ -7,19 +7,23 @@ ensure_ready(job)   # the same as an error; `airgen run` and `airgen agree` call
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from airgen import models
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
 from airgen.evaluation.systems import load_systems, missing_needs
+from airgen.languages import language_name
 from airgen.llms.base import backend_class
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.judge_kinds import YesNo
 from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
-from airgen.settings.parts import needs, walk
+from airgen.pipeline.starter import MULTILINGUAL
+from airgen.settings.parts import model_of, needs, walk
 from airgen.settings.yaml_file import find_yaml
 
 __all__ = ["advice", "ensure_ready", "preflight"]
@@ -75,7 +79,45 @@ def advice(job: Job) -> list[str]:
                 f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
+    if job.pipeline.cross_lingual:
+        found += _one_language(job)
     return list(dict.fromkeys(found))
+
+
+LEXICAL = frozenset({"bm25", "rm3", "query-likelihood", "lsa", "augment", "expanded", "deepct", "sparta", "sparse"})
+"""Retrievers that compare words, and find nothing across languages but names and numbers."""
+_ENGLISH = re.compile(
+    r"(?:^|[-_/.])en(?:glish)?(?:[-_/.]|$)|all-minilm|all-mpnet|msmarco-(?:minilm|distil|bert)|splade"
+)
+
+
+def _one_language(job: Job) -> list[str]:
+    """What in recall and votes does not know both languages of a cross-lingual job."""
+    pipeline, found = job.pipeline, []
+    asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
+    for place, kind, settings in walk(pipeline.control, job.folder, "control"):
+        if pipeline.control.recall.pools_only and place.startswith("control.recall.model"):
+            continue
+        model = model_of(settings)
+        if kind in LEXICAL or (kind == "maxsim" and model is None):
+            found.append(
+                f"{place}: {kind} compares words: queries in {asked} share hardly any with passages in {corpus}"
+            )
+        if model and (_says_english(model) or _ENGLISH.search(model.lower())):
+            found.append(
+                f"{place}: {model} knows English only, and cannot compare {asked} with {corpus}: choose a multilingual "
+                f"model, such as BAAI/bge-m3, BAAI/bge-reranker-v2-m3 or {MULTILINGUAL}"
+            )
+    generation = pipeline.generation
+    if generation.max_overlap or generation.max_title_overlap:
+        found.append("generation: max_overlap and max_title_overlap compare words, so they do nothing across languages")
+    return found
+
+
+def _says_english(model: str) -> bool:
+    """Whether the catalogue says of a model that it is for English."""
+    entry = models.catalogue().get(model)
+    return entry is not None and "English" in entry.purpose
 
 
 def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.keys import fingerprint, row_key
-from airgen.languages import OWN_INSTRUCTIONS
+from airgen.languages import OWN_INSTRUCTIONS, language_name
 from airgen.llms.base import Llm, Request
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import HardNegative, Judgment, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
@@ -263,12 +263,25 @@ class Stage:
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
+QUERY_PROMPTS = frozenset({"query", "query_from_need", "query_like", "query_two_passages", "rewrite"})
+"""The prompts whose answers are in the language of the queries; all others answer in that of the corpus."""
+
+
+def asked_language(pipeline: Pipeline) -> str:
+    """The language that a query's prompt asks for, in words; it names the document's, too, where it is another one."""
+    if not pipeline.cross_lingual:
+        return language_name(pipeline.language)
+    source = language_name(pipeline.language)
+    return f"{language_name(pipeline.query_language)}, not in {source} (the language of the document)"
+
+
 def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
     """The prompt that a stage asks: the variant that the pipeline names, else the one of its family.
 
     It is in the language of its answers where `generation.prompt_language` says so, and where there is such a one.
     """
-    generation, language = pipeline.generation, pipeline.language
+    generation = pipeline.generation
+    language = pipeline.query_language if name in QUERY_PROMPTS else pipeline.language
     family = f"small/{name}" if generation.prompts == "small" else name
     chosen = generation.variants.get(name, family)
     better = generation.prompts == "small" and language in OWN_INSTRUCTIONS

@@ -16,7 +16,7 @@ from airgen.llms.base import Llm, Request
 from airgen.pipeline.ask import echo_of, sampling
 from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.job import Job
-from airgen.pipeline.stage import Problem
+from airgen.pipeline.stage import QUERY_PROMPTS, Problem, asked_language
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import form_pattern, wrong_type
 from airgen.prompts import Prompt, PromptSet
@@ -35,10 +35,15 @@ def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any],
     return job.prompts, stand_ins(job, passage), passage
 
 
-def stand_ins(job: Job, passage: Passage) -> dict[str, Any]:
-    """Inputs for every prompt: the real document, and what the stages give in place of earlier answers."""
+def stand_ins(job: Job, passage: Passage, name: str = "") -> dict[str, Any]:
+    """Inputs for every prompt: the real document, and what the stages give in place of earlier answers.
+
+    name: of the prompt; those of queries ask for the queries' language.
+    """
     document = prompt_text(passage.title, passage.text)
     values: dict[str, Any] = {"language_name": language_name(job.pipeline.language), "document": document}
+    if name.rpartition("/")[2] in QUERY_PROMPTS:
+        values["language_name"] = asked_language(job.pipeline)
     for stage in job.flow.every:
         values |= stage.stand_in(job.pipeline, passage)
     return values
@@ -110,8 +115,8 @@ def _prompt(job: Job, name: str) -> Prompt:
 
 
 async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> PromptAnswer:
-    llm, language = job.pipeline.llm, job.pipeline.language
-    values = stand_ins(job, passage)
+    llm, language = job.pipeline.llm, job.pipeline.query_language
+    values = stand_ins(job, passage, prompt.name)
     stage = _stage(job, prompt.name)
     query = stage in ("query", "rewrite")
     pattern = form_pattern(values["length_class"], values["type_class"], language) if query else None
@@ -142,9 +147,10 @@ def _stage(job: Job, name: str) -> str:
 
 def _query_problem(job: Job, text: str, values: dict[str, Any]) -> Problem | None:
     """What a job's checks would say of a query."""
-    language, most = job.pipeline.language, job.pipeline.generation.max_copied_words
+    language, most = job.pipeline.query_language, job.pipeline.generation.max_copied_words
     return checks.first_problem(
         checks.wrong_language(text, language),
+        checks.untranslated(text, language, job.pipeline.language),
         checks.self_reference(text),
         checks.wrong_length(text, values["length_class"], language),
         wrong_type(text, values["type_class"]),

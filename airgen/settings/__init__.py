@@ -98,6 +98,16 @@ class Pipeline(Settings):
     compute: Annotated[ComputeSettings, SPEED] = ComputeSettings()
 
     @property
+    def query_language(self) -> str:
+        """The language of the queries: the corpus's, or `generation.query_language`."""
+        return self.generation.query_language or self.language
+
+    @property
+    def cross_lingual(self) -> bool:
+        """Whether queries are in another language than the corpus."""
+        return self.query_language != self.language
+
+    @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:
         """The generator's LLM and those of the judges, by endpoint and model."""
         judge = self.control.judge

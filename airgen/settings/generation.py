@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from airgen.languages import SUPPORTED
 from airgen.settings.base import FILE, LATER, Settings, Spec
 from airgen.settings.parts import Part
 
@@ -73,6 +74,7 @@ class GenerationSettings(Settings):
     examples: Annotated[str | None, LATER, FILE] = (
         None  # 10 or more real queries, a line each: their style, not content
     )
+    query_language: Annotated[str | None, LATER] = None  # queries in another language than the corpus: cross-lingual
     unanswerable: Annotated[float, LATER, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
@@ -107,6 +109,13 @@ class GenerationSettings(Settings):
     @classmethod
     def _known(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
         return _ratios(_KNOWN[str(info.field_name)], value)
+
+    @field_validator("query_language")
+    @classmethod
+    def _supported(cls, value: str | None) -> str | None:
+        if value is not None and value not in SUPPORTED:
+            raise ValueError(f"must be one of {', '.join(sorted(SUPPORTED))}")
+        return value
 
     @field_validator("hard_negatives")
     @classmethod

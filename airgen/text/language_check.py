@@ -14,7 +14,7 @@ import unicodedata
 from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.words import words
 
-__all__ = ["checked", "self_reference", "wrong_language", "wrong_script"]
+__all__ = ["checked", "self_reference", "untranslated", "wrong_language", "wrong_script"]
 
 _SCRIPTS = {
     "ar": ("ARABIC",), "fa": ("ARABIC",), "ru": ("CYRILLIC",), "hi": ("DEVANAGARI",), "bn": ("BENGALI",),
@@ -60,6 +60,20 @@ def wrong_language(text: str, language: str) -> str | None:
         alien = len((used & _FUNCTION[rival]) - _FUNCTION[language])
         if alien >= 2 and alien > 2 * own:
             return "its words are of another language than the one asked for"
+    return None
+
+
+def untranslated(text: str, language: str, source: str) -> str | None:
+    """What is wrong if a text that should be in `language` has the function words of `source`; None if it has not.
+
+    `wrong_language` compares a language with the few that share its script; this knows which one is suspected.
+    """
+    if language == source or language not in _FUNCTION or source not in _FUNCTION:
+        return None
+    used = {word.casefold() for word in words(text, source)}
+    alien = len((used & _FUNCTION[source]) - _FUNCTION[language])
+    if alien >= 2 and alien > 2 * len((used & _FUNCTION[language]) - _FUNCTION[source]):
+        return "it is in the language of the document"
     return None
 
 

@@ -55,7 +55,7 @@ def own_fingerprint(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, se
     settings["labels"] = [{**one, "file": Path(one["file"]).name} for one in settings["labels"]]
     clean = corpus.clean
     return fingerprint(
-        stage=OWN, version=1, settings=settings, language=pipeline.language, seed=seed,
+        stage=OWN, version=1, settings=settings, language=pipeline.query_language, seed=seed,
         files=[file_sha256(path) for path in files_behind(pipeline.queries, folder)],
         clean=[clean.personal_data, clean.names, clean.offensive_share],
         **({"corpus": passages} if pipeline.queries.labels else {}),
@@ -87,9 +87,9 @@ def store_queries(
         return
     path = files_behind(settings, folder)[0]
     with display.stage("own queries", None) as bar:
-        lines = read_queries(settings, path, pipeline.language)
-        kept, left_out = _cleaned(lines, settings, pipeline.language, corpus)
-        groups = _joined(kept, settings, pipeline.language)
+        lines = read_queries(settings, path, pipeline.query_language)
+        kept, left_out = _cleaned(lines, settings, pipeline.query_language, corpus)
+        groups = _joined(kept, settings, pipeline.query_language)
         skips = [_skip(OWN, f"line {one.line}", fp, reason) for one, reason in left_out]
         if not groups:
             reasons = Counter(reason for _, reason in left_out)
@@ -98,7 +98,7 @@ def store_queries(
         rows = _rows(groups, settings, plan, fp)
         names = {name: group.key for group in groups for name in group.names}
         for one, _ in left_out:
-            for name in _names(one, normalise_line(one.text), pipeline.language):
+            for name in _names(one, normalise_line(one.text), pipeline.query_language):
                 names.setdefault(name, "")
         labels = list(_labels(store, pipeline, plan, folder, names, skips))
         store.put([*rows, *skips, *labels])
@@ -109,9 +109,9 @@ def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list
     """The texts of the queries that will be drawn, or of as many others: for the estimate, before anything is run."""
     settings = pipeline.queries
     assert settings is not None
-    lines = read_queries(settings, files_behind(settings, folder)[0], pipeline.language)
-    kept, _ = _cleaned(lines, settings, pipeline.language, corpus)
-    return [group.line.text for group in _joined(kept, settings, pipeline.language)][: pipeline.target]
+    lines = read_queries(settings, files_behind(settings, folder)[0], pipeline.query_language)
+    kept, _ = _cleaned(lines, settings, pipeline.query_language, corpus)
+    return [group.line.text for group in _joined(kept, settings, pipeline.query_language)][: pipeline.target]
 
 
 def _cleaned(
@@ -222,7 +222,7 @@ def _labels(
     store: Store, pipeline: Pipeline, plan: Plan, folder: Path, names: Mapping[str, str], skips: list[Skip]
 ) -> Iterator[Judgment]:
     """The labels of kept queries and known passages, each pair once: of two labels the first one counts."""
-    settings, fp, language = pipeline.queries, plan[OWN], pipeline.language
+    settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
     assert settings is not None
     known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
     done: set[str] = set()

@@ -27,6 +27,7 @@ __all__ = [
     "overlap",
     "self_reference",
     "too_near",
+    "untranslated",
     "wrong_language",
     "wrong_length",
 ]
@@ -47,6 +48,12 @@ def self_reference(text: str) -> Problem | None:
     """Whether a query speaks of "the document": it must make sense to somebody who has never seen it."""
     detail = language_check.self_reference(text)
     return Problem("refers to the document", detail) if detail else None
+
+
+def untranslated(text: str, language: str, source: str) -> Problem | None:
+    """Whether a query that should be in another language than its document is in the document's."""
+    detail = language_check.untranslated(text, language, source)
+    return Problem("wrong language", detail) if detail else None
 
 
 def wrong_length(text: str, length: str, language: str) -> Problem | None:

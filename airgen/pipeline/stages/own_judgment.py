@@ -26,7 +26,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     final, fp, passage = lineage.final, tools.plan["judgment"], lineage.passage
     pipeline = tools.pipeline
     near = checks.too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
-    if near:
+    if near and not pipeline.cross_lingual:
         return [skip("judgment", final.key, tools, near)]
     asker = Asker.of(lineage)
     found = await judge_pair(tools, final.text, lineage.document, asker)

@@ -7,11 +7,10 @@ import re
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
@@ -45,7 +44,8 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     return {
         "prompt": stage_prompt(pipeline, prompts, _prompt(pipeline)).fingerprint,
         "llm": answer_parts(pipeline.llm),
-        "language": pipeline.language,
+        "language": pipeline.query_language,
+        **({"document_language": pipeline.language} if pipeline.cross_lingual else {}),
         "lengths": generation.lengths,
         "types": generation.types,
         "information": generation.information,
@@ -76,7 +76,7 @@ _STAND_INS = ("how long does a passport take", "train to the airport at night", 
 
 
 def _like(pipeline: Pipeline, key: str) -> Model:
-    return draw_examples(pipeline.generation.example_texts, key, pipeline.language)
+    return draw_examples(pipeline.generation.example_texts, key, pipeline.query_language)
 
 
 def _like_values(model: Model) -> dict[str, Any]:
@@ -86,7 +86,8 @@ def _like_values(model: Model) -> dict[str, Any]:
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     scenario, character = lineage.one(Scenario), lineage.one(Character).text
     parent, fp = scenario.key, tools.plan["query"]
-    pipeline, language, generation = tools.pipeline, tools.pipeline.language, tools.pipeline.generation
+    pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
+    cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
@@ -98,6 +99,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         text, source = value["query"], lineage.document
         return checks.first_problem(
             checks.wrong_language(text, language),
+            checks.untranslated(text, language, pipeline.language),
             checks.self_reference(text),
             *(
                 [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
@@ -105,14 +107,16 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
                 else [checks.wrong_length(text, length, language), wrong_type(text, kind)]
             ),
             checks.names_character(text, character),
-            checks.off_subject(text, source, scenario.text, character, language),
+            None if cross else checks.off_subject(text, source, scenario.text, character, language),
             run_together(text, length, language, source, scenario.text) if constrained and not model else None,
             checks.copied(text, source, language, generation.max_copied_words),
-            None if generation.rewrites else checks.too_near(text, lineage.passage.title, source, language, generation),
+            None
+            if cross or generation.rewrites
+            else checks.too_near(text, lineage.passage.title, source, language, generation),
         )
 
     values = {
-        "language_name": language_name(language),
+        "language_name": asked_language(pipeline),
         "document": lineage.document,
         "character": character,
         "scenario": scenario.text,
@@ -135,7 +139,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     query = passage.title or " ".join(passage.text.split()[:8])
     real = pipeline.generation.example_texts if pipeline.generation.examples else _STAND_INS
-    like = _like_values(draw_examples(real, passage.key, pipeline.language))
+    like = _like_values(draw_examples(real, passage.key, pipeline.query_language))
     return {"query": query, **_attributes(pipeline, passage.key), **like}
 
 

@@ -10,11 +10,10 @@ import json
 from typing import Any
 
 from airgen.keys import rng, row_key
-from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
+from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
 from airgen.prompts import PromptSet
@@ -30,7 +29,8 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     return {
         "prompt": stage_prompt(pipeline, prompts, "rewrite").fingerprint if generation.rewrites else None,
         "llm": answer_parts(pipeline.llm),
-        "language": pipeline.language,
+        "language": pipeline.query_language,
+        **({"document_language": pipeline.language} if pipeline.cross_lingual else {}),
         "styles": generation.styles,
         "rounds": generation.rewrites,
         "attempts": generation.attempts,
@@ -61,7 +61,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 
 async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Refusal:
     """One rewrite of `text`."""
-    language, generation = tools.pipeline.language, tools.pipeline.generation
+    pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
+    cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     original, document = lineage.one(Query), lineage.document
     length = original.length
     before = checks.overlap(text, document, language)
@@ -71,23 +72,24 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         new = value["query"]
         found = checks.first_problem(
             checks.wrong_language(new, language),
+            checks.untranslated(new, language, pipeline.language),
             checks.self_reference(new),
             checks.wrong_length(new, length, language),
             run_together(new, length, language, document, original.text) if constrained else None,
             checks.copied(new, document, language, generation.max_copied_words),
-            checks.too_near(new, lineage.passage.title, document, language, generation) if last else None,
+            checks.too_near(new, lineage.passage.title, document, language, generation) if last and not cross else None,
         )
         if found:
             return found
         if new.casefold().strip() == text.casefold().strip():
             return Problem("says the same words again")
         after = checks.overlap(new, document, language)
-        if after > before:
+        if after > before and not cross:
             return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
         return _drifted(tools, original.text, new)
 
     values = {
-        "language_name": language_name(language),
+        "language_name": asked_language(pipeline),
         "document": document,
         "query": text,
         "style": STYLE_TEXT[style],
