@@ -5,10 +5,12 @@ A draw depends on the key and the ratios alone, so concurrency, resume and the t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
 from airgen.keys import rng
+from airgen.languages import SPACELESS
 from airgen.pipeline.stage import Problem
 from airgen.settings import GenerationSettings
 from airgen.text.analysis.stopwords import STOPWORDS
@@ -76,7 +78,15 @@ def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str
     return draw(lengths, key, "length"), kind, draw(generation.information, key, "information")
 
 
-_UNSPACED = ("ja", "zh")
+# Letters of languages without spaces. One of their words has about 1.7 letters (rjieba and fugashi on XQuAD's questions
+# and on a manual); these bounds keep most texts inside their class.
+_UNSPACED = {"ja": r"\u3005\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff", "zh": r"\u3005\u3400-\u4dbf\u4e00-\u9fff"}
+_LETTERS_A_WORD = (1.8, 1.6)  # for the least and for the most words
+# The first word of a query is in the script of its language: a small model that begins in English goes on in English.
+_FIRST = {
+    "ar": r"\u0620-\u064a", "fa": r"\u0620-\u06cc", "ru": r"\u0400-\u052f", "hi": r"\u0904-\u0939",
+    "bn": r"\u0985-\u09b9", "ko": r"\uac00-\ud7a3",
+}  # fmt: skip
 _LATIN = ("de", "en", "es", "fr", "id")
 # What a word is made of, beside full stops: no spaces, braces, sentence ends or commas; and for languages in Latin
 # letters nothing from other scripts, which a small model falls into when it is at a loss.
@@ -94,7 +104,7 @@ _BEGIN = {
 
 
 def form_pattern(length: str, kind: str, language: str) -> str | None:
-    """A regular expression that a query of this length and type matches; None where words have no spaces.
+    """A regular expression that a query of this length and type matches; None for a language that has none.
 
     One line of one sentence, as many words as the class asks for, and a question mark for questions only: a small
     model cannot count its words, and asking again does not teach it. See `run_together` for what it does at the end.
@@ -105,15 +115,23 @@ def form_pattern(length: str, kind: str, language: str) -> str | None:
 
 
 def words_pattern(least: int, most: int, question: bool, language: str, begin: str = "") -> str | None:
-    """A regular expression for one line of `least` to `most` words; None where words have no spaces.
+    """A regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces.
 
-    `begin` is a pattern that the line begins with.
+    `begin` is a pattern that the line begins with. Chinese and Japanese are held to a number of letters instead.
     """
     if language in _UNSPACED:
+        low, high = math.ceil(least * _LETTERS_A_WORD[0]), math.floor(most * _LETTERS_A_WORD[1])
+        foreign = r"[0-9A-Za-z%+#.\-]{1,20}"  # a name or a number, which counts with the letter after it
+        letter = rf"(?:{foreign})?[{_UNSPACED[language]}]"
+        end = r"[?\uff1f]?" if question else r"\u3002?"
+        return rf"^(?:{letter}[\u3001\uff0c]?){{{low - 1},{max(low, high) - 1}}}{letter}(?:{foreign})?{end}$"
+    if language in SPACELESS:
         return None
     letters = _LETTERS if language in _LATIN else _ANY
     # A full stop may stand inside a word: pdb.set_trace, 3.5. Without a bound, a small model may write digits for ever.
     word = rf"[{letters}]{{1,{_WIDEST}}}(?:[.][{letters}]{{1,{_WIDEST}}}){{0,3}}"
+    if not begin and language in _FIRST and least > 1:
+        begin = rf"[{_FIRST[language]}][{letters}]{{0,{_WIDEST}}},? "
     fewer = 1 if begin else 0
     end = r"[?\uff1f\u061f]?" if question else r"[.\u0964\u06d4]?"
     return f"^{begin}(?:{word},? ){{{max(0, least - 1 - fewer)},{max(0, most - 1 - fewer)}}}{word}{end}$"
