@@ -121,7 +121,7 @@ def words_pattern(least: int, most: int, question: bool, language: str, begin: s
     """
     if language in _UNSPACED:
         low, high = math.ceil(least * _LETTERS_A_WORD[0]), math.floor(most * _LETTERS_A_WORD[1])
-        foreign = r"[0-9A-Za-z%+#.\-]{1,20}"  # a name or a number, which counts with the letter after it
+        foreign = r"[0-9A-Z][0-9A-Za-z%+#.\-]{0,19}"  # a name or a number, which counts with the letter after it
         letter = rf"(?:{foreign})?[{_UNSPACED[language]}]"
         end = r"[?\uff1f]?" if question else r"\u3002?"
         return rf"^(?:{letter}[\u3001\uff0c]?){{{low - 1},{max(low, high) - 1}}}{letter}(?:{foreign})?{end}$"

@@ -81,6 +81,7 @@ def test_a_ratio_of_zero_is_never_drawn() -> None:
         ("lt10", "question", "zh", "煮鸡蛋为什么会发绿？", True),
         ("lt10", "question", "zh", "5G网络是什么时候开始的", True),
         ("lt10", "question", "zh", "how long do boiled eggs keep", False),
+        ("lt10", "question", "zh", "what部件组成蒸汽涡轮？", False),
         ("lt10", "question", "zh", "20世纪70年代的理论说不平等对经济发展可能有怎样的积极影响", False),
         ("10to20", "claim", "zh", "得过这种病的人，比只打过疫苗的人受保护的时间更长。", True),
         ("10to20", "claim", "zh", "熟鸡蛋更容易坏。", False),
