@@ -40,6 +40,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "markdown": "airgen.corpus.readers.markdown:MarkdownReader",
         "parquet": "airgen.corpus.readers.tabular:ParquetReader",
         "pdf": "airgen.corpus.readers.pdf:PdfReader",
+        "python": "airgen.corpus.readers.python_functions:PythonReader",
         "python-topics": "airgen.corpus.readers.python_topics:TopicsReader",
         "text": "airgen.corpus.readers.texts:TextReader",
     },
