@@ -20,6 +20,7 @@ from typing import Any
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError
+from airgen.evaluation.beside import context_of, run_beside
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
 from airgen.evaluation.by_parent import PARENTS, labels_by_parent, run_by_parent
 from airgen.evaluation.dataset_split import DatasetSplit
@@ -36,7 +37,7 @@ from airgen.evaluation.result import (
     write_scores,
 )
 from airgen.evaluation.run import Run, read_run, write_run
-from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
+from airgen.evaluation.run_system import FinishedRun, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
 from airgen.keys import content_key, file_sha256
@@ -119,6 +120,7 @@ def evaluate(
     for line in trained_on(task, ordered, options.base):
         (progress or (lambda line: None))(f"! {line}")
     experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes, encoding)
+    experiment.run_beside(ordered)
     try:
         run_all(ordered, experiment.add, failed)
     finally:
@@ -171,6 +173,20 @@ class _Experiment:
         self.rules = _rules(options.ignore_identical_ids)
         self.results: dict[str, Result] = {}
         self.runs: dict[str, FinishedRun] = {}
+        self.beside: dict[str, FinishedRun] = {}  # what workers have run already
+
+    def run_beside(self, systems: Sequence[SystemSettings]) -> None:
+        """Run those that need no other system and no model on the workers, where there are some."""
+        if self.indexes is not None:
+            return
+        pending = (system for system in systems if not system.uses and not self._has_run(system))
+        folder, started = self.options.base, self.started or (lambda line: None)
+        self.beside.update(run_beside(self.task, pending, self.options.top, folder, started))
+
+    def _has_run(self, system: SystemSettings) -> bool:
+        paths = Paths.of(self.target, system.name)
+        kept = None if self.options.fresh else load_result(paths)
+        return kept is not None and kept.key == run_key(self.task, system, self.options, []) and paths.run.is_file()
 
     def add(self, system: SystemSettings) -> None:
         """Run and score one system, as far as that is not kept."""
@@ -201,22 +217,14 @@ class _Experiment:
 
     def _run(self, system: SystemSettings) -> FinishedRun:
         task, options = self.task, self.options
+        if system.name in self.beside:
+            return self.beside.pop(system.name)
         if self.started is not None:
             self.started(f"{task.dataset.name}: {system.name}: running")
-        texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
         finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
-        context = RunContext(
-            task.corpus,
-            texts,
-            options.top,
-            task.dataset.name,
-            task.split,
-            options.base,
-            finished,
-            task.ids,
-            self.indexes,
-            encoding=partial(self.encoding, system.name) if self.encoding else None,
-        )
+        told = partial(self.encoding, system.name) if self.encoding else None
+        context = context_of(task, options.top, options.base)
+        context = replace(context, finished=finished, indexes=self.indexes, encoding=told)
         return run_system(system, context)
 
 

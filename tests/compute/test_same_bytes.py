@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from little_dataset import dataset as dataset
 
 from airgen.compute import Here, current
 from airgen.compute.current import computing
 from airgen.compute.processes import Processes
+from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache
@@ -106,3 +108,46 @@ def test_what_is_not_made_of_settings_stays_here(two: Processes) -> None:
     assert not travels(Mine()) and not travels(load_reranker("bm25"))
     found, sent = batches_of(two, lambda: list(scored(Mine(), [PAIRS, PAIRS])))
     assert len(found) == 2 and not sent
+
+
+SYSTEMS = """
+systems:
+  - {name: bm25, kind: bm25}
+  - {name: rm3, kind: rm3}
+  - {name: minilm, kind: dense}
+  - {name: hybrid, kind: fuse, systems: [bm25, minilm]}
+"""
+
+
+def test_runs_and_scores_of_systems(two: Processes, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "systems.yaml").write_text(SYSTEMS)
+    systems = load_systems(tmp_path / "systems.yaml")
+    said: list[str] = []
+
+    def results(out: str) -> dict[str, bytes]:
+        evaluate(dataset, systems, tmp_path / out, EvaluationOptions(report=False), started=said.append)
+        return {path.name: path.read_bytes() for path in (tmp_path / out).rglob("*") if path.suffix in (".run", ".gz")}
+
+    found, sent = batches_of(two, lambda: results("there"))
+    assert sent == 2 + 1 and len(said) == len(set(said)) == len(systems)
+    assert found == results("here") and len(found) >= len(systems)
+    said.clear()
+    assert batches_of(two, lambda: results("there")) == (found, 0) and not said
+
+
+def test_a_system_that_fails_on_a_worker_fails_as_it_does_here(two: Processes, dataset: Path, tmp_path: Path) -> None:
+    (dataset / "corpus.jsonl").write_text('{"_id": "a", "title": "", "text": ""}\n')
+    (tmp_path / "systems.yaml").write_text(SYSTEMS.partition("  - {name: minilm")[0])
+    lost: list[str] = []
+
+    def run(out: str) -> None:
+        evaluate(
+            dataset, load_systems(tmp_path / "systems.yaml"), tmp_path / out, EvaluationOptions(report=False),
+            failed=lambda name, error: lost.append(f"{name}: {error}"),
+        )  # fmt: skip
+
+    batches_of(two, lambda: run("there"))
+    there = list(lost)
+    lost.clear()
+    run("here")
+    assert there == lost
