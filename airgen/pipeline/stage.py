@@ -53,7 +53,7 @@ setting that asks for none, or quality control."""
 
 
 class Meaning(Protocol):
-    """Texts to unit vectors, for the check that a rewrite keeps the meaning."""
+    """Texts to vectors, for the check that a rewrite keeps the meaning."""
 
     def encode(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
         """Shape (len(texts), dim)."""

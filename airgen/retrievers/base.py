@@ -138,7 +138,7 @@ class ModelFacts:
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Texts to unit vectors."""
+    """Texts to vectors whose inner product is the similarity: of length 1, unless a model was trained without that."""
 
     name: str
 
@@ -148,7 +148,7 @@ class Embedder(Protocol):
         ...
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Shape (len(texts), dim), rows of length 1."""
+        """Shape (len(texts), dim)."""
         ...
 
     def describe(self) -> Mapping[str, object]:

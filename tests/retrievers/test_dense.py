@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from airgen.errors import CorpusError, ModelError, UsageError
-from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder
+from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder, load_retriever
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.rerank.cross_encoder import CrossEncoder
@@ -165,6 +165,61 @@ def test_sentence_transformers_pooling_prefix_and_length(tiny_bert: Path) -> Non
     assert embedder.describe()["sha256"]
     with pytest.raises(UsageError, match=r"pooling: input should be 'mean', .* not 'middle'"):
         load_embedder({"kind": "sentence-transformers", "model": "x", "pooling": "middle"})
+
+
+@pytest.fixture
+def dot_model(tiny_bert: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Folders of sentence-transformers' form, as a training for a similarity leaves them."""
+    library = pytest.importorskip("sentence_transformers")
+
+    def make(similarity: str, scale: float = 1.0) -> Path:
+        model = library.SentenceTransformer(str(tiny_bert), similarity_fn_name=similarity)
+        for weights in model.parameters():
+            weights.data *= scale
+        model.save(str(tmp_path / f"{similarity}{scale}"))
+        return tmp_path / f"{similarity}{scale}"
+
+    return make
+
+
+def test_a_model_that_was_trained_for_the_dot_product(dot_model: Callable[[str], Path]) -> None:
+    """As DPR, ANCE and TAS-B (BEIR, Table 2): lengths of vectors count, and the ranking is another."""
+    folder = dot_model("dot")
+    texts = ["cells", "the energy of cells and the energy of cells", "of the", "energy", "and the cells of energy"]
+    theirs = load_embedder({"kind": "sentence-transformers", "model": str(folder)}).model.encode(texts)
+    assert np.linalg.norm(theirs, axis=1).std() > 0.01  # else the two similarities could not differ
+    dots = theirs @ theirs.T
+    unit = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)
+    for chosen, scores in ({}, dots), ({"similarity": "dot"}, dots), ({"similarity": "cosine"}, unit @ unit.T):
+        spec = {"kind": "sentence-transformers", "model": str(folder), **chosen}
+        system = load_retriever({"kind": "dense", "embedder": spec})
+        system.index(Corpus([str(place) for place in range(len(texts))], texts))
+        hits = system.search(texts, len(texts))
+        np.testing.assert_allclose(hits.scores, -np.sort(-scores, axis=1), rtol=1e-4)
+        described = load_embedder(spec).describe()
+        assert described.get("similarity") == (None if chosen.get("similarity") == "cosine" else "dot")
+    assert (np.argsort(-dots, axis=1) != np.argsort(-(unit @ unit.T), axis=1)).any()
+
+
+def test_a_similarity_that_is_neither(dot_model: Callable[[str], Path]) -> None:
+    spec = {"kind": "sentence-transformers", "model": str(dot_model("euclidean"))}
+    with pytest.raises(ModelError, match="trained for the similarity 'euclidean': beside it, set `similarity: dot`"):
+        load_embedder(spec).encode(["cells"], "query")
+    assert load_embedder({**spec, "similarity": "cosine"}).encode(["cells"], "query").shape == (1, 32)
+
+
+def test_queries_may_have_an_encoder_of_their_own(dot_model: Callable[..., Path]) -> None:
+    """DPR has two."""
+    passages, queries = dot_model("dot"), dot_model("dot", 0.5)
+    both = load_embedder({"kind": "sentence-transformers", "model": str(passages), "query_model": str(queries)})
+    alone = {name: load_embedder({"kind": "sentence-transformers", "model": str(one)})
+             for name, one in (("passage", passages), ("query", queries))}  # fmt: skip
+    for kind, other in (("query", "passage"), ("passage", "query")):
+        found = both.encode(["the energy of cells"], kind)
+        assert np.array_equal(found, alone[kind].encode(["the energy of cells"], kind))
+        assert not np.allclose(found, alone[other].encode(["the energy of cells"], kind))
+    assert both.describe()["query_sha256"] == alone["query"].describe()["sha256"]
+    assert "query_model" not in alone["query"].describe()
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:

@@ -53,6 +53,16 @@ def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
     assert (tmp_path / "rows.f16").stat().st_size == 4 * 8 * 2
 
 
+def test_a_number_that_fp16_cannot_hold_is_no_infinity(tmp_path: Path) -> None:
+    class Long(HashEmbedder):
+        def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
+            return super().encode(texts, kind) * 1e6
+
+    with pytest.raises(ModelError, match=r"rows on disk \(fp16\) hold 65,504 at most: leave `cache` out"):
+        rows_of(tmp_path, Long(), ["a"])
+    assert (tmp_path / "rows.f16").stat().st_size == 0
+
+
 def test_a_lone_surrogate_and_an_empty_text_have_places(tmp_path: Path) -> None:
     with EmbeddingCache(tmp_path, HashEmbedderIgnoring(), "passage") as cache:
         assert cache.rows(["\ud800", "", "\ud800"]).tolist() == [0, 1, 0]

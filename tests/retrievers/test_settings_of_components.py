@@ -25,6 +25,7 @@ PARTS = ["retriever", "reranker", "embedder", "token-embedder", "sparse-embedder
 KINDS = [(part, kind) for part in PARTS for kind in REGISTRY[part]]
 # Another value for a field whose type does not suggest one.
 OTHER = {
+    "similarity": "dot",
     "dimensions": 8,
     "embedder": "multilingual-e5-small-q4",
     "weights": [1.0, 2.0],

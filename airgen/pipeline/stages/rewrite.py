@@ -18,6 +18,7 @@ from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
 from airgen.prompts import PromptSet
 from airgen.records import Passage, Query, Rewrite, Row
+from airgen.retrievers.output_checks import unit_rows
 from airgen.settings import Pipeline, answer_parts
 
 __all__ = ["STAGE"]
@@ -105,7 +106,7 @@ def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
     meaning = tools.pipeline.generation.meaning
     if tools.meaning is None or meaning is None:
         return None
-    vectors = tools.meaning.encode([original, new], "query")
+    vectors = unit_rows(tools.meaning.encode([original, new], "query"))
     cosine = float(vectors[0] @ vectors[1])
     if cosine >= meaning.min_cosine:
         return None

@@ -23,6 +23,7 @@ from airgen.errors import UsageError
 from airgen.evaluation.result import without_nan
 from airgen.keys import rng
 from airgen.pipeline.stages.by_example import form_of
+from airgen.retrievers.output_checks import unit_rows
 from airgen.text.analysis import analyser
 from airgen.text.display import figure, json_text, markdown_table, md
 from airgen.text.near_duplicates import NearDuplicateIndex
@@ -95,7 +96,7 @@ def likeness(
              for name, texts in (("mine", generated), ("real", real), ("a", yardstick), ("b", held_out))}  # fmt: skip
     near = near_real = np.zeros(0)
     if embedder is not None and mine:
-        vectors = [embedder.encode(texts, "query") for texts in (held_out, mine, other)]
+        vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, mine, other)]
         near, near_real = _nearest(vectors[0], vectors[1]), _nearest(vectors[0], vectors[2])
     bound = float(np.quantile(near_real, _QUARTILE)) if near_real.size else 0.0
     means = [float(values.mean()) if values.size else None for values in (near, near_real)]

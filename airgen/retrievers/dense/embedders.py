@@ -18,7 +18,7 @@ from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind
 from airgen.retrievers.output_checks import finite, unit_rows
-from airgen.settings.base import MODEL, SPEED
+from airgen.settings.base import LATER, MODEL, SPEED
 from airgen.settings.parts import located
 
 __all__ = [
@@ -107,13 +107,15 @@ class LibraryModel(TorchModel):
 
     settings: Settings
 
-    def loaded(self, kind: str, what: str, **settings: Any) -> Any:
-        """The model as the library's class `kind`. Raises ModelError where it cannot be loaded."""
+    def loaded(self, kind: str, what: str, name: str | None = None, **settings: Any) -> Any:
+        """The model, or another by name, as the library's class `kind`. Raises ModelError if it cannot be loaded."""
         library = load_extra("sentence_transformers", f"{what} {self.name!r}")
         if not hasattr(library, kind):
             raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
-        own = {"device": self.settings.device, "revision": self.settings.revision, **settings}
-        return loaded(what, self.name, getattr(library, kind), model_name_or_path=self.place(self.name), **own)
+        revision = self.settings.revision if name in (None, self.name) else None
+        own = {"device": self.settings.device, "revision": revision, **settings}
+        chosen = name or self.name
+        return loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **own)
 
 
 class SentenceTransformersEmbedder(LibraryModel):
@@ -123,7 +125,9 @@ class SentenceTransformersEmbedder(LibraryModel):
         """A prefix stands before every text; an instruction is a prefix.
 
         Prefixes that are not given are those that a local folder names as its prompts. `pooling` replaces the model's
-        own. `max_length` counts tokens and is cut to what the model can take.
+        own. `max_length` counts tokens and is cut to what the model can take. With the similarity `dot`, vectors keep
+        their lengths; by default it is what a local folder names, else the cosine. `query_model` is another encoder for
+        queries, as DPR has one.
         """
 
         query_prefix: str | None = None
@@ -131,12 +135,16 @@ class SentenceTransformersEmbedder(LibraryModel):
         pooling: Literal["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"] | None = None
         max_length: int = Field(default=512, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        similarity: Annotated[Literal["cosine", "dot"] | None, LATER] = None
+        query_model: Annotated[str | None, LATER, MODEL] = None
 
     settings: Settings
 
     def set_up(self) -> None:
         super().set_up()
-        chosen, own = self.settings, _prompts(located(self.name, self.folder))
+        chosen, config = self.settings, _config(located(self.name, self.folder))
+        own = _prompts(config)
+        self._dot = (chosen.similarity or config.get("similarity_fn_name")) == "dot"
         query, passage = own.get("query", ""), own.get("document", own.get("passage", ""))
         self._prefix = {
             "query": query if chosen.query_prefix is None else chosen.query_prefix,
@@ -145,7 +153,19 @@ class SentenceTransformersEmbedder(LibraryModel):
 
     @cached_property
     def model(self) -> Any:
-        model = self.loaded("SentenceTransformer", "the model")
+        model = self._made(self.name)
+        trained_for = model.similarity_fn_name
+        if self.settings.similarity is None and trained_for != ("dot" if self._dot else "cosine"):
+            what = f"{self.name} was trained for the similarity {trained_for!r}"
+            raise ModelError(f"{what}: beside it, set `similarity: dot` or `cosine`")
+        return model
+
+    @cached_property
+    def _query_model(self) -> Any:
+        return self.model if self.settings.query_model is None else self._made(self.settings.query_model)
+
+    def _made(self, name: str) -> Any:
+        model = self.loaded("SentenceTransformer", "the model", name)
         limit = getattr(getattr(model[0], "auto_model", None), "config", None)
         positions = getattr(limit, "max_position_embeddings", None) or self.settings.max_length
         model.max_seq_length = min(self.settings.max_length, positions)
@@ -164,9 +184,10 @@ class SentenceTransformersEmbedder(LibraryModel):
         return int(size())
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
+        """Unit vectors, or with the similarity `dot` vectors as the model gives them; (n, dim)."""
         prefix = self._prefix[kind]
-        vectors = self.model.encode(
+        model = self._query_model if kind == "query" else self.model
+        vectors = model.encode(
             [prefix + text for text in texts],
             batch_size=self.settings.batch_size,
             convert_to_numpy=True,
@@ -174,24 +195,32 @@ class SentenceTransformersEmbedder(LibraryModel):
             show_progress_bar=False,
         )
         shaped = np.asarray(vectors, np.float32).reshape(len(texts), -1)
-        return unit_rows(finite(shaped, self.name))
+        vectors = finite(shaped, self.name)
+        return vectors if self._dot else unit_rows(vectors)
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, hash of a local one, prefixes, pooling, maximum length."""
+        """Model, revision, hash of a local one, prefixes, pooling, maximum length; similarity and a query model."""
+        second = self.settings.query_model
         return {
             **self.described("sentence-transformers", "model", "revision", "pooling", "max_length"),
             **(models.identity(self.name) or {"sha256": self._hash}),
             **{f"{kind}_prefix": prefix for kind, prefix in self._prefix.items()},
+            **({"similarity": "dot"} if self._dot else {}),
+            **({"query_model": second, "query_sha256": weights_hash(self.place(second))} if second else {}),
         }
 
 
-def _prompts(folder: Path) -> dict[str, str]:
-    """The prompts of a model in a folder, as sentence-transformers writes them."""
+def _config(folder: Path) -> dict[str, Any]:
+    """What sentence-transformers writes of itself into a model's folder."""
     try:
         config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not such a folder: loading the model will say what is wrong
         return {}
-    prompts = config.get("prompts") if isinstance(config, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
+def _prompts(config: Mapping[str, Any]) -> dict[str, str]:
+    prompts = config.get("prompts")
     return {key: value for key, value in (prompts or {}).items() if isinstance(value, str)}
 
 

@@ -141,7 +141,7 @@ class EmbeddingCache:
             wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
             done = 0
             for batch, vectors in zip(batches, encoded(self._embedder.encode, wanted, self.kind), strict=True):
-                rows = self._checked(vectors, len(batch)).astype(np.float16)
+                rows = self._rounded(self._checked(vectors, len(batch)))
                 self._append(rows_file, keys_file, keys[batch], rows)
                 done += len(batch)
                 if progress:
@@ -157,6 +157,14 @@ class EmbeddingCache:
         if not np.isfinite(vectors).all():
             raise ModelError(f"{self._embedder.name} gave NaN or infinity: this batch was not stored")
         return vectors
+
+    def _rounded(self, vectors: NDArray[Any]) -> NDArray[np.float16]:
+        if np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
+            raise ModelError(
+                f"{self._embedder.name} gave a number of {np.abs(vectors).max():,.0f}, and rows on disk (fp16) hold "
+                "65,504 at most: leave `cache` out, or set `similarity: cosine`"
+            )
+        return vectors.astype(np.float16)
 
     def _append(
         self, rows_file: IO[bytes], keys_file: IO[bytes], keys: NDArray[np.bytes_], rows: NDArray[np.float16]
