@@ -13,6 +13,7 @@ from airgen.errors import SettingsError
 from airgen.evaluation.chunkers.chunker import load_chunkers
 from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
+from airgen.publishing.suites import load_suite
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings
 from airgen.settings.yaml_file import parse_yaml
@@ -112,6 +113,8 @@ def test_shipped_pipelines_are_valid(path: Path) -> None:
         assert load_chunkers(path)
     elif path.stem == "beir":
         assert load_collections(path).name == path.stem
+    elif path.stem == "airbench-24.05":
+        assert load_suite(path).version == "24.05"
     elif not path.name.startswith(("systems", "train")):
         assert load_pipeline(path).name == path.stem
 
