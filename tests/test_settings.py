@@ -13,9 +13,9 @@ from airgen.errors import SettingsError
 from airgen.evaluation.chunkers.chunker import load_chunkers
 from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
-from airgen.publishing.suites import load_suite
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings
+from airgen.settings.suite import load_suite
 from airgen.settings.yaml_file import parse_yaml
 
 GOOD = """
