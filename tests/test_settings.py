@@ -15,7 +15,7 @@ from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings
-from airgen.settings.suite import load_suite
+from airgen.settings.suite import is_suite, load_suite
 from airgen.settings.yaml_file import parse_yaml
 
 GOOD = """
@@ -111,10 +111,12 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_shipped_pipelines_are_valid(path: Path) -> None:
     if path.name.startswith("chunkers"):
         assert load_chunkers(path)
+    elif is_suite(path):
+        assert load_suite(path).pipelines
+        with pytest.raises(SettingsError, match=rf"is a suite: name one of its datasets, {path.name}#DATASET"):
+            load_pipeline(path)
     elif path.stem == "beir":
         assert load_collections(path).name == path.stem
-    elif path.stem == "airbench-24.05":
-        assert load_suite(path).version == "24.05"
     elif not path.name.startswith(("systems", "train")):
         assert load_pipeline(path).name == path.stem
 

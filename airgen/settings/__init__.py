@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
 from airgen.settings.base import LATER, SPEED, Settings
 from airgen.settings.compute import ComputeSettings
@@ -19,7 +20,7 @@ from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, Re
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.queries import LabelFile, QueriesSettings
-from airgen.settings.suite import pipeline_values
+from airgen.settings.suite import is_suite, pipeline_values
 from airgen.settings.yaml_file import load_yaml, validate
 
 __all__ = [
@@ -170,6 +171,8 @@ def load_pipeline(path: Path) -> Pipeline:
     """Read a pipeline YAML, or SUITE.yaml#DATASET. Raises SettingsError naming every problem with its line."""
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
+        if is_suite(path):
+            raise SettingsError([f"{path}: is a suite: name one of its datasets, {path.name}#DATASET"])
         return load_yaml(path, Pipeline)
     return validate(pipeline_values(Path(file), key), Pipeline, str(path), folder=path.resolve().parent)
 

@@ -54,6 +54,9 @@ class GenerationSettings(Settings):
     characters: int = Field(default=3, ge=1, le=10)
     scenarios: int = Field(default=3, ge=1, le=10)
     rewrites: int = Field(default=2, ge=0, le=5)
+    # Only the original query has a length class (A.2.1), so rewrites are free. keep: a rewrite stays in the class of
+    # its original. auto: free, but keep with the small prompts, which bind the answer to a form of known length.
+    rewrite_length: Annotated[Literal["auto", "free", "keep"], LATER] = "auto"
     hard_negatives: tuple[int, int] = (3, 7)
     negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
     mined_ranks: tuple[int, int] = (10, 100)  # ranks of the recall from which unjudged passages are mined
@@ -132,6 +135,11 @@ class GenerationSettings(Settings):
         return value
 
     @property
+    def free_rewrites(self) -> bool:
+        """Whether a rewrite may have any length."""
+        return self.rewrite_length == "free" or (self.rewrite_length == "auto" and self.prompts == "default")
+
+    @property
     def generated_negatives(self) -> tuple[int, int]:
         """How many hard negatives the LLM is asked for: least and most."""
         return (0, 0) if self.negatives == "mined" else self.hard_negatives
@@ -140,6 +148,12 @@ class GenerationSettings(Settings):
     def _hops_need_documents(self) -> GenerationSettings:
         if self.multi_hop and self.query_from == "need":
             raise ValueError("multi_hop needs query_from: document, because its prompt shows both passages")
+        return self
+
+    @model_validator(mode="after")
+    def _small_prompts_name_a_length(self) -> GenerationSettings:
+        if self.prompts == "small" and self.rewrite_length == "free":
+            raise ValueError("rewrite_length: free needs prompts: default, because the small prompts name a length")
         return self
 
     @model_validator(mode="after")

@@ -42,6 +42,7 @@ CHANGES: dict[str, Any] = {
     "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
     "generation.information": {"overall": 1}, "generation.styles": {"formal": 1, "casual": 1},
     "generation.characters": 2, "generation.scenarios": 2, "generation.rewrites": 0,
+    "generation.rewrite_length": "keep",
     "generation.hard_negatives": [2, 2], "generation.negatives": "generated", "generation.mined_ranks": [2, 6],
     "generation.attempts": 1, "generation.max_copied_words": 2, "generation.max_overlap": 0.7,
     "generation.max_title_overlap": 0.4, "generation.query_from": "need",

@@ -37,6 +37,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         "meaning": meaning,
+        **({} if generation.rewrite_length == "auto" else {"length": generation.rewrite_length}),
         **checks.near_parts(generation),
     }
 
@@ -65,7 +66,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
     cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     original, document = lineage.one(Query), lineage.document
-    length = original.length
+    length = None if generation.free_rewrites else original.length
     before = checks.overlap(text, document, language)
     constrained = bool(stage_prompt(tools.pipeline, tools.prompts, "rewrite").constrain)
 
@@ -75,8 +76,8 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
             checks.wrong_language(new, language),
             checks.untranslated(new, language, pipeline.language),
             checks.self_reference(new),
-            checks.wrong_length(new, length, language),
-            run_together(new, length, language, document, original.text) if constrained else None,
+            checks.wrong_length(new, length, language) if length else None,
+            run_together(new, length, language, document, original.text) if length and constrained else None,
             checks.copied(new, document, language, generation.max_copied_words),
             checks.too_near(new, lineage.passage.title, document, language, generation) if last and not cross else None,
         )
@@ -95,10 +96,10 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         "query": text,
         "style": STYLE_TEXT[style],
         "style_class": style,
-        "length": LENGTH_TEXT[length],
-        "length_class": length,
+        "length": LENGTH_TEXT[length] if length else "",
+        "length_class": length or "free",
     }
-    return await ask(tools, STAGE, values, check, form_pattern(length, original.type, language))
+    return await ask(tools, STAGE, values, check, form_pattern(length, original.type, language) if length else None)
 
 
 def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
