@@ -103,7 +103,10 @@ def main() -> None:
 
         os.environ |= {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
         os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80_000_000})
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False},
+        )
         cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     for where in given.where:

@@ -39,7 +39,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("RAY_worker_niceness", "0")  # else other tests beside this one take all of its time
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         try:
-            found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
+            found = Cluster(
+                initialize_head=True,
+                head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
+            )
             found.add_node(num_cpus=1, object_store_memory=STORE)
             ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
         except (OSError, RuntimeError, TimeoutError) as error:

@@ -58,7 +58,7 @@ class EmbeddingCache:
         self._lock.__enter__()
         try:
             self._identify()
-            self._rows_path, self._keys_path = folder / "rows.f16", folder / "keys.bin"
+            self.rows_path, self._keys_path = folder / "rows.f16", folder / "keys.bin"
             self._row_bytes = embedder.dim * 2
             self._known = self._repair()
         except BaseException:
@@ -101,14 +101,14 @@ class EmbeddingCache:
 
     def _repair(self) -> _Known:
         """Cut off what a crash left behind, and read the keys."""
-        sizes = [path.stat().st_size if path.exists() else 0 for path in (self._rows_path, self._keys_path)]
+        sizes = [path.stat().st_size if path.exists() else 0 for path in (self.rows_path, self._keys_path)]
         whole = min(sizes[0] // self._row_bytes, sizes[1] // _RECORD.itemsize)
         records = np.fromfile(self._keys_path, _RECORD, whole) if whole else np.zeros(0, _RECORD)
         bad = self._damaged_rows(records["crc"])
         whole = next((row for row in bad if row >= whole - _TAIL), whole)
         left_out = [row for row in bad if row < whole]
         self.damaged, self._count = len(left_out), whole
-        for path, size in ((self._rows_path, self._row_bytes), (self._keys_path, _RECORD.itemsize)):
+        for path, size in ((self.rows_path, self._row_bytes), (self._keys_path, _RECORD.itemsize)):
             if path.exists() and path.stat().st_size != whole * size:
                 os.truncate(path, whole * size)
         return _Known(records["key"][:whole], left_out)
@@ -117,7 +117,7 @@ class EmbeddingCache:
         """The places of the rows that do not match their checksums, in order."""
         found: list[int] = []
         if len(checksums):
-            with self._rows_path.open("rb") as file:
+            with self.rows_path.open("rb") as file:
                 for row, crc in enumerate(map(int, checksums)):
                     if zlib.crc32(file.read(self._row_bytes)) != crc:
                         found.append(row)
@@ -136,7 +136,7 @@ class EmbeddingCache:
         missing = np.flatnonzero(self._known.find(keys) < 0)
         _, first_of = np.unique(keys[missing], return_index=True)
         queue = missing[np.sort(first_of)]  # in the corpus's order, so that a search reads the file from end to end
-        with self._rows_path.open("ab") as rows_file, self._keys_path.open("ab") as keys_file:
+        with self.rows_path.open("ab") as rows_file, self._keys_path.open("ab") as keys_file:
             batches = [queue[first : first + _BATCH] for first in range(0, len(queue), _BATCH)]
             wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
             done = 0
@@ -182,7 +182,7 @@ class EmbeddingCache:
         """All rows so far, (n, dim), memory-mapped and read-only."""
         if not self._count:
             return np.zeros((0, self._embedder.dim), np.float16)
-        return np.memmap(self._rows_path, np.float16, "r", shape=(self._count, self._embedder.dim))
+        return np.memmap(self.rows_path, np.float16, "r", shape=(self._count, self._embedder.dim))
 
 
 class _Known:

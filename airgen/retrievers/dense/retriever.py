@@ -19,6 +19,7 @@ from airgen.retrievers.base import Component, Corpus, Embedder, Hits
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
 from airgen.retrievers.dense.exact_search import search, search_faiss
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
+from airgen.retrievers.dense.shard_search import search_shards
 from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import finite, non_empty
 from airgen.retrievers.shared_encodings import shared
@@ -55,6 +56,7 @@ class Dense(Component):
         self.name = f"dense {self.embedder.name}"
         self._matrix: NDArray[np.float16] | None = None
         self._rows: NDArray[np.int64] | None = None
+        self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
 
     @property
     def index_bytes(self) -> int | None:
@@ -67,7 +69,7 @@ class Dense(Component):
         if root is None and common and isinstance(self.embedder, EmbeddedModel):
             root = common.folder.absolute()
         if root is None:
-            self._matrix, self._rows = self._embed(corpus), None
+            self._matrix, self._rows, self._file = self._embed(corpus), None, None
             return
         folder = cache_folder(located(str(root), self.folder), self.embedder, "passage")
         with EmbeddingCache(folder, self.embedder, "passage") as cache:
@@ -75,12 +77,12 @@ class Dense(Component):
             rows = cache.rows(corpus.full_texts, self.progress)
             if common:
                 common.reused += len(corpus) - (len(cache) - before)
-            matrix = cache.matrix()
+            matrix, path = cache.matrix(), cache.rows_path
         first = int(rows[0])
         if np.array_equal(rows, np.arange(first, first + len(rows))):
-            self._matrix, self._rows = matrix[first : first + len(rows)], None
+            self._matrix, self._rows, self._file = matrix[first : first + len(rows)], None, (path, first)
         else:
-            self._matrix, self._rows = matrix, rows
+            self._matrix, self._rows, self._file = matrix, rows, (path, 0)
 
     def _embed(self, corpus: Corpus) -> NDArray[np.float16]:
         matrix = np.zeros((len(corpus), self.embedder.dim), np.float16)
@@ -111,7 +113,11 @@ class Dense(Component):
         if self.settings.backend == "faiss":
             matrix = self._matrix if self._rows is None else self._matrix[self._rows]
             return search_faiss(matrix, vectors, k)
-        return search(self._matrix, vectors, k, rows=self._rows, memory_bytes=self.settings.memory_bytes)
+        options: dict[str, Any] = {"rows": self._rows, "memory_bytes": self.settings.memory_bytes}
+        if self._file is None:
+            return search(self._matrix, vectors, k, **options)
+        path, first = self._file
+        return search_shards(path, self._matrix, vectors, k, first=first, **options)
 
     def describe(self) -> Mapping[str, object]:
         """The embedder's settings, and how its vectors are kept and searched."""
