@@ -375,3 +375,50 @@ def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pyt
     assert "weighted_l1: true" in recipe and "Table 2" in recipe
     assert "is for testing" in call(*words[:-4], "--split", "test", code=2)
     call("nothing", code=2)
+
+
+@pytest.mark.parametrize("terms", ["words", "wordpiece"])
+def test_an_engine_that_takes_boosts_ranks_the_same(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
+    """tantivy parses Lucene's syntax and has Lucene's BM25 (k1 1.2, b .75): it knows nothing of the model."""
+    tantivy = pytest.importorskip("tantivy")
+    from airgen.training.lucene_export import export_lucene
+
+    (tmp_path / "model").mkdir()
+    lively(task(dataset, bert, terms=terms, k1=1.2, b=0.75)).save(tmp_path / "model")
+    written = export_lucene(tmp_path / "model", dataset, tmp_path / "out", "train")
+    assert (written.k1, written.b) == (1.2, 0.75) and written.terms > 3
+    schema = tantivy.SchemaBuilder().add_text_field("id", stored=True, tokenizer_name="raw")
+    schema = schema.add_text_field("contents", tokenizer_name="whitespace").build()
+    index = tantivy.Index(schema)
+    index.register_tokenizer(
+        "whitespace", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+    )  # fmt: skip
+    writer = index.writer(num_threads=1)
+    for line in (written.corpus / "corpus.jsonl").read_text("utf-8").splitlines():
+        writer.add_document(tantivy.Document(**json.loads(line)))
+    writer.commit()
+    writer.wait_merging_threads()
+    index.reload()
+    searcher = index.searcher()
+    opened = BeirDataset.open(dataset)
+    system = load_retriever({"kind": "augment", "path": str(tmp_path / "model")})
+    corpus = Corpus.from_passages(opened.passages(), "en")
+    system.index(corpus)
+    lines = written.queries.read_text("utf-8").splitlines()
+    assert len(lines) == written.asked > 3
+    for line in lines:
+        id_, query = line.split("\t")
+        hits = searcher.search(index.parse_query(query, ["contents"]), 10).hits
+        theirs = {searcher.doc(place)["id"][0]: score for score, place in hits}
+        ours = system.search([opened.queries()[id_].text], len(corpus))
+        scores = {corpus.ids[at]: one for at, one in zip(ours.positions[0], ours.scores[0], strict=True) if at >= 0}
+        ratios = np.array([scores[name] / value for name, value in theirs.items()])
+        assert len(theirs) >= 1 and np.ptp(ratios) < 0.01 * ratios.mean()  # boosts and lengths are rounded
+
+
+def test_no_term_of_an_exported_query_is_an_operator() -> None:
+    from airgen.training.lucene_export import lucene_query
+
+    weights = {"and": 2.0, 'a"b': 1.0, "c\\d": 0.5, "##ing": 0.25, "tiny": 1e-9}
+    assert lucene_query(weights) == '"and"^1 "a\\"b"^0.5 "c\\\\d"^0.25 "##ing"^0.125'
+    assert lucene_query({}) == ""
