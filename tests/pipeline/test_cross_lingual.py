@@ -17,6 +17,7 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
 from airgen.pipeline.progress import Display
+from airgen.pipeline.stage import stage_prompt
 from airgen.settings import load_pipeline
 from airgen.text.language_check import untranslated, wrong_language
 
@@ -160,6 +161,19 @@ def test_check_warns_of_what_knows_one_language(folder: Path) -> None:
     assert "BAAI/bge-large-en-v1.5 knows English only, and cannot compare German with English" in line
     (folder / "cross.yaml").write_text(PIPELINE.replace(", query_language: de", ""), encoding="utf-8")
     assert advice(Job(folder / "cross.yaml", folder / "runs")) == []  # lexical control of one language is no fault
+
+
+def test_instructions_are_in_the_language_of_the_answer(folder: Path) -> None:
+    """A small model is asked for German queries in German, and for characters of the English document in English."""
+    small = PIPELINE.replace("rewrites: 1", "rewrites: 1, prompts: small, prompt_language: own")
+    (folder / "cross.yaml").write_text(small, encoding="utf-8")
+    job = Job(folder / "cross.yaml", folder / "runs")
+    names = ("character", "scenario", "query", "rewrite", "hard_negative")
+    found = {name: stage_prompt(job.pipeline, job.prompts, name).name for name in names}
+    assert found == {
+        "character": "small/character", "scenario": "small/scenario", "query": "small/de/query",
+        "rewrite": "small/de/rewrite", "hard_negative": "small/hard_negative",
+    }  # fmt: skip
 
 
 def test_own_queries_of_another_language(folder: Path) -> None:
