@@ -97,8 +97,9 @@ def test_what_commands_name_ships() -> None:
     named = set()
     for text in commands():
         named |= set(re.findall(r"--(?:pipeline|systems|label-with) (\S+)", text)) - {"SYSTEMS", "systems.yaml"}
-        named |= {text.split()[2]} if text.split()[1] in ("check", "run", "status") else set()
-    assert {"full", "quickstart", "systems-airbench-17", "systems-offline"} <= named
+        named |= {text.split()[2].partition("#")[0]} if text.split()[1] in ("check", "run", "status") else set()
+    named |= {text.split()[3] for text in commands() if text.startswith("airgen suite build ")}
+    assert {"full", "quickstart", "systems-airbench-17", "systems-offline", "airbench-24.05"} <= named
     for name in named:
         assert find_yaml("pipelines", name).is_file(), name
     paths = re.findall(r"\b((?:benchmarks|tests|pipelines|prompts)/[\w/.-]+\.\w+)", PAGE)
