@@ -124,6 +124,8 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "ray": ("ray", "ray"),
+    "grpc": ("grpcio", "ray"),
+    "fsspec": ("fsspec", "storage"),
 }
 
 

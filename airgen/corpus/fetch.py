@@ -17,11 +17,12 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from airgen.corpus import archives
 from airgen.corpus.archives import unpack
 from airgen.corpus.settings import CorpusSettings, FetchSettings
+from airgen.corpus.storage import digest_of, download
 from airgen.errors import CorpusError
 from airgen.keys import content_key, file_sha256
 
@@ -105,16 +106,23 @@ def fetch(
             (work / part).mkdir()
         if given is None:
             say(f"{settings.name}: fetching {source.package or source.url} ({source.kind})")
-            archive = _DOWNLOAD[source.kind](source, work / "archive")
         elif not given.is_file():
             raise CorpusError(f"{given}: no such file")
+        if source.kind == "storage" and given is None:
+            name, archives = source.url, download(source.url, work / "archive")
+            digest = check(source.url, digest_of(archives), source.sha256)
         else:
-            archive = given
-        digest = check(archive, source.sha256)
-        files = unpack(archive, work / "files", source.members)
+            archive = given or _DOWNLOAD[source.kind](source, work / "archive")
+            name, archives = archive.name, {archive.name: archive}
+            digest = check(name, file_sha256(archive), source.sha256)
+        files = 0
+        for place, archive in archives.items():
+            target = work / "files" / PurePosixPath(place).parent
+            target.mkdir(parents=True, exist_ok=True)
+            files += unpack(archive, target, source.members)
         if not files:
-            raise CorpusError(f"{archive.name} holds no file that matches fetch.members: {source.members}")
-        record = {"name": settings.name, "archive": archive.name, "sha256": digest, "files": files}
+            raise CorpusError(f"{name} holds no file that matches fetch.members: {source.members}")
+        record = {"name": settings.name, "archive": name, "sha256": digest, "files": files}
         (work / "files" / _MARK).write_text(json.dumps(record, indent=1), encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
@@ -132,12 +140,11 @@ def fetch(
     return folder
 
 
-def check(archive: Path, expected: str | None) -> str:
-    """The archive's SHA-256. Raises CorpusError if it is not the expected one."""
-    digest = file_sha256(archive)
+def check(name: str, digest: str, expected: str | None) -> str:
+    """The SHA-256 of an archive. Raises CorpusError if it is not the expected one."""
     if expected is not None and digest != expected:
         raise CorpusError(
-            f"{archive.name}: its sha256 is {digest}, but fetch.sha256 is {expected}: the source has changed. "
+            f"{name}: its sha256 is {digest}, but fetch.sha256 is {expected}: the source has changed. "
             "Review it, then set fetch.sha256 (and version) in the corpus's YAML"
         )
     return digest

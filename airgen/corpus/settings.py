@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_validator
 
 from airgen.settings.base import LATER, Settings
+from airgen.settings.llm import hidden
 from airgen.settings.parts import Part
 
 __all__ = [
@@ -41,11 +42,13 @@ class FetchSettings(Settings):
 
     pip, apt and npm name a package of a registry, url names a file, hub names a data set of the Hugging Face Hub,
     which the `datasets` reader streams itself. file is a file that you get yourself, from the page `url`: its checksum
-    is not known here, or nobody may copy it for you. `sha256` is that of the archive. It can be left out for apt,
+    is not known here, or nobody may copy it for you. storage is S3 or another store that fsspec knows: `url` is
+    s3://BUCKET/NAME, and may hold * for many objects; keys come from the environment, as the store's own tools read
+    them. `sha256` is that of the archive. It can be left out for apt,
     because Debian replaces a package's file with every security update and apt verifies the signature.
     """
 
-    kind: Literal["pip", "apt", "npm", "url", "hub", "file"]
+    kind: Literal["pip", "apt", "npm", "url", "storage", "hub", "file"]
     package: str = ""
     version: str = ""
     url: str = ""
@@ -57,6 +60,11 @@ class FetchSettings(Settings):
         if self.kind in ("url", "file"):
             if not self.url.startswith(("https://", "http://", "file://")):
                 raise ValueError("url must begin with https://, http:// or file://")
+        elif self.kind == "storage":
+            if "://" not in self.url:
+                raise ValueError("url must name a store and an object: s3://BUCKET/NAME")
+            if "@" in self.url.partition("://")[2].partition("/")[0]:
+                raise hidden("url must not hold a key: the store's own variables of the environment hold it")
         elif not self.package:
             raise ValueError(f"kind {self.kind!r} needs a package")
         if self.package.startswith("-") or self.version.startswith("-"):

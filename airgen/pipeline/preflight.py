@@ -23,6 +23,7 @@ from airgen.pipeline.control.judge_kinds import YesNo
 from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
 from airgen.pipeline.starter import MULTILINGUAL
+from airgen.registry import installed
 from airgen.settings.parts import model_of, needs, walk
 from airgen.settings.yaml_file import find_yaml
 
@@ -65,6 +66,8 @@ def preflight(
         attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
     if evaluate and until is None and (systems := job.systems_file) is not None:
         attempt(lambda: _systems(systems, problems))
+    if pipeline.compute.kind == "ray":
+        problems += installed("ray", "compute: ray")
     problems += _folder_problems(job.directory)
     return list(dict.fromkeys(problems))
 

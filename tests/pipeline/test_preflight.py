@@ -47,6 +47,19 @@ def test_models_of_pools_and_rerankers(
     ]
 
 
+def test_a_cluster_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    found = job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})
+    values = {**found.pipeline.model_dump(), "compute": {"kind": "ray"}}
+    found.pipeline = Pipeline.model_validate(values)
+    assert not any("compute" in line for line in preflight(found))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest))
+    assert [line for line in preflight(found) if "compute" in line] == [
+        "compute: ray needs the package ray: pip install 'airgen-bench[ray]'"
+    ]
+
+
 def test_check_lists_every_package_that_the_cleaners_lack(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
