@@ -124,7 +124,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "ray": ("ray", "ray"),
-    "grpc": ("grpcio", "ray"),
+    "grpc": ("ray", "ray"),  # the client of ray:// addresses
     "fsspec": ("fsspec", "storage"),
 }
 
