@@ -20,7 +20,9 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Directory to write. Default: the job's own dataset.")] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(help="Leave out a stage: `control`, `negatives` or `rewrite` (paper, Table 5; repeatable)."),
+        typer.Option(
+            help="Leave out a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5; repeatable)."
+        ),
     ] = None,
     layout: Annotated[str | None, typer.Option(help="Convert the finished dataset to trec or air-bench.")] = None,
     runs: Runs = RUNS,

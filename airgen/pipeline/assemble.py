@@ -31,7 +31,7 @@ from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.need import NEED
 from airgen.pipeline.control.saturated import saturated_queries
 from airgen.pipeline.funnel import funnel
-from airgen.pipeline.generate import Accepted
+from airgen.pipeline.generate import Accepted, judged_away
 from airgen.pipeline.held_out import HeldOut, hold_out
 from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.public_ids import PublicIds
@@ -46,7 +46,7 @@ from airgen.text.tokens import load_tokenizer
 
 __all__ = ["ABLATIONS", "Source", "assemble", "provenance"]
 
-ABLATIONS = ("control", "negatives", "rewrite")
+ABLATIONS = ("control", "correction", "negatives", "rewrite")
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,20 @@ class Source:
 def assemble(store: Store, source: Source, accepted: Accepted, without: Collection[str] = ()) -> DatasetContent:
     """The content of the dataset.
 
-    `without` leaves out quality control or the hard negatives, for the ablations of the paper's Table 5: the same
-    queries, at no further cost. Without `rewrite`, queries have their original text and the labels of the rewritten
-    one. Raises DatasetError where no query is left.
+    `without` leaves out quality control or the hard negatives, for the ablations of the paper's Table 5, at no further
+    cost. Without `control`, all candidates are there, those that were judged bad, too; without `correction` only the
+    accepted ones, and the labels that generation gave them. Without `rewrite`, queries have their original text and
+    the labels of the rewritten one. Raises DatasetError where no query is left.
     """
     pipeline, plan, combination = source.pipeline, source.plan, source.combination
     decisions: dict[str, list[Decision]] = {}
     for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
         decisions.setdefault(row.parent, []).append(row)
-    if "control" in without and pipeline.queries is not None:
-        raise UsageError("--without control: the labels of your own queries come from quality control alone")
+    uncorrected = [name for name in ("control", "correction") if name in without]
+    if uncorrected and pipeline.queries is not None:
+        raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
     judged = decisions
-    if "control" in without:
+    if uncorrected:
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
     ids, tokenizer = source.ids, load_tokenizer(source.corpus.tokenizer, pipeline.language)
     every, steps = accepted, []
@@ -99,6 +101,10 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
             )
         counts = (len(every.lineages) - len(fallen), len(accepted.lineages))
         steps = [FunnelStep("queries with room", *counts, {"saturated": counts[0] - counts[1]} if dropped else {})]
+    if "control" in without:
+        bad = judged_away(every, pipeline.target)
+        decisions |= {one.final.key: _undecided(one) for one in bad}
+        accepted = replace(accepted, lineages=[*accepted.lineages, *bad])
     held = _held_out(every, judged, pipeline)
     if held.queries:
         answered = sum(one.final.key not in held.queries for one in accepted.lineages)

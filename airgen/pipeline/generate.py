@@ -30,7 +30,7 @@ from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
 
-__all__ = ["Accepted", "Rejected", "accepted_so_far", "generate", "select"]
+__all__ = ["Accepted", "Rejected", "accepted_so_far", "generate", "judged_away", "select"]
 
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 
@@ -156,6 +156,23 @@ def _rejection(lineage: Lineage, flow: Flow, relevant_from: int) -> Rejected | N
     if lineage.judgment is None or lineage.judgment.level < relevant_from:
         return Rejected(lineage, "judgment", "its document does not answer it")
     return None
+
+
+def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
+    """The candidates whose own document was judged not to answer them, in the order of the permutation.
+
+    Where the target was reached, samples behind the last accepted one are left out: how many of them were tried depends
+    on the speed of the model.
+    """
+
+    def place(lineage: Lineage) -> tuple[int, str]:
+        return lineage.sample.ordinal, lineage.sample.key
+
+    judged = [one.lineage for one in accepted.rejected if one.stage == "judgment" and one.lineage.judgment is not None]
+    if len(accepted.lineages) >= target:
+        last = max(map(place, accepted.lineages))
+        judged = [one for one in judged if place(one) < last]
+    return sorted(judged, key=place)
 
 
 async def generate(

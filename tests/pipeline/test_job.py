@@ -208,12 +208,26 @@ def test_ablations_come_from_the_same_rows(run: Run, folder: Path) -> None:
     result = run()
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store() as store:
-        job.export(store, job.accepted(store), folder / "bare", ["control"])
-        job.export(store, job.accepted(store), folder / "plain", ["negatives"])
+        accepted = job.accepted(store)
+        job.export(store, accepted, folder / "bare", ["correction"])
+        job.export(store, accepted, folder / "all", ["control"])
+        job.export(store, accepted, folder / "plain", ["negatives"])
     full = result.directory / "dataset"
     assert (folder / "bare" / "queries.jsonl").read_bytes() == (full / "queries.jsonl").read_bytes()
     bare = labels(folder / "bare")
     assert sum(row["score"] == 1 for row in bare) == 12  # one positive each: the source
+    # Table 5's dataset without quality control has the candidates that were judged bad, too.
+    judged = [one.lineage for one in accepted.rejected if one.stage == "judgment"]
+    last = max(one.sample.key for one in accepted.lineages)
+    bad = [one for one in judged if one.sample.key < last]
+    assert bad
+    queries = rows(folder / "all" / "queries.jsonl")
+    assert len(queries) == 12 + len(bad)
+    assert {row["text"] for row in queries} == {row["text"] for row in rows(full / "queries.jsonl")} | {
+        one.final.text for one in bad
+    }
+    assert sum(row["score"] == 1 for row in labels(folder / "all")) == 12 + len(bad)
+    assert rows(folder / "all" / "corpus.jsonl") == rows(folder / "bare" / "corpus.jsonl")
     plain = labels(folder / "plain")
     assert all(row["score"] == 1 for row in plain)
     assert len(rows(folder / "plain" / "corpus.jsonl")) == 60

@@ -48,7 +48,10 @@ Sources = Literal["positives", "any"]
 Labels = Mapping[str, Mapping[str, float]]
 
 COMPLETE = "complete"
-ABLATIONS = {"control": "no quality control", "negatives": "no hard negatives", "rewrite": "no rewriting"}
+ABLATIONS = {
+    "control": "no quality control", "correction": "no correction of labels", "negatives": "no hard negatives",
+    "rewrite": "no rewriting",
+}  # fmt: skip
 GAINS = {"graded": "graded labels", "soft": "soft gains"}
 
 _KEEP_ALL = CleanSettings(
