@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from airgen.dataset.atomic import whole_file
 from airgen.dataset.beir import numbered_lines
+from airgen.dataset.clean_columns import CleanColumns, clean_columns
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
 
@@ -167,6 +169,10 @@ def read_run(path: str | Path) -> Run:
     passage that comes twice for one query, or an empty file.
     """
     path = Path(path)
+    clean = clean_columns(path, {6: (0, 2, 4)})
+    if clean is not None:
+        with suppress(DatasetError):  # the parser below finds its line
+            return _run_from_columns(clean)
     found: dict[str, dict[str, float]] = {}
     unsorted: set[str] = set()
     last: dict[str, float] = {}
@@ -195,6 +201,22 @@ def read_run(path: str | Path) -> Run:
     return Run(
         run.query_ids, run.passage_ids, run.offsets, run.passages, run.scores, {"unsorted_queries": len(unsorted)}
     )
+
+
+def _run_from_columns(lines: CleanColumns) -> Run:
+    """The run of (query, passage, score). Raises DatasetError for a passage that comes twice for a query."""
+    lines, offsets = lines.by_first()
+    query, passage = lines.rows.T
+    later = (query[1:] == query[:-1]) & (lines.values[1:] > lines.values[:-1])
+    order = sorted(range(len(lines.second_keys)), key=lines.second_keys.__getitem__)
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    with np.errstate(over="ignore"):
+        scores = lines.values.astype(np.float32)
+    notes = {"unsorted_queries": len(np.unique(query[1:][later]))}
+    run = Run(lines.first_keys, [lines.second_keys[old] for old in order], offsets, place[passage], scores, notes)
+    _check(run)
+    return run
 
 
 def write_run(path: str | Path, run: Run, tag: str) -> None:
