@@ -87,6 +87,7 @@ class Hashed(Component):
 
 RUN = """
 import sys
+import time
 from pathlib import Path
 from rich.console import Console
 from airgen.pipeline import Job
@@ -95,11 +96,17 @@ from airgen.pipeline.progress import Display
 class Said(Display):
     def stage(self, name, *rest):
         print(name, flush=True)
+        note(name)
         return super().stage(name, *rest)
+
+def note(name):  # for scale.py
+    with (folder / "cpu.txt").open("a") as file:
+        print(name, time.process_time(), file=file)
 
 folder, until = Path(sys.argv[1]), sys.argv[2]
 job = Job(folder / "memory.yaml", folder / "runs")
 done = job.run(Said(job.directory / "status.json", Console(quiet=True)), until=until or None)
+note("end")
 print("digest", done.manifest.digest if done.manifest else "", flush=True)
 """
 

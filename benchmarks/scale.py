@@ -1,0 +1,127 @@
+"""What a whole benchmark costs by work, at several sizes of the corpus, and how each cost grows.
+
+    python benchmarks/scale.py                                      1,000, 10,000 and 100,000 passages
+    python benchmarks/scale.py --passages 1000 100000 1000000 --folder scale --json scale.json
+
+The corpus, the encoder that costs nothing and the scripted LLM are those of `memory.py`, and the queries are as many at
+all sizes. Works are the stages of the job (`recall` has the encoding in it, `export` all that comes after the stages),
+evaluation of BM25 and of the encoder, and the report. Printed are processor seconds and the largest memory that no file
+backs. `start` is what it takes until the first stage begins.
+
+The growth from one size to the next is the exponent of n, after the cost at the smallest size is taken off both. That
+of n log n is beside it; a work above it by more than a tenth is marked. Only on Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from memory import CORPUS, ENCODER, LOOK, PIPELINE, make_corpus, memory, run
+
+SYSTEMS = """
+systems:
+  - {name: bm25, kind: bm25}
+  - {name: hashed, kind: dense, embedder: {kind: "hashed:Hashed"}}
+"""
+NOISE = 0.1  # of an exponent
+LEAST = 1.0  # seconds: a work that costs less is not judged
+
+
+def command(folder: Path, *words: str) -> float:
+    """Run airgen in the folder; the largest MB of its own."""
+    highest = 0.0
+    with subprocess.Popen([sys.executable, "-m", "airgen", *words], cwd=folder, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            highest = max(highest, memory(child.pid)[0])
+            time.sleep(LOOK)
+    if child.returncode:
+        raise SystemExit(f"airgen {' '.join(words)} ended with {child.returncode}")
+    return highest
+
+
+def cost(work: Callable[[], float]) -> dict[str, float]:
+    """Processor seconds of the processes that the work starts, and the MB that it gives."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    highest = work()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"cpu": seconds, "own": highest}
+
+
+def measure(folder: Path, passages: int) -> dict[str, dict[str, float]]:
+    """{work: its cost} at one size."""
+    folder.mkdir(parents=True)
+    make_corpus(folder / "large.jsonl", passages)
+    files = {"large.yaml": CORPUS, "memory.yaml": PIPELINE, "hashed.py": ENCODER, "systems.yaml": SYSTEMS}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    peaks, _, _ = run(folder, None)
+    noted = [line.rsplit(" ", 1) for line in (folder / "cpu.txt").read_text().splitlines()]
+    found = {"start": {"cpu": float(noted[0][1]), "own": peaks["start"]}}
+    for (name, begin), (_, end) in pairwise(noted):
+        found[name] = {"cpu": float(end) - float(begin), "own": peaks.get(name, 0.0)}
+    for name, row in found.items():
+        show(passages, name, row)
+
+    def add(name: str, work: Callable[[], float]) -> None:
+        found[name] = cost(work)
+        show(passages, name, found[name])
+
+    dataset = str(next((folder / "runs").glob("*/dataset")))
+    add("evaluation", lambda: command(folder, "evaluate", dataset, "--systems", "systems.yaml", "--out", "results"))
+    add("report", lambda: command(folder, "report", "results", "--out", "page"))
+    return found
+
+
+def show(passages: int, name: str, row: dict[str, float]) -> None:
+    print(f"{passages:>9,} {name:<18} {row['cpu']:8.1f} s CPU {row['own']:7,.0f} MB", flush=True)
+
+
+def growth(rows: dict[int, dict[str, dict[str, float]]]) -> list[str]:
+    """One line for each work: its exponent between sizes."""
+    sizes = sorted(rows)
+    lines = []
+    for name in rows[sizes[0]]:
+        start = rows[sizes[0]][name]["cpu"]
+        for small, large in pairwise(sizes):
+            low, high = rows[small][name]["cpu"] - start, rows[large][name]["cpu"] - start
+            allowed = math.log(large * math.log(large) / (small * math.log(small))) / math.log(large / small)
+            if small == sizes[0] or min(low, high) < LEAST:
+                continue
+            found = math.log(high / low) / math.log(large / small)
+            mark = "  FASTER THAN n log n" if found > allowed + NOISE else ""
+            lines.append(f"{name:<11} {small:>9,} to {large:>9,}: n^{found:.2f} (n log n is n^{allowed:.2f}){mark}")
+    return lines
+
+
+def main() -> None:
+    """Run the benchmark from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--folder", type=Path, help="where to work, a new folder for each size; temporary by default")
+    parser.add_argument("--json", type=Path, help="write the figures, beside those that the file has already")
+    asked = parser.parse_args()
+    rows: dict[int, Any] = {}
+    if asked.json and asked.json.exists():
+        rows = {int(size): row for size, row in json.loads(asked.json.read_bytes()).items()}
+    for passages in asked.passages:
+        with tempfile.TemporaryDirectory() as temporary:
+            rows[passages] = measure((asked.folder or Path(temporary)) / str(passages), passages)
+        if asked.json:
+            asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    print("\n".join(growth(rows)))
+
+
+if __name__ == "__main__":
+    main()
