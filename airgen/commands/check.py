@@ -71,10 +71,12 @@ def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -
 
     With `probe`, each LLM that is not known yet is asked a few questions.
     """
+    from airgen.corpus.fetch import is_fetched
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import advice, preflight
     from airgen.pipeline.probing import probe_models, unprobed
+    from airgen.settings.suite import published_sizes
 
     problems, warnings = preflight(job, budget_usd=budget_usd), advice(job)
     said: list[str] = []
@@ -86,9 +88,11 @@ def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -
     elif probe:
         problems.append("no model was probed, because of the problems above: solve them, then probe")
     untested = [llm.model for llm in unprobed(job).values()]
-    found = None
+    found, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
+    if published:
+        warnings.append(f"its corpus is not here: it is priced by the published {published.tokens:,} tokens a passage")
     try:
-        found = estimate(job)
+        found = estimate(job, published.tokens if published else None)
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
     return CheckedJob(found, problems, warnings, said, untested)

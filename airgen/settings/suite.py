@@ -22,7 +22,17 @@ from airgen.registry import closest
 from airgen.settings.base import Settings
 from airgen.settings.yaml_file import find_yaml, load_yaml, merged, read_mapping
 
-__all__ = ["Member", "PublishedSizes", "Suite", "SuiteDataset", "in_suite", "is_suite", "load_suite", "pipeline_values"]
+__all__ = [
+    "Member",
+    "PublishedSizes",
+    "Suite",
+    "SuiteDataset",
+    "in_suite",
+    "is_suite",
+    "load_suite",
+    "pipeline_values",
+    "published_sizes",
+]
 
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _KEY = r"^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -140,6 +150,15 @@ def load_suite(path: Path) -> Suite:
 def in_suite(path: Path, key: str) -> Path:
     """What stands for the file of a suite's dataset: SUITE.yaml#KEY."""
     return Path(f"{path}#{key}")
+
+
+def published_sizes(path: Path) -> PublishedSizes | None:
+    """What is published of the dataset SUITE.yaml#KEY; None for a pipeline file, and where nothing is."""
+    file, mark, key = str(path).rpartition("#")
+    if not mark or path.is_file():
+        return None
+    one = load_yaml(Path(file), Suite).datasets.get(key)
+    return one.published if one else None
 
 
 def pipeline_values(path: Path, key: str) -> dict[str, Any]:
