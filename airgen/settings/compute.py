@@ -45,7 +45,8 @@ _WORDS = re.compile(r"(local|ray)(?::([0-9]{1,5}))?")
 def compute_settings(words: str, given: ComputeSettings | None = None) -> ComputeSettings:
     """The settings that `--compute` names: `local`, `local:8`, `ray`, `ray:8`, `ray://HOST:10001`.
 
-    What `given`, a pipeline's own settings, says of the same kind besides is kept. Raises UsageError.
+    What `given`, a pipeline's own settings, says of the same kind besides is kept; `local` alone is always this
+    process. Raises UsageError.
     """
     kept: dict[str, Any] = given.model_dump(exclude_unset=True) if given else {}
     if words.startswith("ray://"):
@@ -56,6 +57,8 @@ def compute_settings(words: str, given: ComputeSettings | None = None) -> Comput
             if not 1 <= int(found[2]) <= 10_000:
                 raise UsageError(f"--compute {words}: the number of workers must be from 1 to 10000")
             change["workers"] = int(found[2])
+        elif found[1] == "local":
+            change["workers"] = None  # this process, whatever the pipeline says
     else:
         raise UsageError(f"--compute {words[:100]}: must be local, local:WORKERS, ray, ray:WORKERS or ray://HOST:10001")
     same = given is not None and given.kind == change["kind"]

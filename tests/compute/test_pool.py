@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +112,30 @@ def test_workers_end_with_the_pool() -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfd_open is of Linux")
+def test_workers_end_with_a_driver_that_is_killed() -> None:
+    driver = """
+import os, sys
+from compute_work import where
+from airgen.compute.processes import Processes
+from airgen.settings.compute import ComputeSettings
+print(next(Processes(ComputeSettings(workers=1)).map(where(), [(0, 0)]))[1][0], flush=True)
+sys.stdin.read()
+"""
+    path = os.pathsep.join(place for place in sys.path if place)
+    with subprocess.Popen(
+        [sys.executable, "-c", driver], env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        worker = os.pidfd_open(int(process.stdout.readline()))
+        process.kill()
+    try:
+        assert select.select([worker], [], [], 30)[0]  # readable when the worker has ended
+    finally:
+        os.close(worker)
+
+
 def test_what_the_option_says() -> None:
     assert compute_settings("local") == ComputeSettings()
     assert compute_settings("local:8") == ComputeSettings(workers=8)
@@ -117,6 +144,7 @@ def test_what_the_option_says() -> None:
     assert compute_settings("ray", own) == own
     assert compute_settings("ray:2", own).workers == 2 and compute_settings("ray:2", own).gpus_per_worker == 1
     assert compute_settings("local", own) == ComputeSettings()
+    assert compute_settings("local", ComputeSettings(workers=4)).workers is None
     for words in ("", "rai", "local:0", "local:99999", "ray:x", "local:-1", "ray:://"):
         with pytest.raises(UsageError, match="--compute"):
             compute_settings(words)
