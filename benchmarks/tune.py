@@ -54,7 +54,7 @@ def main() -> None:
     if options.target is not None:
         text = options.target.read_text(encoding="utf-8")
         before, after = text.partition(START)[0], text.partition(END)[2]
-        options.target.write_text(f"{before}{START}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+        options.target.write_text(f"{before}{START}\n\n{table}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
