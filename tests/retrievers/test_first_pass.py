@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.errors import ModelError
+from airgen.errors import AirgenError, ModelError
 from airgen.jit import numba_is_installed
 from airgen.retrievers.base import Hits
 from airgen.retrievers.dense import exact_search as exact
@@ -133,6 +133,19 @@ def test_vectors_out_of_range_and_broken_products_have_no_first_pass(monkeypatch
     monkeypatch.setattr(first_pass, "_product", saturating)
     first_pass._product_is_exact.cache_clear()
     assert FirstPass.ready(queries, 16) is None
+    first_pass._product_is_exact.cache_clear()
+
+
+def test_a_runtime_that_cannot_be_loaded_is_no_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready(vectors(3, 24, 0))
+
+    def broken(*given: str) -> None:
+        raise AirgenError("onnxruntime is installed but cannot be imported")
+
+    monkeypatch.setattr(first_pass, "load_extra", broken)
+    first_pass._session.cache_clear()
+    first_pass._product_is_exact.cache_clear()
+    assert FirstPass.ready(vectors(3, 24, 0), 16) is None
     first_pass._product_is_exact.cache_clear()
 
 
