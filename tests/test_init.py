@@ -160,6 +160,16 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert "- {kind: markdown}  # 4 files" in (tmp_path / "own" / "corpus.yaml").read_text()
 
 
+def test_what_it_says_of_one_document_and_of_damaged_ones(tmp_path: Path) -> None:
+    place = tmp_path / "docs"
+    place.mkdir()
+    (place / "a.md").write_text(ENGLISH * 3)
+    (place / "b.md").write_text("")
+    text = call("init", place, "--out", tmp_path / "own")
+    assert f"1 document: English 100%; {3 * len(ENGLISH.split())} words\n" in text
+    assert f"  ! 1 not readable: empty file\n    which ones: airgen corpus dropped {tmp_path}" in text
+
+
 def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> None:
     """Markdown, HTML, text and two tables of different columns are read; a table of figures is left out by name."""
     setup("key")
@@ -201,8 +211,9 @@ def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_pa
     assert (tmp_path / "own" / "corpus.yaml").read_text() != "mine"
     with pytest.raises(UsageError, match=r"inside the documents.*airgen init docs"):
         call("init", place, "--out", place)
-    with pytest.raises(CorpusError, match="no such file"):
-        call("init", tmp_path / "nowhere", "--out", tmp_path / "other")
+    for folder in ("other", "own"):  # what is wrong with the documents is told first
+        with pytest.raises(CorpusError, match="no such file"):
+            call("init", tmp_path / "nowhere", "--out", tmp_path / folder)
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"")
     with pytest.raises(CorpusError, match=r"no file that airgen reads \(there are: 1 \.png\)"):

@@ -93,6 +93,7 @@ def test_every_problem_is_reported_with_its_line_and_the_closest_name() -> None:
         (GOOD + "generation: {hard_negatives: [7, 3]}", "must be [least, most]"),
         (GOOD + "control: {rerankers: []}", "at least one re-ranker"),
         (GOOD + "language: xx", "must be one of"),
+        (GOOD + "language: German", "did you mean 'de'"),
         (GOOD.replace("{backend: scripted}", "{model: m, api_key_env: 'sk-123/abc'}"), "not the key itself"),
     ],
 )

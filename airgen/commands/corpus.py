@@ -223,7 +223,9 @@ def dropped(
             echo(json.dumps(asdict(row), ensure_ascii=False))
         else:
             detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
-            echo(f"{one_line(row.id or row.position, 60)}  {row.cleaner}: {row.reason}{detail}")
-            echo(f"    {one_line(row.text, 140)}")
+            name = row.id or f"{row.source} {row.position}".strip()
+            echo(f"{one_line(name, 60)}  {row.cleaner}: {row.reason}{detail}")
+            if row.text.strip():
+                echo(f"    {one_line(row.text, 140)}")
     if not as_json:
         echo(f"{total:,} dropped" + (f", {len(shown)} shown" if total > len(shown) else ""))

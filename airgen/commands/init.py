@@ -38,16 +38,18 @@ def init(
     from urllib.parse import urlsplit
 
     from airgen.corpus.survey import survey
-    from airgen.errors import UsageError
+    from airgen.errors import CorpusError, UsageError
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
+    address = documents if re.match(r"https?://", documents) else ""
+    if not address and not Path(documents).exists():
+        raise CorpusError(f"{documents}: no such file or folder")
     files = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
     there = [out / one for one in files if (out / one).exists()]
     if there and not force:
         raise UsageError(
             f"{', '.join(map(str, there))}: already there; --force replaces them, --out names another folder"
         )
-    address = documents if re.match(r"https?://", documents) else ""
     place = _fetched(address, out, pages) if address else Path(documents)
     here = place.resolve()
     if not address and here.is_dir() and out.resolve().is_relative_to(here):
@@ -77,7 +79,7 @@ def init(
         }  # fmt: skip
         echo(json.dumps(value, ensure_ascii=False, indent=1))
         return
-    _print_survey(found)
+    _print_survey(found, out / "corpus.yaml")
     echo(f"machine: {machine.words}")
     echo(f"wrote {', '.join(str(out / file) for file in texts)}: read them, they say why each setting is there")
     echo("\nGo on with:")
@@ -97,7 +99,7 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
     return folder
 
 
-def _print_survey(found: Survey) -> None:
+def _print_survey(found: Survey, corpus: Path) -> None:
     from airgen.languages import language_name
     from airgen.text.display import terminal_table
 
@@ -115,19 +117,22 @@ def _print_survey(found: Survey) -> None:
         echo(f"  ! {found.problem}")
     if not found.lengths:
         return
-    sample = "all" if found.complete else "the first"
+    count = len(found.lengths)
+    sample = f"{'all' if found.complete else 'the first'} {count:,} documents" if count > 1 else "1 document"
     known = found.languages.total() or 1
-    languages = ", ".join(f"{language_name(code)} {n / known:.0%}" for code, n in found.languages.most_common(3))
+    shares = [(code, n / known) for code, n in found.languages.most_common(3)]
+    languages = ", ".join(f"{language_name(code)} {share:.0%}" for code, share in shares if share >= 0.005)
     split = ", ".join(
         f"{one['kind']} by {one['split']}" for one in found.reader.get("readers", [found.reader]) if "split" in one
     )
     split = f" (cut: {split})" if split else ""
-    echo(
-        f"{sample} {len(found.lengths):,} documents{split}: {languages}; {found.words(0):,} to {found.words(1):,}"
-        f" words, half of them up to {found.words(0.5):,}, 90 % up to {found.words(0.9):,}"
-    )
-    for reason, count in found.dropped.most_common(3):
-        echo(f"  ! {count:,} not readable: {reason}")
+    spread = f"{found.words(0):,} to {found.words(1):,} words, half of them up to {found.words(0.5):,}, 90 % up to"
+    lengths = f"{spread} {found.words(0.9):,}" if count > 1 else f"{found.words(1):,} words"
+    echo(f"{sample}{split}: {languages}; {lengths}")
+    for reason, times in found.dropped.most_common(3):
+        echo(f"  ! {times:,} not readable: {reason}")
+    if found.dropped:
+        echo(f"    which ones: airgen corpus dropped {corpus} --reason reader")
     for one in found.reader.get("readers", [found.reader]):
         if "fields" in one:
             echo("columns: " + ", ".join(f"{name} = {column}" for name, column in one["fields"].items()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import zlib
 from collections.abc import Mapping
@@ -57,6 +58,7 @@ class Endpoint:
 
     api_key_env names the environment variable with the key, which is sent in `key_header`; None for a server without a
     key. headers, query: more headers, and parameters behind the address, with ${NAME} for what the environment holds.
+    versioned: the base URL itself must hold the API's version, such as /v1.
     Raises SettingsError for a base URL that is not http(s), or a variable that is not set.
     """
 
@@ -69,6 +71,7 @@ class Endpoint:
         *,
         query: Mapping[str, str] | None = None,
         key_header: str = "Authorization",
+        versioned: bool = False,
     ) -> None:
         try:
             parts = urlsplit(address(base_url))
@@ -84,7 +87,7 @@ class Endpoint:
         self._secrets = [one for one in (key, *in_headers, *in_query) if one]
         if key:
             self.headers[key_header] = f"Bearer {key}" if key_header == "Authorization" else key
-        self._connect_timeout = connect_timeout
+        self._connect_timeout, self._versioned = connect_timeout, versioned
         self._session: aiohttp.ClientSession | None = None
         importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
 
@@ -120,7 +123,7 @@ class Endpoint:
         except aiohttp.ClientPayloadError as error:
             raise Retry("bad_body", detail=self.scrub(str(error)), usage=Usage()) from None
         except aiohttp.ClientConnectorError as error:  # nothing was sent
-            raise Retry("connection", detail=self.scrub(str(error) or type(error).__name__)) from None
+            raise Retry("connection", detail=self.scrub(f"no connection to {self.where}: {_cause(error)}")) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: headers that are none
             detail = self.scrub(str(error) or type(error).__name__)
             raise Retry("connection", detail=detail, usage=Usage()) from None
@@ -179,7 +182,25 @@ class Endpoint:
         """The exception for an answer that is not a success. `what` is the model or path that was asked for."""
         message, code = error_of(content)
         where = f"{what} at {self.where}" if what else self.where
-        return failure(status, self.scrub(message), code, headers, where)
+        found = failure(status, self.scrub(message), code, headers, where)
+        if isinstance(found, LlmError) and (hint := self._hint(status, code)):
+            return LlmError(f"{found} ({hint})")
+        return found
+
+    def _hint(self, status: int, code: str) -> str:
+        """What the user has probably forgotten, where a server refuses."""
+        if status == 401 and not self._secrets:
+            return "no key was sent: llm.api_key_env names the environment variable that holds it"
+        if status == 404 and self._versioned and code != "model_not_found" and not urlsplit(self.base_url).path:
+            return "llm.base_url has no path, and most servers want /v1 at its end"
+        return ""
+
+
+def _cause(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, in the words of the operating system."""
+    number = error.os_error.errno or 0
+    words = os.strerror(number) if number > 0 else error.os_error.strerror
+    return words or str(error) or type(error).__name__
 
 
 def _proxy(url: str) -> str | None:

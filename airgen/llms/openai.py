@@ -134,7 +134,8 @@ class OpenAIBackend(ChatBackend):
     ) -> None:
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
         make: Any = Endpoint if len(urls) == 1 else Servers
-        endpoint = make(urls[0] if len(urls) == 1 else urls, api_key_env, headers, connect_timeout, query=query)
+        where = urls[0] if len(urls) == 1 else urls
+        endpoint = make(where, api_key_env, headers, connect_timeout, query=query, versioned=True)
         super().__init__(endpoint, Dialect(most_room=most_thinking, extra=extra or {}))
 
     async def post(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes]:

@@ -33,6 +33,7 @@ __all__ = ["Estimate", "StageEstimate", "estimate", "estimate_judgments"]
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
+FEW = 10  # passages: among fewer, every system finds the right one
 NEED_TOKENS = 60  # of a query's description and narrative
 
 # Shares of the samples whose query passes its checks, and whose document is judged to answer it, by family of prompts.
@@ -110,7 +111,8 @@ def estimate(job: Job, tokens: int | None = None) -> Estimate:
     if own is not None:
         expected = Expected(pipeline, 0, len(own))
     profiles = read_profiles(job.directory, pipeline.llms.values())
-    stages, warnings = [], []
+    stages: list[StageEstimate] = []
+    warnings = [_few(len(passages))] if tokens is None and len(passages) < FEW else []
     for work in _work(job, expected, seen):
         calls = round(work.pieces * work.tries)
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
@@ -142,6 +144,14 @@ def _of_length(tokens: int) -> Passage:
     """A passage of this length; the word ` the` is one token."""
     text = " the" * tokens
     return Passage("", "", 0, text, "", "", 0, len(text), tokens)
+
+
+def _few(count: int) -> str:
+    one = count == 1
+    return (
+        f"the corpus has {'only 1 passage' if one else f'only {count} passages'}, so every system will find the right "
+        "one: add documents, or cut them (`chunk` in the corpus YAML)"
+    )
 
 
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:

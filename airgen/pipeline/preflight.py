@@ -75,6 +75,12 @@ def preflight(
 def advice(job: Job) -> list[str]:
     """One line for each setting that works, but not well."""
     found = []
+    ours, theirs = job.pipeline.language, job.corpus.language
+    if job.pipeline.queries is None and ours != theirs:
+        found.append(
+            f"language: queries will be written in {language_name(ours)}, and the corpus is in {language_name(theirs)}:"
+            f" write language: {theirs} unless you want that"
+        )
     for judge in job.pipeline.control.judge.members:
         llm = judge.llm or job.pipeline.llm
         if backend_class(llm).SMALL and judge_kind(judge).GRADED:

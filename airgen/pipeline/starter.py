@@ -192,7 +192,8 @@ def _languages(found: Survey) -> str:
     if not found.languages:
         return "a guess: no document was read"
     total = found.languages.total()
-    shares = [f"{language_name(code)} {count / total:.0%}" for code, count in found.languages.most_common(3)]
+    most = [(code, count / total) for code, count in found.languages.most_common(3)]
+    shares = [f"{language_name(code)} {share:.0%}" for code, share in most if share >= 0.005]
     unknown = "" if found.language in SUPPORTED else "; airgen's checks do not know it"
     return f"of {total} documents: {', '.join(shares)}{unknown}"
 

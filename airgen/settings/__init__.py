@@ -133,7 +133,9 @@ class Pipeline(Settings):
     @classmethod
     def _language(cls, value: str) -> str:
         if value not in SUPPORTED:
-            raise ValueError(f"must be one of {', '.join(sorted(SUPPORTED))}")
+            known = next((code for code, name in SUPPORTED.items() if name.lower() == value.lower()), "")
+            meant = f" (did you mean {known!r}?)" if known else ""
+            raise ValueError(f"must be one of {', '.join(sorted(SUPPORTED))}{meant}")
         return value
 
     @model_validator(mode="before")

@@ -66,3 +66,18 @@ def test_fetch_of_what_is_here(mine: Path) -> None:
     assert "so nothing is fetched" in call("fetch", str(mine))
     with pytest.raises(CorpusError, match="no corpus is named"):
         CliRunner().invoke(app, ["fetch", str(mine), "no-such"], catch_exceptions=False)
+
+
+def test_dropped_names_files_that_have_no_text(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for number in range(20):
+        (docs / f"{number}.md").write_text(prose(number))
+    (docs / "away.md").symlink_to(tmp_path / "outside.md")
+    (docs / "empty.md").write_text("")
+    (tmp_path / "c.yaml").write_text(
+        "name: mine\nlanguage: en\ndomain: web\nlicence: CC0-1.0\nsource: here\ntokenizer: words\n"
+        "reader: {kind: markdown, path: docs}\nclean: {language: off, offensive_share: off}\n"
+    )
+    lines = call("dropped", str(tmp_path / "c.yaml"), "--reason", "reader").splitlines()
+    assert lines == ["docs/away.md  reader: not a file", "docs/empty.md  reader: empty file", "2 dropped"]

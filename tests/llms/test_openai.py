@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import os
+import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -268,3 +271,29 @@ def test_errors_in_every_form() -> None:
     assert error_of(b"<html><b>Bad  Gateway</b></html>")[0].split() == ["Bad", "Gateway"]
     assert error_of(b"\xff\xfe")[0]
     assert error_of(b"[" * 100_000)[0]
+
+
+def test_a_refusal_says_what_the_user_has_probably_forgotten(
+    loopback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THEIR_KEY", "sk-wrong-0123456789")
+    locked, (request,) = loopback(key="right").base_url, wanted(1)
+    with pytest.raises(LlmError, match=r"HTTP 401.*\(no key was sent: llm\.api_key_env names"):
+        send(locked, request)
+    with pytest.raises(LlmError) as wrong:
+        send(locked, request, api_key_env="THEIR_KEY")
+    assert "HTTP 401" in str(wrong.value) and "no key was sent" not in str(wrong.value)
+    with pytest.raises(LlmError, match=r"HTTP 404.*\(llm\.base_url has no path, and most servers want /v1"):
+        send(loopback().base_url.removesuffix("/v1"), request)
+    with pytest.raises(LlmError) as other:
+        send(loopback(model="other").base_url, request)
+    assert "HTTP 404" in str(other.value) and "base_url" not in str(other.value)
+
+
+def test_a_closed_port_is_named_in_plain_words() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(Retry) as found:
+        send(f"http://127.0.0.1:{port}/v1", wanted(1)[0])
+    assert found.value.detail == f"no connection to 127.0.0.1:{port}: {os.strerror(errno.ECONNREFUSED)}"

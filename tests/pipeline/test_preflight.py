@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
 import typer
+from corpus_maker import prose
 
 from airgen.commands.check import print_check
+from airgen.corpus.manifests import load_corpus_settings
 from airgen.errors import MissingExtra, SettingsError
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight
@@ -180,3 +183,27 @@ def test_a_probe_that_is_not_made_is_said(folder: Path, capsys: pytest.CaptureFi
     with pytest.raises(typer.Exit):
         print_check(found, as_json=False, probe=True)
     assert "  ! no model was probed, because of the problems above" in capsys.readouterr().out
+
+
+def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = tmp_path / "one.yaml"
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "a", "text": prose(1)}) + "\n")
+    small.write_text(
+        "name: one\nlanguage: en\ndomain: web\nlicence: CC0-1.0\nsource: here\ntokenizer: words\n"
+        "reader: {kind: jsonl, path: one.jsonl, fields: {id: id, text: text}}\n"
+        "clean: {language: off, offensive_share: off}\n"
+    )
+    usual = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"]}
+    found = job(folder, usual)
+    print_check(found, as_json=False)
+    said = capsys.readouterr().out
+    assert "passage" not in said and "  ! language" not in said
+    german = Pipeline.model_validate({**found.pipeline.model_dump(), "language": "de"})
+    found = Job(folder / "job.yaml", folder / "runs", corpus=load_corpus_settings(small))
+    found.pipeline = german
+    print_check(found, as_json=False)
+    said = capsys.readouterr().out
+    assert "  ! the corpus has only 1 passage, so every system will find the right one: add documents" in said
+    assert "  ! language: queries will be written in German, and the corpus is in English: write language: en" in said
