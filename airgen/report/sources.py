@@ -26,6 +26,7 @@ __all__ = ["find_sources"]
 
 DEV = "dev"
 _INSIDE = ("status.json", MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
+_RESULTS = ("evaluation", "agreement/generated")  # below a job: of its pipeline's systems, and of `airgen agree`
 _NO_RESULTS = ("comparison", "mteb")
 
 
@@ -61,7 +62,8 @@ def find_sources(
         else:
             datasets = [BeirDataset.open(place) for place in _dataset_folders(path)]
             found += [ReportSource("", one.name, dataset=one) for one in datasets]
-    folders += [one.job.directory / "evaluation" for one in found if one.job is not None and one.dataset is not None]
+    jobs = [one.job.directory for one in found if one.job is not None and one.dataset is not None]
+    folders += [directory / below for directory in jobs for below in _RESULTS]
     _give_results(found, [one for folder in folders for one in _results_below(folder)], notes)
     for place, source in enumerate(found):
         source.key = f"d{place}"
@@ -116,7 +118,7 @@ def _of_directory(path: Path, notes: list[str]) -> ReportSource:
     dataset = BeirDataset.open(path / "dataset")
     source = ReportSource("", dataset.name, dataset=dataset, home=path)
     source.notes.append(f"{path}: {found}, so the steps before the dataset are not shown")
-    _give_results([source], _results_below(path / "evaluation"), notes)
+    _give_results([source], [one for below in _RESULTS for one in _results_below(path / below)], notes)
     return source
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import call
 from job_maker import Run
 from report_reader import read_report
 
@@ -89,6 +90,20 @@ def test_money_and_a_damaged_work_database(run: Run, folder: Path, tmp_path: Pat
     data = read_report(make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs"))
     assert "what the job did is not shown" in data["d0/overview"]["notes"][0]
     assert data["d0/overview"]["funnel"] and data["d0/overview"]["models"]
+
+
+def test_the_systems_of_agree_are_shown(dataset: Path, tmp_path: Path) -> None:
+    """Its results are not in the job's `evaluation`; without them nothing would lead to the rankings."""
+    home = tmp_path / "job"
+    home.mkdir()
+    (home / "status.json").write_text("{}")
+    dataset.rename(home / "dataset")
+    (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}, {name: ql, kind: query-likelihood}]\n")
+    call(
+        "evaluate", home / "dataset", "--systems", tmp_path / "systems.yaml", "--out", home / "agreement" / "generated"
+    )
+    (about,) = read_report(make_report([home], tmp_path / "report"))["report"]["datasets"]
+    assert about["systems"] == {"test": ["bm25", "ql"]} and "systems" in about["has"]
 
 
 @pytest.mark.parametrize("words", ["{", "[]", '{"rank_gains": 3}', '{"rank_gains": [], "variants": []}'])
