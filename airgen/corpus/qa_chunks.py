@@ -52,7 +52,12 @@ def cut(
     """The chunks of a document, in order. `outline`: level and text of each of its headings, in order."""
     cutter = _Cutter(text, settings, tokenizer, language)
     found = cutter.sections(_sections(text, outline)) if settings.by == "headings" else cutter.pieces(0, len(text), ())
-    return [piece for piece in map(cutter.stripped, found) if piece.start < piece.end]
+    kept: list[Piece] = []
+    for piece in map(cutter.stripped, found):
+        # A chunk that adds only white space to what the chunk before it repeats is none.
+        if piece.start < piece.end and (not kept or piece.end > kept[-1].end):
+            kept.append(piece)
+    return kept
 
 
 class _Cutter:

@@ -49,6 +49,7 @@ def check(text: str, pieces: list[Piece], part: ChunkSettings, tokenizer: Any) -
 @given(text=TEXT, size=st.integers(8, 40), overlap=st.integers(0, 20), name=st.sampled_from(TOKENIZERS))
 @settings(max_examples=200, deadline=None)
 @example(text="hive. Wax? bee bee bee Zaun!", size=8, overlap=2, name="cl100k_base")
+@example(text="hive. 日本。 3.5 3.5 🐝🐝 bee bee\n\n bee", size=19, overlap=3, name="cl100k_base")
 def test_nothing_is_lost_and_sizes_hold(text: str, size: int, overlap: int, name: str) -> None:
     tokenizer = load_tokenizer(name, "en")
     for by in ("tokens", "sentences"):

@@ -134,6 +134,6 @@ def test_a_pipeline_may_cut_elsewhere_than_the_calibration(run: Run, folder: Pat
     write(folder, 1.0, {"scores": 1.0, "votes": 0.5})
     judge = "top_k: 300}\n  judge: {kind: rerankers, calibration: own.json}"
     kept = decisions(run("runs", {"top_k: 30}": judge}))
-    fewer = decisions(run("runs", {"top_k: 30}": judge.replace("json}", "json, threshold: 0.9}")}))
+    fewer = decisions(run("runs", {"top_k: 30}": judge.replace("json}", "json, threshold: 0.8}")}))
     relevant = [[p for action, _, p in rows if action in ("keep_query", "add_positive")] for rows in (kept, fewer)]
-    assert min(relevant[0]) < 0.9 <= min(relevant[1]) and len(relevant[1]) > 0
+    assert min(relevant[0]) < 0.8 <= min(relevant[1]) and len(relevant[1]) > 0

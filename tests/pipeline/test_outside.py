@@ -106,10 +106,11 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, outside:
     assert step.entered - step.left == step.reasons["subject too common"] > 0
     assert [one.stage for one in result.manifest.funnel].index(step.stage) == 4  # after the query
     assert any(use.role == "subject" for use in result.manifest.provenance)
-    assert result.usage["subject"]["calls"] == step.entered
     assert plain.manifest is not None and plain.manifest.digest != result.manifest.digest
     job = Job(outside / "job.yaml", outside / "runs")
     with job.open_store(read_only=True) as store:
+        # Samples are drawn in waves, so a few queries are accepted beyond the target; the funnel leaves them out.
+        assert result.usage["subject"]["calls"] == step.entered + job.accepted(store).surplus
         accepted = job.accepted(store)
         one = accepted.lineages[0]
         value = life(store, job, *find_lineage(accepted, job.ids.query(one), job.ids))

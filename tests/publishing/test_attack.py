@@ -44,7 +44,7 @@ from airgen.store import Store
 
 Guesses = dict[str, set[str]]  # query id: original ids of documents that may be its source
 
-PASSAGES, TARGET = 60, 24
+PASSAGES, TARGET = 60, 15
 
 
 @pytest.fixture(scope="module")

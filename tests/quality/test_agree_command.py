@@ -160,7 +160,7 @@ def test_again_costs_nothing_and_says_the_same(go: Go, folder: Path) -> None:
     runs = sorted((folder / "runs").rglob("*.run.gz"))
     before = {path: path.stat().st_mtime_ns for path in runs}
     written = (work / "agreement" / "agreement.json").read_bytes()
-    assert len(runs) == 5 * 5  # human, complete, and three ablations that change the corpus or the queries
+    assert len(runs) == 6 * 5  # human, complete, and four ablations that change the corpus or the queries
     again = go(changes=FULL)
     assert {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*.run.gz"))} == before
     assert (work / "agreement" / "agreement.json").read_bytes() == written
