@@ -84,7 +84,7 @@ def evaluate(
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.choose_systems import chosen_systems
-    from airgen.evaluation.collections import is_list, load_collections, means_table
+    from airgen.evaluation.collections import find_list, means_table
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
     from airgen.evaluation.unlabelled import run_without_labels
@@ -112,8 +112,9 @@ def evaluate(
         lost.append(f"{dataset}: system {name}: {error}")
         say(f"{dataset}: {name}: failed: {error}")
 
-    lists = [load_collections(one) for one in datasets if is_list(one)]
-    targets = _targets([one for one in datasets if not is_list(one)], lists, options, say)
+    known = [(one, find_list(one)) for one in datasets]
+    lists = [listed for _, listed in known if listed is not None]
+    targets = _targets([one for one, listed in known if listed is None], lists, options, say)
     with computing(compute_settings(compute or "local")):
         for dataset, (opened, options) in targets.items():
             split = options.split

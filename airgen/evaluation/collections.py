@@ -25,7 +25,7 @@ from airgen.settings.base import Settings
 from airgen.settings.yaml_file import find_yaml, load_yaml
 from airgen.text.display import markdown_table, md
 
-__all__ = ["Collection", "CollectionList", "is_list", "load_collections", "means_table"]
+__all__ = ["Collection", "CollectionList", "find_list", "load_collections", "means_table"]
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=_NAME)]
@@ -99,16 +99,12 @@ class CollectionList(Settings):
         """Whether the set is in its place."""
         return all((self.place(one) / below / "qrels").is_dir() for below in one.members.values())
 
-    def opened(self, only: Sequence[str] = ()) -> dict[str, tuple[Collection, BeirDataset]]:
-        """The sets that are there, under the names of their results. `only`: these sets; each must be there.
-
-        Raises UsageError where none is there, or one of `only` is not.
-        """
-        wanted = [self.named(name) for name in only] or self.collections
-        there = [one for one in wanted if self.is_there(one)]
-        missing = [one.name for one in wanted if one not in there]
-        if missing and (only or not there):
-            raise UsageError(f"{self.name}: {', '.join(missing[:3])} not fetched: airgen collections fetch {self.name}")
+    def opened(self) -> dict[str, tuple[Collection, BeirDataset]]:
+        """The sets that are there, under the names of their results. Raises UsageError where none is there."""
+        there = [one for one in self.collections if self.is_there(one)]
+        if not there:
+            names = ", ".join(one.name for one in self.collections[:3])
+            raise UsageError(f"{self.name}: {names} not fetched: airgen collections fetch {self.name}")
         found = {}
         for one in there:
             for name, below in one.members.items():
@@ -121,15 +117,14 @@ def load_collections(name: str | Path) -> CollectionList:
     return load_yaml(find_yaml("pipelines", name), CollectionList)
 
 
-def is_list(name: Path) -> bool:
-    """Whether a word of a command line names a list of collections, and no folder."""
+def find_list(name: Path) -> CollectionList | None:
+    """The list of collections that a word of a command line names; None where it names a folder, or anything else."""
     if name.exists() and not name.is_file():
-        return False
+        return None
     try:
-        load_collections(name)
+        return load_collections(name)
     except SettingsError:
-        return False
-    return True
+        return None
 
 
 def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
