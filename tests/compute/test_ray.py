@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compute_work import HashEmbedder, doubling, dying, failing, greedy, hanging, where
+from compute_work import HashEmbedder, doubling, dying, failing, greedy, hanging, staying, where
 
 from airgen.compute.current import computing
 from airgen.compute.ray import RayWorkers
@@ -142,12 +143,21 @@ def test_a_stuck_batch_is_sent_again(two: RayWorkers, tmp_path: Path, monkeypatc
     assert two.describe()["stuck"] >= 1
 
 
-def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers) -> None:
+def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers, tmp_path: Path) -> None:
     for worker in two._workers:
-        worker.ready.result()
-    results = two.map(doubling(), ITEMS)
-    found = [next(results)]
-    cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+        worker.ready.result()  # one on each node, which have one CPU each
+    before, node = two.describe(), cluster.list_all_nodes()[-1]
+    os.mkfifo(tmp_path / "door")
+    door = os.open(tmp_path / "door", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        results = two.map(staying(tmp_path / "door", node.node_id), ITEMS, ordered=False)
+        found = [next(results)]
+        assert select.select([door], [], [], 60)[0]  # the worker of the node works
+    finally:
+        os.close(door)
+    cluster.remove_node(node, allow_graceful=False)
     found += results
-    assert found == WANTED
-    assert list(two.map(doubling(), ITEMS)) == WANTED  # also where the node died after its last batch
+    assert sorted(found) == sorted(WANTED)
+    after = two.describe()
+    assert after["workers_lost"] == before["workers_lost"] + 1 and after["sent_again"] > before["sent_again"]
+    assert list(two.map(doubling(), ITEMS)) == WANTED  # by the worker that is left

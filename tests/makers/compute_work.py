@@ -17,7 +17,7 @@ from airgen.compute import Work
 from airgen.errors import MissingExtra, ModelError
 from airgen.retrievers.base import Component, TextKind
 
-__all__ = ["HashEmbedder", "doubling", "dying", "failing", "greedy", "hanging", "where"]
+__all__ = ["HashEmbedder", "doubling", "dying", "failing", "greedy", "hanging", "staying", "where"]
 
 
 def _double(batch: list[int]) -> list[int]:
@@ -78,6 +78,25 @@ def _hang(folder: Path, item: int) -> Callable[[list[int]], list[int]]:
 def hanging(folder: Path, item: int) -> Work[int, int]:
     """The worker that gets `item` never answers, the first time."""
     return Work("hanging", _double, partial(_hang, folder, item))
+
+
+def _stay(door: Path, node: str) -> Callable[[list[int]], list[int]]:
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+
+    def work(batch: list[int]) -> list[int]:
+        if here == node:
+            door.write_bytes(b"in")
+            threading.Event().wait()
+        return _double(batch)
+
+    return work
+
+
+def staying(door: Path, node: str) -> Work[int, int]:
+    """The worker on a node of Ray says through the pipe `door` that it has a batch, and keeps it for ever."""
+    return Work("staying", _double, partial(_stay, door, node))
 
 
 def _greed(most: int) -> Callable[[list[int]], list[int]]:
