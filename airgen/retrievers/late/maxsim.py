@@ -2,15 +2,19 @@
 
     score(q, p) = sum over query tokens i of max over passage tokens j of <q_i, p_j>
 
-The retriever keeps every token vector of the corpus and compares all of them, so it is for small corpora. The re-ranker
-encodes only the passages that it is given.
+The retriever keeps every token vector of the corpus and compares all of them, which is for small corpora, or keeps them
+in a few bits on disk (`index: compressed`). The re-ranker encodes only the passages that it is given.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Protocol
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +22,17 @@ from pydantic import Field
 
 from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
+from airgen.keys import content_key, text_key
+from airgen.models.files import locked
 from airgen.retrievers.base import Component, Corpus, Hits, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import LibraryModel
+from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
-from airgen.settings.base import SPEED
-from airgen.settings.parts import Part
+from airgen.settings.base import FILE, LATER, SPEED
+from airgen.settings.parts import Part, located
 
 __all__ = ["LateInteraction", "MaxSim", "MultiVectorEncoder", "TokenEmbedder", "maxsim"]
 
@@ -99,12 +106,24 @@ class _WithTokens(Component):
 
 
 class LateInteraction(_WithTokens):
-    """MaxSim with every passage. `progress` may be set before `index`."""
+    """MaxSim with every passage, or with candidates of a compressed index. `progress` may be set before `index`."""
 
     class Settings(_WithTokens.Settings):
-        """`memory_bytes` limits the token vectors of the corpus (fp16)."""
+        """`memory_bytes` limits the token vectors of an exact index (fp16), which is in memory.
+
+        A compressed index is on disk: `bits` for each dimension, and one of `centroids` for each token (None: about 4
+        times the root of the number of tokens). In a search, each query token looks at `probes` centroids, and the best
+        `candidates` passages are scored by their decoded vectors. `cache` is the root folder of such indexes, each of
+        which serves the same corpus and model again; None: a folder for the time of the process.
+        """
 
         memory_bytes: Annotated[int, SPEED] = Field(default=4 << 30, ge=1)
+        index: Annotated[Literal["exact", "compressed"], LATER] = "exact"
+        bits: Annotated[Literal[1, 2, 4], LATER] = 2
+        centroids: Annotated[int | None, LATER] = Field(default=None, ge=1, le=1 << 24)
+        probes: Annotated[int, LATER] = Field(default=16, ge=1)
+        candidates: Annotated[int, LATER] = Field(default=1024, ge=1)
+        cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
 
@@ -112,14 +131,20 @@ class LateInteraction(_WithTokens):
         self.name = f"late {self.model.name}"
         self._tokens: NDArray[np.float16] | None = None
         self._starts = np.zeros(0, np.int64)
+        self._compressed: CompressedIndex | None = None
 
     @property
     def index_bytes(self) -> int | None:
+        if self._compressed is not None:
+            return self._compressed.bytes
         return None if self._tokens is None else self._tokens.nbytes + self._starts.nbytes
 
     def index(self, corpus: Corpus) -> None:
         """Encode every passage. Raises CorpusError for an empty corpus, ModelError when it is too large."""
         non_empty(corpus)
+        if self.settings.index == "compressed":
+            self._compressed = self._on_disk(corpus)
+            return
         found: list[NDArray[np.float16]] = []
         size = 0
         for vectors in encoded(self.model.token_vectors, batched(corpus.full_texts, _BATCH), "passage"):
@@ -128,8 +153,8 @@ class LateInteraction(_WithTokens):
             if size > self.settings.memory_bytes:
                 raise ModelError(
                     f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, but "
-                    f"memory_bytes allows {self.settings.memory_bytes / 1e9:.1f}: re-rank the hits of another "
-                    "retriever with MaxSim instead"
+                    f"memory_bytes allows {self.settings.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank "
+                    "the hits of another retriever with MaxSim"
                 )
             if self.progress:
                 self.progress(len(found), len(corpus))
@@ -137,12 +162,41 @@ class LateInteraction(_WithTokens):
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(found)
 
+    def _on_disk(self, corpus: Corpus) -> CompressedIndex:
+        """The compressed index of this corpus, from the cache where it is there."""
+        chosen = self.settings
+        if chosen.cache is None:
+            root = Path(tempfile.mkdtemp(prefix="airgen-late-"))
+            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
+        else:
+            root = located(str(chosen.cache), self.folder)
+        texts = content_key([text_key(text) for text in corpus.full_texts])
+        folder = root / content_key([dict(self.model.describe()), chosen.bits, chosen.centroids, texts])[:16]
+        with locked(root / "lock"):
+            if not folder.is_dir():
+                build_index(
+                    folder,
+                    corpus.full_texts,
+                    lambda batches: encoded(self.model.token_vectors, batches, "passage"),
+                    bits=chosen.bits,
+                    centroids=chosen.centroids,
+                    progress=self.progress,
+                )
+            return CompressedIndex.open(folder)
+
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages by MaxSim, exactly. Raises UsageError before `index`."""
-        if self._tokens is None:
+        """The k best passages by MaxSim. Raises UsageError before `index`."""
+        if self._tokens is None and self._compressed is None:
             raise UsageError("LateInteraction.search before LateInteraction.index: the corpus comes first")
         vectors = self.model.token_vectors(list(queries), "query") if queries else []
         vectors = [array.astype(np.float16).astype(np.float32) for array in vectors]
+        if self._compressed is not None:
+            chosen = self.settings
+            return self._compressed.search(vectors, k, probes=chosen.probes, candidates=chosen.candidates)
+        return self._exact(vectors, k)
+
+    def _exact(self, vectors: Sequence[NDArray[np.float32]], k: int) -> Hits:
+        assert self._tokens is not None
         count = len(self._starts) - 1
         scores = np.zeros((len(vectors), count), np.float32)
         first = 0
@@ -161,8 +215,11 @@ class LateInteraction(_WithTokens):
         return hits
 
     def describe(self) -> Mapping[str, object]:
-        """The model's settings, and how its vectors are kept."""
-        return {"family": "late", "model": dict(self.model.describe()), "rows": "fp16"}
+        """The model's settings, and how its vectors are kept and searched."""
+        names = {"index", "bits", "centroids", "probes", "candidates"}
+        compressed = self.settings.index == "compressed"
+        kept = self.settings.model_dump(include=names) if compressed else {"rows": "fp16"}
+        return {"family": "late", "model": dict(self.model.describe()), **kept}
 
 
 class MaxSim(_WithTokens):

@@ -1,0 +1,286 @@
+"""Late interaction on disk: the token vectors of a large corpus in a few bits, memory-mapped, searched in two steps.
+
+    build_index(folder, texts, encode, bits=2, centroids=None)
+    index = CompressedIndex.open(folder)
+    index.search(query_vectors, k=100, probes=16, candidates=1024)
+
+After PLAID (Santhanam and others, 2022). First, each query token looks at the passages that have a token in one of its
+`probes` best cells, and takes the score of the cell's centroid for theirs. For all other passages it takes the score of
+the best cell that it did not look at (as WARP does, Scheerer and others, 2025). Then the best `candidates` are scored
+by MaxSim over their decoded vectors. With all probes and candidates this is MaxSim over all decoded vectors.
+
+A folder has `meta.json`, the codec, the codes of all tokens one passage after another, and the passages of each cell.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.batches import batched
+from airgen.errors import ModelError
+from airgen.keys import canonical_json
+from airgen.retrievers.base import Hits, IndexProgress
+from airgen.retrievers.block_checksums import block_checksums, damaged_blocks
+from airgen.retrievers.late.residual_codec import Coded, Floats, ResidualCodec, padded
+from airgen.retrievers.lexical._postings import count_postings
+from airgen.retrievers.lexical.build_postings import PostingsBuilder
+from airgen.retrievers.top_k import top_k
+
+__all__ = ["CompressedIndex", "build_index"]
+
+Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
+"""Takes batches of passages, gives for each batch a list of arrays (tokens, dim); None for an empty batch."""
+
+_BATCH = 64  # passages given to the model at once
+_SEED = 42
+_SAMPLED = 40  # times the root of the number of passages: those whose vectors the codec is trained on
+_LEAST = 256  # passages of the sample, where there are so many
+_TRAINED = 40  # token vectors of the sample for each centroid, at most
+_TOKENS = 4096  # decoded at once: 6 MB at 384 dimensions
+_COLUMNS = 16  # query tokens of a product are padded to a multiple of this
+_META = "meta.json"
+_CODEC = ("centroids", "spread", "levels")
+_PARTS = ("starts", "cells", "codes", "scales", "list_starts", "list_passages")
+
+
+def usual_centroids(tokens: float) -> int:
+    """A power of two, at most 4 times the root of the number of tokens: a quarter of PLAID's, and sooner found."""
+    return 1 << max(0, int(math.log2(max(1.0, 4 * math.sqrt(tokens)))))
+
+
+def build_index(
+    folder: Path,
+    texts: Sequence[str],
+    encode: Encode,
+    *,
+    bits: int,
+    centroids: int | None = None,
+    progress: IndexProgress | None = None,
+) -> None:
+    """Write the index of all texts into `folder`, whole or not at all. Each text is encoded once.
+
+    `centroids=None` takes a number that grows with the root of the number of tokens. `progress` gets the number of
+    passages done, and of all. Raises ModelError for vectors of unequal dimension or of too large numbers.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        _write(partial, texts, encode, bits, centroids, progress or (lambda done, total: None))
+        files = {f"{name}.npy": block_checksums(partial / f"{name}.npy") for name in (*_CODEC, *_PARTS)}
+        (partial / _META).write_text(canonical_json({"version": 1, "files": files}), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(
+    folder: Path, texts: Sequence[str], encode: Encode, bits: int, centroids: int | None, progress: IndexProgress
+) -> None:
+    total = len(texts)
+    wanted = max(_LEAST, math.ceil(_SAMPLED * math.sqrt(total)), math.ceil((centroids or 0) / 2))
+    sample = np.sort(np.random.default_rng(_SEED).choice(total, min(total, wanted), replace=False)).tolist()
+    with _Spool(folder / "sample") as spool:
+        done = 0
+        for arrays in encode([texts[place] for place in some] for some in batched(sample, _BATCH)):
+            for array in arrays:
+                spool.add(array)
+            done += len(arrays)
+            progress(done, total)
+        count = centroids or usual_centroids(spool.tokens / len(sample) * total)
+        codec = ResidualCodec.train(spool.drawn(_TRAINED * count), count, bits)
+        kept = {place: row for row, place in enumerate(sample)}
+        blocks = [range(first, min(first + _BATCH, total)) for first in range(0, total, _BATCH)]
+        new = ([texts[place] for place in block if place not in kept] for block in blocks)
+        lists = PostingsBuilder(count_postings)
+        with _Arrays(folder, codec) as arrays_file:
+            for block, made in zip(blocks, encode(new), strict=True):
+                fresh = iter(made or ())
+                vectors = [spool.read(kept[place]) if place in kept else _halved(next(fresh)) for place in block]
+                lengths = np.array([len(array) for array in vectors], np.int64)
+                coded = codec.encode(np.concatenate(vectors).astype(np.float32))
+                arrays_file.add(coded)
+                lists.add(coded.cells.astype(np.int32), lengths)
+                done += sum(place not in kept for place in block)
+                progress(done, total)
+    field = lists.field(len(codec.centroids))
+    for name in _CODEC:
+        np.save(folder / f"{name}.npy", getattr(codec, name))
+    np.save(folder / "starts.npy", np.concatenate(([0], np.cumsum(field.lengths))))
+    np.save(folder / "list_starts.npy", field.starts)
+    np.save(folder / "list_passages.npy", field.positions)
+
+
+def _halved(array: Floats) -> NDArray[np.float16]:
+    """fp16, as the exact index keeps token vectors."""
+    if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
+        raise ModelError(f"a token vector holds {np.abs(array).max():,.0f}, and fp16 holds 65,504 at most")
+    return array.astype(np.float16)
+
+
+class _Spool:
+    """The token vectors of the sample in a file, so that no passage is encoded twice; it is gone at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, path.open("w+b")
+        self._starts, self._dim = [0], 0
+
+    def __enter__(self) -> _Spool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+        self._path.unlink()
+
+    @property
+    def tokens(self) -> int:
+        return self._starts[-1]
+
+    def add(self, array: Floats) -> None:
+        self._dim = array.shape[1]
+        self._file.write(_halved(array).tobytes())
+        self._starts.append(self._starts[-1] + len(array))
+
+    def _rows(self) -> NDArray[np.float16]:
+        self._file.flush()
+        return np.memmap(self._path, np.float16, "r", shape=(self.tokens, self._dim))
+
+    def read(self, row: int) -> NDArray[np.float16]:
+        """The vectors of one passage."""
+        self._file.seek(self._starts[row] * self._dim * 2)
+        data = self._file.read((self._starts[row + 1] - self._starts[row]) * self._dim * 2)
+        return np.frombuffer(data, np.float16).reshape(-1, self._dim)
+
+    def drawn(self, count: int) -> Floats:
+        """At most `count` vectors, drawn with a seed."""
+        rows = self._rows()
+        if count >= len(rows):
+            return rows.astype(np.float32)
+        places = np.sort(np.random.default_rng(_SEED).choice(len(rows), count, replace=False))
+        return rows[places].astype(np.float32)
+
+
+class _Arrays:
+    """The arrays of all tokens, written to .npy files a block at a time."""
+
+    def __init__(self, folder: Path, codec: ResidualCodec) -> None:
+        empty = codec.encode(np.zeros((1, codec.centroids.shape[1]), np.float32))[:0]
+        self._kinds = {name: getattr(empty, name) for name in ("cells", "codes", "scales")}
+        self._files = {name: (folder / f"{name}.npy").open("w+b") for name in self._kinds}
+        self._count = 0
+        self._headers()
+
+    def __enter__(self) -> _Arrays:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._headers()
+        for file in self._files.values():
+            file.close()
+
+    def _headers(self) -> None:
+        """.npy's header leaves room for numbers that grow: the second one has the length of the first."""
+        for name, file in self._files.items():
+            file.seek(0)
+            kind = self._kinds[name]
+            shape = (self._count, *kind.shape[1:])
+            about = {"descr": kind.dtype.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, about)
+
+    def add(self, coded: Coded) -> None:
+        for name, file in self._files.items():
+            file.write(np.ascontiguousarray(getattr(coded, name)).tobytes())
+        self._count += len(coded.cells)
+
+
+@dataclass(frozen=True)
+class CompressedIndex:
+    """An index of `build_index`. Its arrays are memory-mapped: pages are read when a query needs them."""
+
+    codec: ResidualCodec
+    starts: NDArray[np.int64]
+    tokens: Coded
+    list_starts: NDArray[np.int64]
+    list_passages: NDArray[np.int32]
+    bytes: int
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @classmethod
+    def open(cls, folder: Path) -> CompressedIndex:
+        """Open an index and check its files. Raises ModelError, which names what is damaged or missing."""
+        try:
+            files = json.loads((folder / _META).read_text(encoding="utf-8"))["files"]
+            found = {name: damaged_blocks(folder / name, wanted) for name, wanted in files.items()}
+            if broken := "; ".join(f"{name} {why}" for name, why in found.items() if why):
+                raise ModelError(f"{folder}: {broken}: delete this folder to index again")
+            loaded = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _PARTS}
+            codec = ResidualCodec(*(np.load(folder / f"{name}.npy") for name in _CODEC))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ModelError(f"{folder} is no index of token vectors ({error}): delete it to index again") from error
+        tokens = Coded(loaded["cells"], loaded["codes"], loaded["scales"])
+        size = sum((folder / name).stat().st_size for name in files)
+        return cls(codec, loaded["starts"], tokens, loaded["list_starts"], loaded["list_passages"], size)
+
+    def search(self, queries: Sequence[Floats], k: int, *, probes: int, candidates: int) -> Hits:
+        """The k best passages of each query, an array (tokens, dim), by MaxSim over decoded vectors.
+
+        `probes`: cells that each query token looks at. `candidates`: passages that are decoded, at least k.
+        """
+        hits = Hits.none(len(queries), k)
+        centroids = padded(self.codec.centroids)
+        for row, query in enumerate(queries):
+            query = query.astype(np.float16).astype(np.float32)
+            cells = (centroids @ padded(query, _COLUMNS).T)[: len(self.codec.centroids), : len(query)]
+            found = np.arange(len(self), dtype=np.int32)
+            if max(k, candidates) < len(self):
+                found = np.sort(top_k(self._first(cells, probes), max(k, candidates))[0])
+            order, values = top_k(self._maxsim(query, cells, found), k)
+            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = found[order], values
+        return hits
+
+    def _first(self, cells: Floats, probes: int) -> Floats:
+        """The score of every passage by its cells; `cells` has the scores of the centroids, (k, query tokens)."""
+        total = np.zeros(len(self), np.float32)
+        probes = min(probes, len(cells))
+        for scores in np.ascontiguousarray(cells.T):
+            best, values = top_k(scores, probes + 1)
+            of_token = np.full(len(self), values[-1], np.float32)  # what was not looked at is not better than this
+            near = best[:probes][::-1]  # ascending: the last value that a passage gets is its best
+            parts = [self.list_passages[self.list_starts[cell] : self.list_starts[cell + 1]] for cell in near]
+            sizes = [len(part) for part in parts]
+            of_token[np.concatenate(parts)] = np.repeat(scores[near], sizes)
+            total += of_token
+        return total
+
+    def _maxsim(self, query: Floats, cells: Floats, passages: NDArray[np.int32]) -> Floats:
+        """MaxSim over the decoded vectors of passages, (n,)."""
+        asked = padded(query * self.codec.spread, _COLUMNS).T
+        begins, ends = self.starts[passages], self.starts[passages + 1]
+        scores = np.zeros(len(passages), np.float32)
+        edges = np.concatenate(([0], np.cumsum(ends - begins)))
+        first = 0
+        while first < len(passages):
+            last = max(first + 1, int(np.searchsorted(edges, edges[first] + _TOKENS, side="right")) - 1)
+            starts = edges[first:last] - edges[first]
+            sizes = ends[first:last] - begins[first:last]
+            places = np.arange(int(sizes.sum())) + np.repeat(begins[first:last] - starts, sizes)
+            coded = self.tokens[places]
+            # <q, (c + r) s> = (<q, c> + <q, r>) s: the centroids' part is known already.
+            found = (padded(self.codec.rest(coded.codes)) @ asked)[: len(places), : len(query)]
+            found += cells[coded.cells]
+            found *= coded.scales[:, None].astype(np.float32)
+            scores[first:last] = np.maximum.reduceat(found, starts, axis=0).sum(axis=1)
+            first = last
+        return scores

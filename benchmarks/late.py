@@ -1,0 +1,198 @@
+"""Compressed late interaction beside exact MaxSim, and beside fast-plaid where it is installed.
+
+    python benchmarks/late.py quality WORK COLLECTION... [--passages 2000] [--plaid PYTHON]
+    python benchmarks/late.py size --passages 30000
+
+`quality`: nDCG@10, recall@100, and the share of the exact top 10 that is found, by bits, probes and candidates, over
+the token vectors of all-minilm-l6-v2-int8, which WORK keeps. Processor seconds, one thread. `--plaid` names the Python
+of an environment with fast-plaid (`python -m venv V; V/bin/pip install fast-plaid`), which reads the same vectors.
+`size`: an index of made vectors with 128 dimensions: bytes a token, memory while it is searched, seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.evaluation.costs import peak_bytes, resident_bytes
+from airgen.evaluation.measures import parse_measures, score
+from airgen.evaluation.run import run_from_hits
+from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
+from airgen.retrievers.late.maxsim import maxsim
+from airgen.retrievers.top_k import top_k
+
+DEPTH = 100
+EVERY = 1 << 30
+SEARCHES = [(4, 256), (16, 256), (64, 256), (16, 1024), (EVERY, EVERY)]
+
+
+def token_vectors(collection: Path, corpus: Corpus, model: OnnxEncoder, work: Path) -> tuple[Any, NDArray[np.int64]]:
+    """(all token vectors, where each passage begins), fp16, from WORK where they are there."""
+    folder = work / collection.name
+    if not (folder / "lengths.npy").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        lengths = []
+        with (folder / "tokens.f16").open("wb") as file:
+            for first in range(0, len(corpus), 64):
+                for array in model.token_vectors(corpus.full_texts[first : first + 64], "passage"):
+                    file.write(array.astype(np.float16).tobytes())
+                    lengths.append(len(array))
+        np.save(folder / "lengths.npy", lengths)
+    starts = np.concatenate(([0], np.cumsum(np.load(folder / "lengths.npy"))))
+    return np.memmap(folder / "tokens.f16", np.float16, "r").reshape(-1, model.dim), starts
+
+
+def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any]) -> Hits:
+    """MaxSim with every passage."""
+    scores = np.zeros((len(queries), len(starts) - 1), np.float32)
+    for first in range(0, len(starts) - 1, 64):
+        last = min(first + 64, len(starts) - 1)
+        block = tokens[starts[first] : starts[last]].astype(np.float32)
+        for row, query in enumerate(queries):
+            scores[row, first:last] = maxsim(query, block, starts[first:last] - starts[first])
+    hits = Hits.none(len(queries), DEPTH)
+    for row, values in enumerate(scores):
+        found, best = top_k(values, DEPTH)
+        hits.positions[row, : len(found)], hits.scores[row, : len(found)] = found, best
+    return hits
+
+
+def quality(options: argparse.Namespace) -> None:
+    """Print a table for each collection."""
+    for collection in options.collections:
+        dataset = BeirDataset.open(collection)
+        model = OnnxEncoder()
+        corpus = Corpus.from_passages(dataset.passages(), "en")
+        if options.passages:
+            ids, texts, titles = (part[: options.passages] for part in (corpus.ids, corpus.texts, corpus.titles))
+            corpus = Corpus(ids, texts, titles)
+        tokens, starts = token_vectors(collection, corpus, model, options.work)
+        starts = starts[: len(corpus) + 1]
+        known, asked = {*corpus.ids}, dataset.queries()
+        labels = {key: {p: v for p, v in row.items() if p in known} for key, row in dataset.qrels().labels.items()}
+        labels = {key: row for key, row in labels.items() if key in asked and any(value > 0 for value in row.values())}
+        halved = model.token_vectors([asked[key].text for key in labels], "query")
+        queries = [array.astype(np.float16).astype(np.float32) for array in halved]
+        measures = parse_measures(["nDCG@10", "Recall@100"])
+
+        def line(
+            name: str, hits: Hits, seconds: float, wanted: Hits, size: float,
+            corpus: Corpus = corpus, labels: dict[str, dict[str, float]] = labels, measures: Any = measures,
+        ) -> None:  # fmt: skip
+            run = run_from_hits(list(labels), corpus.ids, hits)
+            ndcg, recall = score(run, labels, measures).means().values()
+            pairs = zip(hits.positions[:, :10], wanted.positions[:, :10], strict=True)
+            same = statistics.fmean(len({*one.tolist()} & {*two.tolist()}) / 10 for one, two in pairs)
+            per_query = seconds * 1000 / len(labels)
+            print(f"| {name} | {size:.0f} | {ndcg:.4f} | {recall:.4f} | {same:.3f} | {per_query:.0f} |", flush=True)
+
+        print(f"\n{collection.name}: {len(corpus)} passages, {starts[-1]} tokens, {len(labels)} queries\n")
+        print("| index | bytes a token | nDCG@10 | Recall@100 | of the exact top 10 | CPU ms a query |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: |")
+        begun = time.process_time()
+        wanted = exact(tokens, starts, queries)
+        line("exact", wanted, time.process_time() - begun, wanted, tokens.shape[1] * 2)
+
+        def encode(
+            batches: Iterable[Sequence[str]], tokens: Any = tokens, starts: NDArray[np.int64] = starts
+        ) -> Iterator[Any]:
+            for batch in batches:
+                yield [tokens[starts[int(p)] : starts[int(p) + 1]].astype(np.float32) for p in batch]
+
+        built = []
+        for bits in options.bits:
+            with tempfile.TemporaryDirectory() as folder:
+                begun = time.process_time()
+                places = [str(place) for place in range(len(corpus))]  # a text is its place: nothing is encoded
+                build_index(Path(folder) / "index", places, encode, bits=bits, centroids=options.centroids)
+                built.append(f"{bits} bits {time.process_time() - begun:.0f}")
+                index = CompressedIndex.open(Path(folder) / "index")
+                for probes, candidates in SEARCHES:
+                    begun = time.process_time()
+                    hits = index.search(queries, DEPTH, probes=probes, candidates=candidates)
+                    taken = time.process_time() - begun
+                    what = "all" if probes == EVERY else f"{probes} probes, {candidates} candidates"
+                    line(f"{bits} bits, {what}", hits, taken, wanted, index.bytes / starts[-1])
+        print(f"\n{len(index.codec.centroids)} centroids. Building, processor seconds: {', '.join(built)}")
+        if options.plaid:
+            with tempfile.TemporaryDirectory() as temporary:
+                shared = Path(temporary)
+                np.save(shared / "tokens.npy", tokens[: starts[-1]])
+                np.save(shared / "starts.npy", starts)
+                np.save(shared / "queries.npy", np.concatenate(queries))
+                np.save(shared / "query_starts.npy", np.concatenate(([0], np.cumsum([len(one) for one in queries]))))
+                for bits in options.bits:
+                    script = Path(__file__).with_name("late_plaid.py")
+                    command = [options.plaid, str(script), str(shared), "--bits", str(bits), "--depth", str(DEPTH)]
+                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                    for path in sorted(shared.glob(f"plaid-{bits}-*.npz")):
+                        found = np.load(path)
+                        hits = Hits(found["positions"], found["scores"])
+                        name = f"fast-plaid, {bits} bits, {found['probes']} probes, {found['candidates']} candidates"
+                        line(name, hits, float(found["seconds"]), wanted, float(found["bytes"]) / starts[-1])
+                    print(f"building with fast-plaid, {bits} bits: {float(found['building']):.0f} processor seconds")
+
+
+def size(options: argparse.Namespace) -> None:
+    """Build and search an index of made vectors: 120 tokens a passage near 5,000 topics."""
+    dim, length, draw = 128, 120, np.random.default_rng(0)
+    topics = draw.standard_normal((5000, dim), dtype=np.float32)
+
+    def made(seed: int, count: int) -> NDArray[np.float32]:
+        mine = np.random.default_rng(seed)
+        rows = topics[mine.integers(0, len(topics), count)] + mine.standard_normal((count, dim), dtype=np.float32)
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+    def encode(batches: Iterable[Sequence[str]]) -> Iterator[Any]:
+        return ([made(int(text), length) for text in batch] if batch else None for batch in batches)
+
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.process_time()
+        texts = [str(place) for place in range(options.passages)]
+        build_index(Path(folder) / "index", texts, encode, bits=options.bits[0], centroids=options.centroids)
+        print(f"{options.passages} passages of {length} tokens, {options.bits[0]} bits")
+        print(
+            f"building {time.process_time() - begun:.0f} processor seconds, {(peak_bytes() or 0) / 1e9:.2f} GB at most"
+        )
+        before, opened = resident_bytes(), time.process_time()
+        index = CompressedIndex.open(Path(folder) / "index")
+        print(f"opening {time.process_time() - opened:.1f} processor seconds")
+        tokens = options.passages * length
+        each = index.bytes / tokens
+        print(f"{len(index.codec.centroids)} centroids, {index.bytes / 1e9:.3f} GB, {each:.2f} bytes a token")
+        queries, begun = [made(10**9 + number, 32) for number in range(20)], time.process_time()
+        index.search(queries, DEPTH, probes=16, candidates=1024)
+        taken = (time.process_time() - begun) * 1000 / len(queries)
+        print(f"a query of 32 tokens: {taken:.0f} ms; memory grew by {(resident_bytes() - before) / 1e9:.2f} GB")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=["quality", "size"])
+    options.add_argument("work", type=Path, nargs="?")
+    options.add_argument("collections", type=Path, nargs="*")
+    options.add_argument("--passages", type=int, default=0, help="only so many (quality: the first ones; 0: all)")
+    options.add_argument("--bits", type=int, nargs="*", default=[1, 2, 4])
+    options.add_argument("--centroids", type=int)
+    options.add_argument("--plaid", help="the Python of an environment with fast-plaid")
+    asked = options.parse_args()
+    {"quality": quality, "size": size}[asked.what](asked)
+
+
+if __name__ == "__main__":
+    main()

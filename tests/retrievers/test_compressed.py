@@ -1,0 +1,243 @@
+"""Token vectors in a few bits: the codes hold their bounds, and the search finds what brute force over them finds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airgen.errors import ModelError
+from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, usual_centroids
+from airgen.retrievers.late.maxsim import LateInteraction, maxsim
+from airgen.retrievers.late.residual_codec import ResidualCodec, k_means, nearest
+
+from .conftest import QUERIES
+
+
+class Drawn:
+    """Unit token vectors near one of 20 topics; a text is its own seed, and its first word says how many."""
+
+    name = "drawn"
+
+    def __init__(self, dim: int = 24) -> None:
+        self.asked: list[str] = []
+        self.topics = np.random.default_rng(0).standard_normal((20, dim))
+
+    def token_vectors(self, texts: Sequence[str], kind: str) -> list[np.ndarray]:
+        self.asked += texts
+        return [self._vectors(text) for text in texts]
+
+    def _vectors(self, text: str) -> np.ndarray:
+        draw = np.random.default_rng(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big"))
+        count = int(text.split()[0])
+        found = self.topics[draw.integers(0, 20, count)] + 0.5 * draw.standard_normal((count, self.topics.shape[1]))
+        return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+    def describe(self) -> Mapping[str, object]:
+        return {"model": self.name}
+
+
+def corpus_of(count: int) -> Corpus:
+    texts = [f"{1 + place % 7} tokens of passage {place}" for place in range(count)]
+    return Corpus([str(place) for place in range(count)], texts)
+
+
+def built(folder: Path, model: Drawn, texts: Sequence[str], bits: int = 2, centroids: int | None = None) -> Path:
+    def encode(batches: Iterable[Sequence[str]]) -> Iterator[list[np.ndarray] | None]:
+        return (model.token_vectors(batch, "passage") if batch else None for batch in batches)
+
+    build_index(folder / "index", texts, encode, bits=bits, centroids=centroids)
+    return folder / "index"
+
+
+@given(
+    seed=st.integers(0, 1000),
+    bits=st.sampled_from([1, 2, 4]),
+    dim=st.integers(1, 20),
+    count=st.integers(1, 60),
+    centroids=st.integers(1, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_codes_decode_within_their_bound(seed: int, bits: int, dim: int, count: int, centroids: int) -> None:
+    draw = np.random.default_rng(seed)
+    vectors = draw.standard_normal((count, dim)).astype(np.float32)
+    codec = ResidualCodec.train(vectors, centroids, bits)
+    coded = codec.encode(vectors)
+    assert coded.codes.shape == (count, -(-dim * bits // 8))
+    distance = ((vectors[:, None] - codec.centroids) ** 2).sum(axis=2)
+    chosen = distance[np.arange(count), coded.cells]
+    assert chosen == pytest.approx(distance.min(axis=1), abs=1e-4)  # the nearest centroid
+    wanted = (vectors - codec.centroids[coded.cells]) / codec.spread
+    found = codec.rest(coded.codes)
+    gaps = np.abs(wanted[..., None] - codec.levels)
+    assert np.abs(found - wanted) == pytest.approx(gaps.min(axis=2), abs=1e-3)  # the nearest level
+    # The decoded vector has the length of the original one, to what fp16 can tell.
+    lengths = np.linalg.norm(codec.decode(coded), axis=1)
+    assert lengths == pytest.approx(np.linalg.norm(vectors, axis=1), rel=2e-3, abs=1e-3)
+
+
+def test_more_bits_and_more_centroids_decode_better() -> None:
+    model = Drawn()
+    vectors = np.concatenate(model.token_vectors([f"50 {place}" for place in range(60)], "passage"))
+
+    def similarity(centroids: int, bits: int) -> float:
+        codec = ResidualCodec.train(vectors, centroids, bits)
+        return float((codec.decode(codec.encode(vectors)) * vectors).sum(axis=1).mean())
+
+    by_bits = [similarity(20, bits) for bits in (1, 2, 4)]
+    assert by_bits == sorted(by_bits) and by_bits[0] > 0.9 and by_bits[2] > 0.995
+    assert similarity(5, 1) < similarity(20, 1) < similarity(200, 1)
+
+
+def test_levels_by_hand() -> None:
+    """Residuals of one centroid are -3, -1, 1, 3 (in units of their spread): four levels hold them exactly."""
+    vectors = np.array([[-3.0], [-1.0], [1.0], [3.0]], np.float32)
+    codec = ResidualCodec.train(vectors, 1, 2)
+    assert codec.centroids.tolist() == [[0.0]]
+    assert codec.levels * codec.spread == pytest.approx([-3, -1, 1, 3])
+    coded = codec.encode(vectors)
+    assert coded.codes.tolist() == [[0], [1], [2], [3]] and coded.scales.tolist() == [1, 1, 1, 1]
+    assert codec.decode(coded) == pytest.approx(vectors)
+
+
+def test_k_means_finds_clusters_that_are_far_apart() -> None:
+    draw = np.random.default_rng(1)
+    middles = np.array([[0, 0], [100, 0], [0, 100]], np.float32)
+    sample = np.repeat(middles, 40, axis=0) + draw.standard_normal((120, 2)).astype(np.float32)
+    found = k_means(sample, 12)
+    assert np.abs(sample - found[nearest(sample, found)]).max() < 4  # no vector is far from its centroid
+    same = np.ones((5, 2), np.float32)  # fewer different vectors than centroids
+    assert nearest(same, k_means(same, 3)).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_with_all_probes_and_candidates_it_is_brute_force_over_the_decoded_vectors(bits: int, tmp_path: Path) -> None:
+    model, texts = Drawn(), corpus_of(500).texts
+    index = CompressedIndex.open(built(tmp_path, model, texts, bits, 32))
+    decoded = index.codec.decode(index.tokens)
+    queries = model.token_vectors(["4 one", "9 two", "1 three", "17 four"], "query")
+    for probes, candidates in ((32, 500), (10**6, 10**6)):
+        hits = index.search(queries, 500, probes=probes, candidates=candidates)
+        for row, query in enumerate(queries):
+            wanted = maxsim(query.astype(np.float16).astype(np.float32), decoded, index.starts[:-1])
+            assert hits.scores[row] == pytest.approx(wanted[hits.positions[row]], abs=1e-4)
+            assert np.all(np.diff(wanted[hits.positions[row]]) < 1e-4)  # descending, but for rounding
+            assert sorted(hits.positions[row]) == list(range(500))
+
+
+def test_the_first_step_is_maxsim_over_cells_where_all_are_looked_at(tmp_path: Path) -> None:
+    model, texts = Drawn(), corpus_of(300).texts
+    index = CompressedIndex.open(built(tmp_path, model, texts, 2, 16))
+    query = model.token_vectors(["5 query"], "query")[0]
+    cells = index.codec.centroids @ query.T
+    of_passage = np.array(
+        [cells[index.tokens.cells[index.starts[p] : index.starts[p + 1]]].max(axis=0) for p in range(300)]
+    )
+    assert index._first(cells, 16) == pytest.approx(of_passage.sum(axis=1), abs=1e-5)
+    # With two probes, a token's score is that of its best cell among the two, or the third best centroid's.
+    third = np.sort(cells, axis=0)[-3]
+    assert index._first(cells, 2) == pytest.approx(np.maximum(of_passage, third).sum(axis=1), abs=1e-5)
+
+
+def test_few_candidates_find_most_of_what_is_exact(tmp_path: Path) -> None:
+    model, corpus = Drawn(), corpus_of(2000)
+    exact, compressed = LateInteraction(model), LateInteraction(model, index="compressed", bits=4, candidates=100)
+    for system in (exact, compressed):
+        system.index(corpus)
+    queries = [f"8 query {place}" for place in range(20)]
+    wanted, found = exact.search(queries, 10), compressed.search(queries, 10)
+    same = [len({*one} & {*two}) for one, two in zip(wanted.positions, found.positions, strict=True)]
+    assert np.mean(same) >= 8.5
+    assert exact.index_bytes and compressed.index_bytes and compressed.index_bytes < exact.index_bytes
+
+
+def test_each_passage_is_encoded_once_and_the_cache_serves_it_again(tmp_path: Path) -> None:
+    corpus, told = corpus_of(900), []
+    first = LateInteraction(Drawn(), index="compressed", cache=tmp_path)
+    first.progress = lambda done, total: told.append((done, total))
+    first.index(corpus)
+    assert sorted(first.model.asked) == sorted(corpus.texts)  # type: ignore[attr-defined]
+    assert told[-1] == (900, 900) and [done for done, _ in told] == sorted(done for done, _ in told)
+    again = LateInteraction(Drawn(), index="compressed", cache=tmp_path, probes=3)
+    again.index(corpus)
+    assert not again.model.asked  # type: ignore[attr-defined]
+    other = LateInteraction(Drawn(), index="compressed", cache=tmp_path)
+    other.index(corpus_of(899))  # another corpus is another index
+    assert len(other.model.asked) == 899  # type: ignore[attr-defined]
+
+
+def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+    folder = built(tmp_path, Drawn(), corpus_of(50).texts)
+    data = bytearray((folder / "codes.npy").read_bytes())
+    data[-1] ^= 1
+    (folder / "codes.npy").write_bytes(data)
+    with pytest.raises(ModelError, match=r"codes.npy block 0 \(from byte 0\) damaged: delete this folder"):
+        CompressedIndex.open(folder)
+    (folder / "meta.json").write_text("[]")
+    with pytest.raises(ModelError, match="is no index of token vectors"):
+        CompressedIndex.open(folder)
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+    class Broken(Drawn):
+        def token_vectors(self, texts: Sequence[str], kind: str) -> list[np.ndarray]:
+            raise ModelError("no more")
+
+    with pytest.raises(ModelError, match="no more"):
+        built(tmp_path, Broken(), corpus_of(5).texts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_vectors_of_zero_and_of_any_length_keep_their_lengths(tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    vectors = draw.standard_normal((200, 8)).astype(np.float32) * draw.uniform(0.1, 50, (200, 1)).astype(np.float32)
+    vectors[7] = 0  # a text of punctuation alone
+    codec = ResidualCodec.train(vectors, 8, 4)
+    decoded = codec.decode(codec.encode(vectors))
+    assert np.linalg.norm(decoded, axis=1) == pytest.approx(np.linalg.norm(vectors, axis=1), rel=2e-3, abs=1e-6)
+
+
+def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import hashlib; from pathlib import Path\n"
+        "from tests.retrievers.test_compressed import Drawn, built, corpus_of\n"
+        "folder = Path(sys.argv[2]); model = Drawn(64)\n"
+        "built(folder, model, corpus_of(1500).texts, 2, 100)\n"
+        "from airgen.retrievers.late.compressed_index import CompressedIndex\n"
+        "hits = CompressedIndex.open(folder / 'index').search(\n"
+        "    model.token_vectors(['9 a', '33 b'], 'query'), 50, probes=4, candidates=200)\n"
+        "whole = hashlib.sha256(hits.positions.tobytes() + hits.scores.tobytes())\n"
+        "for path in sorted((folder / 'index').iterdir()): whole.update(path.read_bytes())\n"
+        "print(whole.hexdigest())\n"
+    )
+    found = set()
+    for threads in ("1", "3"):
+        folder = tmp_path / threads
+        folder.mkdir()
+        limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+        root = str(Path(__file__).parents[2])
+        command = [sys.executable, "-c", code, root, str(folder)]
+        found.add(subprocess.run(command, env={**os.environ, **limits}, check=True, capture_output=True).stdout)
+    assert len(found) == 1
+
+
+def test_the_usual_number_of_centroids_grows_with_the_root() -> None:
+    assert [usual_centroids(tokens) for tokens in (1, 10_000, 1_000_000, 120_000_000)] == [4, 256, 2048, 32768]
+
+
+def test_with_a_real_model_and_by_settings(minilm: str, corpus: Corpus) -> None:
+    late = load_retriever({"kind": "late", "model": minilm, "index": "compressed", "bits": 4})
+    late.index(corpus)  # one passage is empty
+    hits = late.search(list(QUERIES), len(corpus))
+    assert hits.positions[:, 0].tolist() == list(QUERIES.values())
+    assert late.search([], 3).positions.shape == (0, 3)
