@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 ECHO_WORDS = 5  # so many words of the prompt in a row cannot be an accident
 # Inputs that vary from item to item: an answer may rightly repeat them.
-_MATERIAL = ("document", "character", "scenario", "query", "title")
+_MATERIAL = ("document", "character", "scenario", "query", "title", "examples", "opening")
 
 Next = Callable[[Request, Answer, str, int], Request]
 

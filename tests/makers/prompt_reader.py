@@ -25,7 +25,8 @@ VALUES = {
     "examples": "varroa treatment august\nwhy do bees leave the hive?",
     "least": 2,
     "most": 6,
-    "form": "keywords",
+    "form": "sentence",
+    "opening": "how to",
 }
 
 

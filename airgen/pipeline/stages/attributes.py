@@ -117,7 +117,8 @@ def form_pattern(length: str, kind: str, language: str) -> str | None:
 def words_pattern(least: int, most: int, question: bool, language: str, begin: str = "") -> str | None:
     """A regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces.
 
-    `begin` is a pattern that the line begins with. Chinese and Japanese are held to a number of letters instead.
+    `begin` is a pattern of the words that the line begins with, each with a space behind it. Chinese and Japanese are
+    held to a number of letters instead.
     """
     if language in _UNSPACED:
         low, high = math.ceil(least * _LETTERS_A_WORD[0]), math.floor(most * _LETTERS_A_WORD[1])
@@ -132,7 +133,7 @@ def words_pattern(least: int, most: int, question: bool, language: str, begin: s
     word = rf"[{letters}]{{1,{_WIDEST}}}(?:[.][{letters}]{{1,{_WIDEST}}}){{0,3}}"
     if not begin and language in _FIRST and least > 1:
         begin = rf"[{_FIRST[language]}][{letters}]{{0,{_WIDEST}}},? "
-    fewer = 1 if begin else 0
+    fewer = begin.count(" ")  # a first word may be followed by a comma, but never holds a space
     end = r"[?\uff1f\u061f]?" if question else r"[.\u0964\u06d4]?"
     return f"^{begin}(?:{word},? ){{{max(0, least - 1 - fewer)},{max(0, most - 1 - fewer)}}}{word}{end}$"
 

@@ -80,7 +80,10 @@ def _like(pipeline: Pipeline, key: str) -> Model:
 
 
 def _like_values(model: Model) -> dict[str, Any]:
-    return {"examples": "\n".join(model.shown), "least": model.least, "most": model.most, "form": model.form}
+    return {
+        "examples": "\n".join(model.shown), "least": model.least, "most": model.most, "form": model.form,
+        "opening": model.opening,
+    }  # fmt: skip
 
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
@@ -124,7 +127,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     }
     pattern = form_pattern(length, kind, language)
     if model:
-        pattern = words_pattern(model.least, model.most, model.form == "question", language)
+        begin = f"{model.opening} " if model.opening else ""
+        pattern = words_pattern(model.least, model.most, model.form == "question", language, begin)
     found = await ask(tools, STAGE, values, check, pattern, name)
     if isinstance(found, Refusal):
         return [skip("query", parent, tools, found.problem, found.answer)]
@@ -143,7 +147,7 @@ def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     return {"query": query, **_attributes(pipeline, passage.key), **like}
 
 
-_LIKE = re.compile(r"(?:Form|written): (a question)?[^0-9]{0,90}([0-9]{1,4}) to ([0-9]{1,4}) words")
+_LIKE = re.compile(r"(?:Form:|\nWrite) ((?:a|one) question)?[^0-9]{0,90}([0-9]{1,4}) to ([0-9]{1,4}) words")
 
 
 def _scripted(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from airgen.errors import SettingsError
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
+from airgen.pipeline.stages.attributes import words_pattern
 from airgen.pipeline.stages.by_example import draw_examples, form_of, repeats_example, unlike_model
 
 EXAMPLES = (
@@ -47,6 +49,48 @@ def test_the_model_is_drawn_by_the_key_and_bounds_the_query() -> None:
     assert unlike_model("harbours?", question, "en").reason == "wrong length"
     assert repeats_example("Which roofs need repair", EXAMPLES, "en").reason == "repeats an example"
     assert repeats_example("which lanterns decline slowly?", EXAMPLES, "en") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "opening"),
+    [
+        ("what are the equations of flow", "what are the"),  # `what` begins two examples, the rest are function words
+        ("papers on slip flow", "papers on"),
+        ("thrust vector control for what", ""),  # no other example begins so
+        ("what is it", "what is"),  # a word is left to write
+        ("papers, cheap, for flow", ""),  # a mark could be one of the grammar's
+        ("papers what", ""),  # keywords begin with their subject
+    ],
+)
+def test_the_opening_of_an_example_says_nothing_of_its_subject(text: str, opening: str) -> None:
+    examples = ("what are papers worth", "papers on the moon", *(f"{word} is" for word in "abcdefghij"))
+    key = next(str(one) for one in range(1000) if draw_examples((text, *examples), str(one), "en").text == text)
+    assert draw_examples((text, *examples), key, "en").opening == opening
+
+
+def test_an_opening_binds_the_answer_of_a_small_model() -> None:
+    pattern = words_pattern(3, 5, False, "en", "what are the ")
+    assert pattern is not None
+    assert re.match(pattern, "what are the equations") and re.match(pattern, "what are the equations here")
+    assert not re.match(pattern, "what are the")
+    assert not re.match(pattern, "what is the equation")
+    assert not re.match(pattern, "what are the equations of motion")  # six words
+
+
+def test_eight_words_of_an_example_in_a_row_are_content() -> None:
+    long = "can a criterion be developed to show empirically the validity of flow solutions in gases and elsewhere"
+    examples = (*EXAMPLES, long)
+    assert repeats_example("can a criterion be developed to show bees are happy", examples, "en") is None  # seven
+    assert repeats_example("Can a criterion be developed to show empirically why bees fly?", examples, "en") is not None
+
+
+def test_a_small_model_is_shown_no_example(run: Run, folder: Path, asked: list[Request]) -> None:
+    (folder / "examples.txt").write_text("\n".join(EXAMPLES), encoding="utf-8")
+    changes = {"target: 12": CHANGES["target: 12"].replace("{examples", "{variants: {query_like: small/query_like}, examples")}
+    run(changes=changes)
+    prompts = [request.messages[-1].content for request in asked if request.stage == "query"]
+    assert prompts and not any(example in text for text in prompts for example in EXAMPLES)
+    assert any('Begin with "which".' in text for text in prompts)
 
 
 def test_a_job_writes_as_the_examples_do(run: Run, folder: Path, asked: list[Request]) -> None:
