@@ -21,6 +21,7 @@ __all__ = [
     "SURROGATE",
     "TABLES",
     "Answer",
+    "Candidate",
     "Character",
     "Decision",
     "Document",
@@ -167,6 +168,19 @@ class Query(Row):
     type: str
     information: str
     attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Row):
+    """One of several drafts of a query (`generation.candidates`); `parent` is the scenario, `ordinal` counts from 0.
+
+    `problem` says why it cannot be the query, else it is empty. `score` and `features` are those of the choice.
+    """
+
+    text: str
+    problem: str
+    score: float
+    features: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,18 +83,20 @@ async def ask(
     check: Callable[[Any], Problem | None],
     pattern: str | None = None,
     prompt_of: str | None = None,
+    draft: int | None = None,
 ) -> tuple[Any, int] | Refusal:
     """Ask a stage's prompt until the answer fits its schema and passes `check`.
 
-    `pattern` bounds the property that the prompt names in `constrain`. `prompt_of` names another prompt. Returns the
-    value and the number of attempts, or a Refusal after the last.
+    `pattern` bounds the property that the prompt names in `constrain`. `prompt_of` names another prompt. `draft` asks
+    for one of several answers to the same prompt, with one attempt. Returns the value and the number of attempts, or a
+    Refusal after the last.
     """
     pipeline, llm = tools.pipeline, tools.pipeline.llm
     name = prompt_of or (stage.prompt and stage.prompt(pipeline))
     assert name is not None
     prompt = stage_prompt(pipeline, tools.prompts, name)
     schema = prompt.constrained(pattern, values.get("count"))
-    first = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage.name)
+    first = Request(llm.model, prompt.render(**values), sampling(llm), schema, draft or 0, llm.endpoint, stage.name)
     language = pipeline.language
     instructions = _spaced(_instructions(prompt, values), language)
     complaint = ""
@@ -115,7 +117,7 @@ async def ask(
         complaint = _spaced(added, language)
         return replace(sent, sample=attempt)
 
-    return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts)
+    return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts if draft is None else 1)
 
 
 def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:

@@ -35,6 +35,7 @@ from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
+from airgen.pipeline.choice import Chooser
 from airgen.pipeline.control.combined_judge import Combination, load_combination
 from airgen.pipeline.control.judge import judge_identity
 from airgen.pipeline.control.judgments import OWN
@@ -202,7 +203,7 @@ class Job:
             self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
-            kinds: list[type] = [stage.writes for stage in self.flow.every]
+            kinds: list[type] = [kind for stage in self.flow.every for kind in (stage.writes, *stage.beside)]
             kinds += [Partner] * (PARTNER in self.fingerprints) + [OwnQuery] * (OWN in self.fingerprints)
             for kind in kinds:
                 if kind not in TABLES:
@@ -265,9 +266,11 @@ class Job:
         async with engine:
             with _interruptible(engine) as stopping:
                 members = Breaker(self.pipeline, store)
+                chooser = await self._chooser(store, display)
                 tools = Tools(
-                    self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, members.watch
-                )
+                    self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, members.watch,
+                    chooser,
+                )  # fmt: skip
                 if self.pipeline.queries is not None:
                     accepted = own_accepted(store, self.flow, self.fingerprints, self.pipeline)
                 else:
@@ -291,6 +294,16 @@ class Job:
             return {}
         ids = PublicIds(self.pipeline, self._secret())
         return {lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
+
+    async def _chooser(self, store: Store, display: Display) -> Chooser | None:
+        """What chooses among drafts; ready where queries are still to be made."""
+        if self.pipeline.generation.candidates == 1 or self.pipeline.queries is not None:
+            return None
+        embeddings = self.directory / "embeddings"
+        found = Chooser(store, self.pipeline, self.fingerprints, self.folder, embeddings, display)
+        if len(self.accepted(store).lineages) < self.pipeline.target:
+            await asyncio.to_thread(found.prepare)
+        return found
 
     def _meaning(self) -> Any:
         if self.pipeline.generation.meaning is None or not self.pipeline.generation.rewrites:

@@ -35,7 +35,8 @@ def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Stage]
     for stage in stages:
         fingerprint = plan[stage.name]
         skips = store.rows(Skip, "t.stage = ? AND t.fingerprint = ?", [stage.name, fingerprint])
-        for row in [*store.made(stage.writes, fingerprint), *skips]:
+        kinds = (stage.writes, *stage.beside)
+        for row in [*(row for kind in kinds for row in store.made(kind, fingerprint)), *skips]:
             rows[stage.name][row.parent].append(row)
     found = []
     for lineage in lineages:

@@ -33,6 +33,7 @@ __all__ = [
     "Plan",
     "Problem",
     "Refusal",
+    "Scored",
     "Stage",
     "Tools",
     "skip",
@@ -60,9 +61,22 @@ class Meaning(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How good a candidate is, 0 to 1, and the features that say so."""
+
+    score: float
+    features: tuple[float, ...] = ()
+
+
+Choose = Callable[["Lineage", Sequence[str]], Awaitable[Sequence[Scored]]]
+"""Scores the candidates of one sample, in their order."""
+
+
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`.
+    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`. `choose` is
+    there where `generation.candidates` asks for more than one.
 
     `watch(name, value or Refusal)` raises LlmError where one member of a panel gives no usable answers: the others hide
     that from the stage's own breaker.
@@ -75,6 +89,7 @@ class Tools:
     meaning: Meaning | None = None
     folder: Path | None = None
     watch: Callable[[str, object], None] = lambda name, found: None
+    choose: Choose | None = None
 
 
 @dataclass(frozen=True)
@@ -221,6 +236,7 @@ class Stage:
 
     reads: types of the parent row: the newest row of the first type that the lineage has.
     writes: the type of its rows; a type that airgen does not know gets a table made from its fields.
+    beside: further types of rows that it may write; they are kept and shown, and no stage reads them.
     ends: a skip here ends the lineage.
     belongs: whether a row of this parent is the lineage's (a judgment belongs to the pair that it judges).
     prompt: the name of its prompt, without the family `small/`; None for a stage that asks no prompt of its own.
@@ -236,6 +252,7 @@ class Stage:
     version: int
     work: Work
     parts: Parts
+    beside: tuple[type[Row], ...] = ()
     ends: bool = True
     belongs: Callable[[Any, Lineage], bool] = lambda row, lineage: True
     prompt: Callable[[Pipeline], str] | None = None

@@ -72,6 +72,8 @@ class GenerationSettings(Settings):
     prompt_language: Annotated[Literal["auto", "english", "own"], LATER] = "auto"
     variants: Annotated[dict[str, str], LATER] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
     queries_per_passage: int = Field(default=1, ge=1, le=20)
+    # Drafts of each query. The most promising is kept: found again by BM25 and the recall model, specific, complete.
+    candidates: Annotated[int, LATER, Field(ge=1, le=20)] = 1
     answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too
     multi_hop: Annotated[float, LATER, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
     examples: Annotated[str | None, LATER, FILE] = (

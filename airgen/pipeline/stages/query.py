@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Awaitable
+from dataclasses import asdict
 from typing import Any
 
 from airgen.keys import rng, row_key
@@ -23,8 +25,9 @@ from airgen.pipeline.stages.attributes import (
     wrong_type,
 )
 from airgen.pipeline.stages.by_example import Model, draw_examples, repeats_example, unlike_model
+from airgen.pipeline.stages.drafts import best_of, draw_drafts, one_line
 from airgen.prompts import PromptSet
-from airgen.records import Character, Passage, Query, Row, Scenario
+from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
 
 __all__ = ["STAGE", "TWO_PASSAGES"]
@@ -54,9 +57,16 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         **bounds,
         **({"multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint} if generation.multi_hop else {}),
         **({"examples": generation.example_texts} if generation.examples else {}),
+        **(_choice(pipeline) if generation.candidates > 1 else {}),
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
         **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
     }
+
+
+def _choice(pipeline: Pipeline) -> dict[str, Any]:
+    """What the choice among drafts depends on, besides the corpus."""
+    recall = pipeline.control.recall
+    return {"candidates": pipeline.generation.candidates, "choice": [1, None if recall.pools_only else recall.model]}
 
 
 def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
@@ -129,15 +139,22 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     if model:
         begin = f"{model.opening} " if model.opening else ""
         pattern = words_pattern(model.least, model.most, model.form == "question", language, begin)
-    found = await ask(tools, STAGE, values, check, pattern, name)
-    if isinstance(found, Refusal):
-        return [skip("query", parent, tools, found.problem, found.answer)]
-    value, attempts = found
-    text = " ".join(value["query"].split())
+
+    def draw(draft: int | None) -> Awaitable[tuple[Any, int] | Refusal]:
+        return ask(tools, STAGE, values, check, pattern, name, draft)
+
+    rows = await draw_drafts(lineage, tools, parent, draw) if generation.candidates > 1 else []
+    if (best := best_of(rows)) is not None:
+        text, attempts = best.text, 1
+    else:
+        found = await draw(None)
+        if isinstance(found, Refusal):
+            return [*rows, skip("query", parent, tools, found.problem, found.answer)]
+        text, attempts = one_line(found[0]), found[1]
     drawn = (length, kind, attributes["information_class"])
     if model:
         drawn = (model.length, model.form, "")
-    return [Query(row_key("query", parent, fp), parent, fp, 0, text, *drawn, attempts)]
+    return [*rows, Query(row_key("query", parent, fp), parent, fp, 0, text, *drawn, attempts)]
 
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
@@ -168,12 +185,25 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
         "attempts": row.attempts,
     }  # fmt: skip
     tries = f"  (attempt {row.attempts})" if row.attempts > 1 else ""
-    lines = [f"asked for  {row.type}, {row.length}, {row.information}", f"query      {row.text}{tries}"]
+    drafts = [asdict(one) for one in lineage.every(Candidate)]
+    others = [
+        f"           ({one.text})  {one.problem or f'score {one.score:.2f}'}"
+        for one in lineage.every(Candidate)
+        if one.text != row.text
+    ]
+    lines = [f"asked for  {row.type}, {row.length}, {row.information}", f"query      {row.text}{tries}", *others]
+    if drafts:
+        value["drafts"] = [{name: one[name] for name in ("text", "problem", "score")} for one in drafts]
     return {"query": value}, lines
+
+
+def _drawn(pipeline: Pipeline) -> int:
+    return pipeline.generation.candidates
 
 
 STAGE = Stage(
     "query", (Scenario,), Query, 3, _work, _parts,
-    prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples),
+    prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline)),
+    beside=(Candidate,),
     stand_in=_stand_in, scripted=_scripted, show=_show,
 )  # fmt: skip
