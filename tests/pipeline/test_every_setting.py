@@ -51,7 +51,7 @@ CHANGES: dict[str, Any] = {
     "generation.stages": ["extra_stage:STAGE"],
     "generation.variants": {"character": "small/character"}, "generation.examples": "examples.txt",
     "generation.answers": True, "generation.multi_hop": 0.5, "generation.unanswerable": 0.5,
-    "generation.query_language": "nl",
+    "generation.query_language": "nl", "generation.candidates": 2,
     "control.recall.model": {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 16},
     "control.recall.top_k": 9, "control.recall.pools_only": True, "control.pools": ["bm25"],
     "control.rerankers": ["bm25"], "control.thresholds.hard_negative": 2, "control.thresholds.other": 3,

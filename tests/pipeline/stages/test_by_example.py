@@ -86,7 +86,9 @@ def test_eight_words_of_an_example_in_a_row_are_content() -> None:
 
 def test_a_small_model_is_shown_no_example(run: Run, folder: Path, asked: list[Request]) -> None:
     (folder / "examples.txt").write_text("\n".join(EXAMPLES), encoding="utf-8")
-    changes = {"target: 12": CHANGES["target: 12"].replace("{examples", "{variants: {query_like: small/query_like}, examples")}
+    changes = {
+        "target: 12": CHANGES["target: 12"].replace("{examples", "{variants: {query_like: small/query_like}, examples")
+    }
     run(changes=changes)
     prompts = [request.messages[-1].content for request in asked if request.stage == "query"]
     assert prompts and not any(example in text for text in prompts for example in EXAMPLES)
