@@ -35,7 +35,7 @@ from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
-from airgen.pipeline.choice import Chooser
+from airgen.pipeline.choice.chooser import Chooser
 from airgen.pipeline.control.combined_judge import Combination, load_combination
 from airgen.pipeline.control.judge import judge_identity
 from airgen.pipeline.control.judgments import OWN

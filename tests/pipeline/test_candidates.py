@@ -11,8 +11,8 @@ import pytest
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.choice.chooser import score, weights
 from airgen.pipeline.choice.query_features import FEATURES, Found, features
+from airgen.pipeline.choice.weights import score, weights
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.show import find_lineage, life
 from airgen.records import Candidate, Query
@@ -144,4 +144,4 @@ def test_a_query_that_breaks_off(query: str, ends_open: float) -> None:
 
 
 def test_every_feature_has_a_weight() -> None:
-    assert set(weights()) == {*FEATURES, "intercept"}
+    assert list(weights()) == [*FEATURES, "intercept"]

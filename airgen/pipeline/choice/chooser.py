@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from importlib import resources
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.pipeline.choice.query_features import DEPTH, FEATURES, Found, features
+from airgen.pipeline.choice.query_features import DEPTH, Found, features
+from airgen.pipeline.choice.weights import score
 from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
@@ -32,22 +30,7 @@ from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import Pipeline
 from airgen.store import Store
 
-__all__ = ["Chooser", "score", "weights"]
-
-
-@lru_cache(maxsize=1)
-def weights() -> Mapping[str, float]:
-    """The weight of each feature, and `intercept`."""
-    text = resources.files("airgen.pipeline.choice").joinpath("weights.json").read_text(encoding="utf-8")
-    found: dict[str, float] = json.loads(text)["weights"]
-    return found
-
-
-def score(values: Sequence[float]) -> float:
-    """How likely a reader calls a candidate with these features good, 0 to 1."""
-    known = weights()
-    z = known["intercept"] + sum(known[name] * value for name, value in zip(FEATURES, values, strict=True))
-    return round(1 / (1 + math.exp(-z)), 6)
+__all__ = ["Chooser"]
 
 
 @dataclass(frozen=True)

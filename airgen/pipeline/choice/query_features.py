@@ -6,6 +6,7 @@ Each feature is about 0 to 1, so that few labels fit their weights.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ FEATURES = (
     "words",
     "content",
     "ends_open",
+    "reports",
     "peers",
 )
 """The names of the features, in their order.
@@ -42,8 +44,8 @@ above the next passage, as a share of its score (dense: four times that); negati
 rarest: mean and greatest inverse document frequency of the query's stems, 1 for a stem of one passage. known: share of
 its stems that any passage has. borrowed: share of its stems that the source has. title: share of the title's stems that
 the query has. copied: the longest run of words that stands in the source, as a share. words: a tenth of their number.
-content: share of words that are no function words. ends_open: the last word is a function word. peers: how alike the
-other candidates are.
+content: share of words that are no function words. ends_open: the last word is a function word. reports: it asks what a
+text does ("was presented in the study"), in English. peers: how alike the other candidates are.
 """
 
 # A query ends in one of these where a small model ran out of words. The stop words of other languages serve them.
@@ -54,6 +56,18 @@ _OPEN = {
         "whose", "why", "within", "without",
     },
 }  # fmt: skip
+
+
+# Who has a question does not know of a study that answers it. A word between article and noun: "the creep tests".
+_REPORTS = {
+    "en": re.compile(
+        r"\b(?:th(?:e|is|ese|ose)) (?:\w+ )?(?:analys[ei]s|articles?|authors?|experiments?|findings?|investigations?|"
+        r"papers?|reports?|research(?:ers)?|results?|scenarios?|study|studies|theory|tests?|work)\b"
+        r"|\b(?:conducted|described|discussed|investigated|mentioned|observed|presented|reported|studied)\b"
+        r"|\bin the context of\b|\b(?:main|primary) (?:focus|point|purpose|topic)\b",
+        re.IGNORECASE,
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +131,7 @@ def features(
         min(len(said), 40) / 10,
         sum(word not in function for word in spoken) / len(spoken) if spoken else 0.0,
         float(bool(spoken) and spoken[-1] in function | _OPEN.get(language, set())),
+        float(language in _REPORTS and _REPORTS[language].search(query) is not None),
         _alike(said, [folded_words(other, language) for other in others]),
     )
     return tuple(round(value, 6) for value in values)

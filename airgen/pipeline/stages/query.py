@@ -12,6 +12,7 @@ from airgen.keys import rng, row_key
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
+from airgen.pipeline.choice.weights import weights
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
@@ -66,7 +67,8 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 def _choice(pipeline: Pipeline) -> dict[str, Any]:
     """What the choice among drafts depends on, besides the corpus."""
     recall = pipeline.control.recall
-    return {"candidates": pipeline.generation.candidates, "choice": [1, None if recall.pools_only else recall.model]}
+    model = None if recall.pools_only else recall.model
+    return {"candidates": pipeline.generation.candidates, "choice": [weights(), model]}
 
 
 def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
