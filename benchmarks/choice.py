@@ -5,9 +5,9 @@
     python benchmarks/choice.py fit P.yaml COLLECTION... --read drafts.tsv [--save airgen/pipeline/choice/weights.json]
 
 `list` draws all drafts of some samples, in a shuffled order that does not say which draft was kept. A reader writes
-good, weak or wrong into the first column. `fit` fits "good" by a logistic regression over the features, on all collections
-but one, and tries it on that one: the area under the ROC curve, and the share of good queries among those that the
-first draft, a random one and the chosen one would give.
+good, weak or wrong into the first column. `fit` fits "good" by a logistic regression over the features, on all
+collections but one, and tries it on that one: the area under the ROC curve, and the share of good queries among those
+that the first draft, a random one and the chosen one would give.
 """
 
 from __future__ import annotations

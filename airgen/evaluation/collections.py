@@ -118,13 +118,17 @@ def load_collections(name: str | Path) -> CollectionList:
 
 
 def find_list(name: Path) -> CollectionList | None:
-    """The list of collections that a word of a command line names; None where it names a folder, or anything else."""
+    """The list of collections that a word of a command line names; None where it names a folder, or no file.
+
+    Raises SettingsError for a file that is no such list.
+    """
     if name.exists() and not name.is_file():
         return None
     try:
-        return load_collections(name)
+        path = find_yaml("pipelines", name)
     except SettingsError:
         return None
+    return load_yaml(path, CollectionList) if path.is_file() else None
 
 
 def means_table(listed: CollectionList, results: Sequence[Result]) -> str:

@@ -215,6 +215,12 @@ def test_lists_that_are_wrong(listed: Path, change: dict[str, object], words: st
         load_collections(listed)
 
 
+def test_evaluate_says_what_is_wrong_in_a_list(listed: Path) -> None:
+    listed.write_text(listed.read_text(encoding="utf-8").replace('"collections"', '"colections"'), encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"little.yaml:1: colections"):
+        call("evaluate", listed, "--systems", listed)
+
+
 def test_the_mean_counts_a_set_of_parts_once_and_no_training_set(listed: Path) -> None:
     def result(system: str, dataset: str, score: float) -> Result:
         about = {"name": system, "dataset": dataset, "means": {"nDCG@10": score}, "headline": "nDCG@10"}

@@ -3,3 +3,5 @@
 choose = Chooser(store, pipeline, plan, folder, embeddings, display)
 scores = await choose(lineage, ["what bends a wing", "wing load"])      # a Scored for each
 """
+
+__all__: list[str] = []
