@@ -68,6 +68,21 @@ def test_faiss_backend_agrees() -> None:
     assert np.allclose(hits[0].scores, hits[1].scores, atol=1e-6)
 
 
+def test_faiss_indexes_a_corpus_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faiss = pytest.importorskip("faiss")
+    made: list[int] = []
+    monkeypatch.setattr(faiss, "IndexFlatIP", lambda dim, flat=faiss.IndexFlatIP: made.append(dim) or flat(dim))
+    Dense(Letters(), cache=tmp_path).index(Corpus(list("12"), ["zz", "xaaz"]))  # so that the rows are not in order
+    dense = Dense(Letters(), backend="faiss", cache=tmp_path)
+    dense.index(Corpus(list("123"), ["abc", "xaaz", "qqqa"]))
+    first = dense.search(["a"], 3)
+    assert_same(dense.search(["a"], 3), first)
+    assert made == [26]
+    dense.index(Corpus(list("1"), ["abc"]))
+    assert dense.search(["a"], 3).positions.tolist() == [[0, -1, -1]]
+    assert made == [26, 26]
+
+
 def test_bad_input() -> None:
     dense = Dense(Letters())
     with pytest.raises(UsageError, match="corpus comes first"):

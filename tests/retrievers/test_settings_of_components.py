@@ -25,6 +25,7 @@ PARTS = ["retriever", "reranker", "embedder", "token-embedder", "sparse-embedder
 KINDS = [(part, kind) for part in PARTS for kind in REGISTRY[part]]
 # Another value for a field whose type does not suggest one.
 OTHER = {
+    "bias": 0.5,
     "similarity": "dot",
     "dimensions": 8,
     "embedder": "multilingual-e5-small-q4",
@@ -121,6 +122,13 @@ def test_each_field_changes_the_description_or_is_about_speed(part: str, kind: s
         if described(part, kind, changed, world) == before:
             silent.append(name)
     assert not silent, f"{part} {kind}: {', '.join(silent)}"
+
+
+def test_facts_come_from_the_models(minilm: str, splade: str) -> None:
+    onnx = resolve("embedder", "onnx")(minilm, threads=3)
+    assert (onnx.facts.parameters, onnx.facts.device, onnx.facts.threads) == (22_713_216, "cpu", 3)
+    both = resolve("retriever", "fuse")([{"kind": "dense", "embedder": onnx}, {"kind": "sparse", "model": splade}])
+    assert both.facts.parameters == 22_713_216 + 4_416_698
 
 
 def test_the_normalisation_of_a_sum_is_described(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ def test_numpy_gives_what_torch_trained(dataset: Path, bert: Path, tmp_path: Pat
     made = lively(task(dataset, bert, pooling=pooling, terms=terms))
     made.save(tmp_path)
     system = Augmented(tmp_path)
+    stored = pytest.importorskip("safetensors.numpy").load_file(tmp_path / "model.safetensors")
+    assert system.facts.parameters == sum(array.size for array in stored.values())
     system.index(made.data.corpus)
     texts = [example.query for example in made.data.examples]
     texts[0] = "The valleys of Anselm, and a harbour's lantern; lanterns, anselm"  # words of several tokens

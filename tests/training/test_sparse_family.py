@@ -198,6 +198,46 @@ def test_sparta_searches_what_it_was_trained_to_score(dataset: Path, bert: Path,
         SpartaEncoder(str(bert)).encode(["a"], "passage")
 
 
+def test_beirs_sparta_checkpoint_loads(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    """Its layout: DistilBertModel and its tokenizer, nothing of SPARTA in config.json; BEIR's code adds the rest."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(3)
+    config = transformers.DistilBertConfig(
+        vocab_size=len(tokenizer), dim=16, n_layers=1, n_heads=2, hidden_dim=32, initializer_range=0.4
+    )
+    model = transformers.DistilBertModel(config).eval()
+    folder = tmp_path / "sparta-msmarco"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    corpus, queries = read_corpus(dataset), ["amber bridge amber", "stone"]
+    # After beir/retrieval/models/sparta.py: embeddings of special tokens are zero, no b, the k highest terms.
+    with torch.inference_mode():
+        terms = model.embeddings.word_embeddings.weight.clone()
+        terms[tokenizer.all_special_ids] = 0
+        wanted = np.zeros((len(queries), len(corpus)))
+        for place, text in enumerate(corpus.texts):
+            states = model(**tokenizer(text, truncation=True, max_length=500, return_tensors="pt")).last_hidden_state[0]
+            impact = torch.log(torch.relu((terms @ states.T).max(dim=-1).values) + 1)
+            kept = torch.topk(impact, 20).indices
+            sparse = torch.zeros_like(impact).index_put((kept,), impact[kept])
+            for row, query in enumerate(queries):
+                ids = tokenizer(query, add_special_tokens=False)["input_ids"]
+                wanted[row, place] = float(sparse[ids].sum())
+    spec = {"kind": "sparta", "model": str(folder), "bias": 0, "max_length": 500, "top_terms": 20}
+    system = load_retriever(spec)
+    system.index(corpus)
+    hits = system.search(queries, len(corpus))
+    assert (hits.positions >= 0).any()
+    for row in range(len(queries)):
+        found = dict(zip(hits.positions[row].tolist(), hits.scores[row].tolist(), strict=True))
+        for place in range(len(corpus)):
+            assert found.get(place, 0.0) == pytest.approx(wanted[row, place], rel=1e-4, abs=1e-5)
+    facts = system.facts
+    assert facts.parameters == sum(weights.numel() for weights in model.parameters()) and facts.device == "cpu"
+    with pytest.raises(ModelError, match="set `bias: 0` beside it"):
+        SpartaEncoder(str(folder)).encode(["a"], "passage")
+
+
 def test_an_llm_expands_and_is_paid_once(dataset: Path, tmp_path: Path) -> None:
     pipeline = tmp_path / "p.yaml"
     pipeline.write_text("name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted}\n")

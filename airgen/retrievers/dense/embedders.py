@@ -183,6 +183,13 @@ class SentenceTransformersEmbedder(LibraryModel):
         size = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         return int(size())
 
+    @property
+    def facts(self) -> ModelFacts:
+        """Those of both encoders, where queries have one of their own."""
+        return super().facts + (
+            torch_facts(self._query_model) if self.settings.query_model else ModelFacts(device=None)
+        )
+
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Unit vectors, or with the similarity `dot` vectors as the model gives them; (n, dim)."""
         prefix = self._prefix[kind]

@@ -20,7 +20,7 @@ from airgen.retrievers.base import Hits
 from airgen.retrievers.dense.first_pass import FirstPass
 from airgen.retrievers.top_k import TopK
 
-__all__ = ["search", "search_faiss"]
+__all__ = ["faiss_index", "search", "search_faiss"]
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
@@ -30,6 +30,7 @@ _FIRST_PASS_QUERIES = 64  # with fewer, making integers of the rows takes as lon
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
+_FAISS_ROWS = 1 << 16  # rows given to faiss at once
 # Both sides are padded to these multiples. Below them BLAS uses kernels that add in another order: the last bits of a
 # score would depend on the number of queries, or on the size of the corpus.
 _PAD_QUERIES = 16
@@ -172,11 +173,19 @@ def _padded(rows: NDArray[Any], multiple: int, compiled: bool = False) -> NDArra
     return padded
 
 
-def search_faiss(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> Hits:
-    """The same by faiss IndexFlatIP, for comparison: all rows are in memory as fp32, and the order of ties is open."""
+def faiss_index(matrix: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Any:
+    """A faiss IndexFlatIP, for comparison: all rows are in memory as fp32. With `rows`, of these rows of the matrix."""
     faiss = load_extra("faiss", "the faiss backend")
     index = faiss.IndexFlatIP(matrix.shape[1])
-    index.add(np.ascontiguousarray(matrix, dtype=np.float32))
+    n = len(matrix) if rows is None else len(rows)
+    for start in range(0, n, _FAISS_ROWS):
+        part = slice(start, min(start + _FAISS_ROWS, n))
+        index.add(np.ascontiguousarray(matrix[part] if rows is None else matrix[rows[part]], dtype=np.float32))
+    return index
+
+
+def search_faiss(index: Any, queries: NDArray[np.float32], k: int) -> Hits:
+    """The same as `search`, by an index of `faiss_index`; the order of ties is open."""
     scores, positions = index.search(np.ascontiguousarray(queries), k)
     scores[positions < 0] = -np.inf
     return Hits(positions.astype(np.int32), scores)

@@ -67,6 +67,7 @@ class EmbeddedModel(Component):
 
     def set_up(self) -> None:
         self.name, self._max_length = self.settings.model, self.settings.max_length
+        self._threads = cores()
 
     @cached_property
     def _folder(self) -> Path:
@@ -89,7 +90,7 @@ class EmbeddedModel(Component):
     def facts(self) -> ModelFacts:
         """The catalogue knows the parameters of its own models."""
         known = models.catalogue().get(self.name)
-        return ModelFacts(known.parameters if known else None)
+        return ModelFacts(known.parameters if known else None, threads=self._threads)
 
 
 class OnnxEncoder(EmbeddedModel):
@@ -114,10 +115,6 @@ class OnnxEncoder(EmbeddedModel):
         super().set_up()
         self.truncated = 0
         self._threads = self.settings.threads or cores()
-
-    @property
-    def facts(self) -> ModelFacts:
-        return super().facts + ModelFacts(threads=self._threads)
 
     @cached_property
     def dim(self) -> int:

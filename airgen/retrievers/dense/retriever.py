@@ -17,7 +17,7 @@ from airgen.batches import batched
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
-from airgen.retrievers.dense.exact_search import search, search_faiss
+from airgen.retrievers.dense.exact_search import faiss_index, search, search_faiss
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.dense.shard_search import search_shards
 from airgen.retrievers.on_workers import encoded
@@ -56,6 +56,7 @@ class Dense(Component):
         self.name = f"dense {self.embedder.name}"
         self._matrix: NDArray[np.float16] | None = None
         self._rows: NDArray[np.int64] | None = None
+        self._faiss: Any = None  # made at the first search, and of the same rows
         self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
 
     @property
@@ -65,6 +66,7 @@ class Dense(Component):
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
+        self._faiss = None
         root, common = self.settings.cache, shared()
         if root is None and common and isinstance(self.embedder, EmbeddedModel):
             root = common.folder.absolute()
@@ -111,8 +113,9 @@ class Dense(Component):
         if queries:
             vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
         if self.settings.backend == "faiss":
-            matrix = self._matrix if self._rows is None else self._matrix[self._rows]
-            return search_faiss(matrix, vectors, k)
+            if self._faiss is None:
+                self._faiss = faiss_index(self._matrix, self._rows)
+            return search_faiss(self._faiss, vectors, k)
         options: dict[str, Any] = {"rows": self._rows, "memory_bytes": self.settings.memory_bytes}
         if self._file is None:
             return search(self._matrix, vectors, k, **options)

@@ -26,7 +26,7 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Corpus, Hits
+from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts
 from airgen.retrievers.dense.bert import Bert
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.query_terms import QueryReader
@@ -93,6 +93,7 @@ class Augmenter:
             weights = load_extra("safetensors.numpy", "query augmentation").load_file(folder / "model.safetensors")
         except Exception as error:  # the library's own error has no built-in base
             raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
+        self.parameters = sum(array.size for array in weights.values())
         self._words = weights.pop("embeddings.word_embeddings.weight")
         self._bert = Bert(weights, *shape)
         self._rows, self._bias = weights["added.weight"], weights["added.bias"]
@@ -164,6 +165,11 @@ class Augmented(LexicalRetriever):
         self.max_added = self.settings.max_added
         self._analyser = self.model.analyser
         super().set_up()
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model's parameters, beside the index's threads."""
+        return super().facts + ModelFacts(self.model.parameters)
 
     def make_weighting(self) -> Weighting:
         """BM25, or whether a term is there, as the model was trained."""

@@ -1,6 +1,7 @@
 """SPARTA: every term of the vocabulary has an impact in every passage (Zhao and others, 2021; BEIR's section 4).
 
     system = Sparta("models/sparta")          # {kind: sparta, model: models/sparta}; `airgen train sparta` makes it
+    system = Sparta("BeIR/sparta-msmarco-distilbert-base-v1", bias=0)     # BEIR's checkpoint, a plain transformer
 
     impact(t, d) = log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b))
     score(q, d)  = sum of the impacts of q's tokens in d
@@ -25,7 +26,7 @@ from airgen.retrievers.base import ModelFacts, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseRow
-from airgen.settings.base import SPEED
+from airgen.settings.base import LATER, SPEED
 from airgen.settings.parts import Part
 
 __all__ = ["BIAS", "Sparta", "SpartaEncoder"]
@@ -38,12 +39,16 @@ class SpartaEncoder(TorchModel):
     """A transformer and its own input embeddings as impacts, by folder or Hub name."""
 
     class Settings(TorchModel.Settings):
-        """`max_length` counts tokens. `top_terms`: how many impacts of each passage are kept (None: all)."""
+        """`max_length` counts tokens. `top_terms`: how many impacts of each passage are kept (None: all).
+
+        `bias` is b of a checkpoint that does not name it. BEIR's has none (0), and its special tokens have no impact.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
         max_length: int = Field(default=256, ge=1)
         top_terms: int | None = Field(default=2000, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=16, ge=1)
+        bias: Annotated[float | None, LATER] = None
 
     settings: Settings
 
@@ -53,12 +58,15 @@ class SpartaEncoder(TorchModel):
 
     @cached_property
     def parts(self) -> tuple[Any, Any, float]:
-        """(model, tokenizer, b). Raises ModelError for a folder that `airgen train sparta` did not write."""
+        """(model, tokenizer, b). Raises ModelError for a model without b, where no `bias` is given."""
         chosen = self.name, self.place(self.name), self.settings.device
         model, tokenizer = with_tokenizer("AutoModel", "the model", *chosen)
-        bias = getattr(model.config, BIAS, None)
+        bias = getattr(model.config, BIAS, self.settings.bias)
         if not isinstance(bias, float):
-            raise ModelError(f"{self.name} is not a SPARTA model: its config.json has no {BIAS}")
+            raise ModelError(
+                f"{self.name} is not a SPARTA model of `airgen train sparta`: its config.json has no {BIAS}; if it is "
+                "one of BEIR's form, set `bias: 0` beside it"
+            )
         return model, tokenizer, bias
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
@@ -81,6 +89,9 @@ class SpartaEncoder(TorchModel):
         limit, size = self.settings.max_length, self.settings.batch_size
         limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
         terms = model.get_input_embeddings().weight
+        if getattr(model.config, BIAS, None) is None:  # as in BEIR, whose impacts of special tokens are log(1 + 0)
+            terms = terms.detach().clone()
+            terms[tokenizer.all_special_ids] = 0
         rows: list[SparseRow] = []
         with torch.inference_mode():
             for first in range(0, len(texts), size):
@@ -105,8 +116,9 @@ class SpartaEncoder(TorchModel):
         return found.astype(np.int32), impacts[found].astype(np.float32)
 
     def describe(self) -> dict[str, object]:
-        """Model, hash, maximum length, terms kept."""
-        return {**self.described("sparta", "model", "max_length", "top_terms"), "sha256": self._hash}
+        """Model, hash, maximum length, terms kept, and a bias that was given."""
+        given = {} if self.settings.bias is None else {"bias": self.settings.bias}
+        return {**self.described("sparta", "model", "max_length", "top_terms"), "sha256": self._hash, **given}
 
 
 class Sparta(Sparse):
