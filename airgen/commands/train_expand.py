@@ -54,7 +54,13 @@ def expand(
             from airgen.pipeline.expand_passages import expand_with_llm
 
             done, failed = expand_with_llm(
-                pipeline, opened, out, count=count, budget_usd=budget, progress=lambda number: update(completed=number)
+                pipeline,
+                opened.passages(),
+                opened.info.get("language"),
+                out,
+                count=count,
+                budget_usd=budget,
+                progress=lambda number: update(completed=number),
             )
         else:
             writer = Seq2Seq(str(model), device=device)

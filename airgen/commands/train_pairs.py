@@ -35,13 +35,18 @@ def pairs(
     exclude: Annotated[
         list[Path] | None, typer.Option(help="A dataset whose queries are excluded (repeatable).")
     ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="Pair each passage with its queries in this file of `airgen train expand`.")
+    ] = None,
     seed: Seed = 42,
     as_json: Json = False,
 ) -> None:
-    """Mine pairs of texts from corpora, to train an encoder without labels.
+    """Mine pairs of texts from corpora, to train an encoder without labels; or pair passages with written queries.
 
     Example: airgen train pairs postgresql-manual --out data/pairs
     """
+    from airgen.errors import UsageError
+    from airgen.training.mining.expansion_pairs import expansion_pairs
     from airgen.training.mining.pair_files import PAIRS
     from airgen.training.mining.pairs import MiningSettings
     from airgen.training.mining.sources import mine_sources
@@ -49,9 +54,15 @@ def pairs(
     with progress_bar("mining", "{task.completed:,.0f} passages", quiet=as_json) as update:
         settings = MiningSettings(seed, min_words, max_characters, per_query)
         chosen = [kind.strip() for kind in kinds.split(",") if kind.strip()]
-        summary = mine_sources(
-            sources, out, settings, kinds=chosen, limit=limit, exclude=exclude or (), progress=lambda: update(advance=1)
-        )
+        if queries is not None:
+            if len(sources) > 1:
+                raise UsageError("--queries has ids of one source: give one")
+            summary = expansion_pairs(sources[0], queries, out, limit=limit)
+        else:
+            more = exclude or ()
+            summary = mine_sources(
+                sources, out, settings, kinds=chosen, limit=limit, exclude=more, progress=lambda: update(advance=1)
+            )
     if as_json:
         echo((out / PAIRS).read_text(encoding="utf-8"))
         return

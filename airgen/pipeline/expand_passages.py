@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
@@ -22,13 +21,15 @@ from airgen.pipeline.stage import Refusal
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
+from airgen.training.mining.expansion import PassageText
 
 __all__ = ["expand_with_llm"]
 
 
 def expand_with_llm(
     pipeline: Path,
-    dataset: BeirDataset,
+    passages: Iterable[PassageText],
+    language: str | None,
     out: Path,
     *,
     count: int = 10,
@@ -37,18 +38,20 @@ def expand_with_llm(
 ) -> tuple[int, dict[str, int]]:
     """Write `count` queries for each passage to OUT, by the pipeline's LLM and the prompt `expand`.
 
+    `language` is that of the passages; None: the pipeline's.
+
     Returns how many passages got queries, and how many got none, by reason. Raises BudgetSpent and Stopped; the same
     call then goes on.
     """
     settings = load_pipeline(pipeline)
     prompt = PromptSet.beside(pipeline.parent).get("expand")
-    language, llm = language_name(str(dataset.info.get("language") or settings.language)), settings.llm
+    named, llm = language_name(language or settings.language), settings.llm
     params: dict[str, Any] = {"temperature": 0.7, "max_tokens": 40 * count + 40}
-    schema, passages = prompt.schema or {}, list(dataset.passages())
+    schema, passages = prompt.schema or {}, list(passages)
 
-    async def one(engine: Llm, passage: BeirPassage) -> list[str] | str:
+    async def one(engine: Llm, passage: PassageText) -> list[str] | str:
         text = prompt_text(passage.title, passage.text)
-        messages = prompt.render(document=text, language_name=language, count=count)
+        messages = prompt.render(document=text, language_name=named, count=count)
         request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "expand")
         found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
         if isinstance(found, Refusal):

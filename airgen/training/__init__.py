@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "encoder:EncoderTask"),
     "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "cross_encoder:CrossEncoderTask"),
     "splade": ("A SPLADE: sparse weights over the vocabulary.", "splade:SpladeTask"),
+    "doct5query": ("docT5query: a writer of queries, to expand passages.", "query_writer:QueryWriterTask"),
     "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "deepct:DeepCTTask"),
     "sparta": ("SPARTA: impacts of the whole vocabulary.", "sparta:SpartaTask"),
     "colbert": ("Late interaction: a vector for each token.", "late:LateTask"),

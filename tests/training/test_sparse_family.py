@@ -15,7 +15,7 @@ from small_training import train_quickly
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from airgen.dataset.beir import BeirPassage  # noqa: E402
+from airgen.dataset.beir import BeirDataset, BeirPassage  # noqa: E402
 from airgen.errors import DatasetError, ModelError, UsageError  # noqa: E402
 from airgen.retrievers import load_retriever  # noqa: E402
 from airgen.retrievers.base import Corpus  # noqa: E402
@@ -23,7 +23,8 @@ from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
 from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher  # noqa: E402
 from airgen.retrievers.lexical.expanded import Expanded  # noqa: E402
 from airgen.retrievers.sparse.sparta import Sparta, SpartaEncoder  # noqa: E402
-from airgen.training.data import read_corpus  # noqa: E402
+from airgen.training.data import load_training_set, read_corpus  # noqa: E402
+from airgen.training.kinds.query_writer import QueryWriterRecipe, QueryWriterTask  # noqa: E402
 from airgen.training.kinds.sparta import impacts  # noqa: E402
 from airgen.training.mining.expansion import Seq2Seq, expand, queries_of  # noqa: E402
 
@@ -80,24 +81,109 @@ def test_files_of_expansions_are_checked(tmp_path: Path) -> None:
         Expanded(tmp_path / "missing.jsonl")
 
 
-def test_a_sequence_to_sequence_model_gives_queries(new_bert: Callable[..., Path], tmp_path: Path) -> None:
-    folder = new_bert()
-    vocabulary = transformers.AutoTokenizer.from_pretrained(folder)
+def tiny_t5(bert: Path, place: Path) -> Path:
+    """A random T5 of a few thousand weights, with the tokenizer of the small BERT."""
+    vocabulary = transformers.AutoTokenizer.from_pretrained(bert)
     config = transformers.T5Config(
-        vocab_size=len(vocabulary), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, pad_token_id=0,
-        eos_token_id=3, decoder_start_token_id=0,
+        vocab_size=len(vocabulary), d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, pad_token_id=0,
+        eos_token_id=3, decoder_start_token_id=0, dropout_rate=0.0,
     )  # fmt: skip
     torch.manual_seed(0)
-    place = tmp_path / "t5"
     transformers.T5ForConditionalGeneration(config).save_pretrained(place)
     vocabulary.save_pretrained(place)
-    model = Seq2Seq(str(place), max_new_tokens=6)
+    return place
+
+
+def test_a_sequence_to_sequence_model_gives_queries(bert: Path, tmp_path: Path) -> None:
+    model = Seq2Seq(str(tiny_t5(bert, tmp_path / "t5")), max_new_tokens=6)
     first = model.queries("amber bridge", 5, 1)
     torch.manual_seed(99)  # what was drawn before does not matter
     assert model.queries("amber bridge", 5, 1) == first and 1 <= len(first) <= 5
     assert model.queries("amber bridge", 5, 2) != first
+    batch = model.of_batches(["amber bridge", "candle desert engine falcon"], 4, 1)
+    assert len(batch) == 2 and all(1 <= len(queries) <= 4 for queries in batch)
+    assert model.of_batches(["amber bridge", "candle desert engine falcon"], 4, 1) == batch
     with pytest.raises(ModelError, match="cannot be loaded"):
         Seq2Seq(str(tmp_path / "nothing")).queries("a", 1, 1)
+
+
+def test_doct5query_learns_to_write_the_words_of_a_passage(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    base, out = tiny_t5(bert, tmp_path / "t5"), tmp_path / "doct5query"
+    changes = ("epochs=10", "learning_rate=1e-2", "max_query_tokens=8", "dev_queries=2", "dev_passages=6", "patience=0")
+    trained = train_quickly("doct5query", dataset, base, out, *changes, "keep=last")
+    losses = [entry["loss"] for entry in trained.history[1:]]
+    assert losses[-1] < 0.75 * losses[0] and set(trained.figures) == {"nDCG@10", "Recall@100"}
+    # The trained folder is what `train expand` takes.
+    file = tmp_path / "queries.jsonl"
+    call("train", "expand", dataset, "--model", out, "--out", file, "--count", 2, "--json")
+    assert len(file.read_text().splitlines()) == 40
+
+
+def test_the_loss_of_doct5query_is_that_of_the_queries_tokens(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    """By hand: minus the mean log-probability of the target's tokens, without padding."""
+    recipe = QueryWriterRecipe(batch_size=4, max_length=24, max_query_tokens=8)
+    data = load_training_set(dataset, split="train")
+    task = QueryWriterTask(recipe, data, str(tiny_t5(bert, tmp_path / "t5")), "cpu")
+    task.model.eval()
+    batch = task.batches(0)[0]
+    sample = task.sample(batch, 0)
+    total, count = 0.0, 0
+    for query, place in zip(sample.queries, sample.places[:, 0].tolist(), strict=True):
+        passage = task.tokenizer(data.corpus.full_text(place), return_tensors="pt", truncation=True, max_length=24)
+        target = task.tokenizer(query, truncation=True, max_length=8)["input_ids"]
+        given = torch.tensor([[0, *target[:-1]]])
+        with torch.inference_mode():
+            logits = task.model(
+                input_ids=passage["input_ids"], attention_mask=passage["attention_mask"], decoder_input_ids=given
+            ).logits[0]
+        total -= float(torch.log_softmax(logits, dim=-1)[range(len(target)), target].sum())
+        count += len(target)
+    assert float(task.loss(batch)["loss"].detach()) == pytest.approx(total / count, rel=1e-4)
+
+
+def test_written_queries_become_pairs(dataset: Path, tmp_path: Path) -> None:
+    (tested, *_) = [query.text for query in BeirDataset.open(dataset).queries().values()]
+    ids = [passage.id for passage in BeirDataset.open(dataset).passages()]
+    written = {ids[0]: ["one  thing", "one thing", tested.upper()], ids[1]: ["two"]}
+    rows = [{"_id": key, "queries": queries} for key, queries in written.items()]
+    file = tmp_path / "queries.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call("train", "pairs", dataset, "--queries", file, "--out", tmp_path / "pairs", "--json")
+    made = BeirDataset.open(tmp_path / "pairs")
+    texts = {key: query.text for key, query in made.queries().items()}
+    labels = made.qrels("train").labels
+    assert sorted((texts[query], *row) for query, row in labels.items()) == [("one thing", ids[0]), ("two", ids[1])]
+    counts = made.manifest["kinds"]["written"]
+    assert counts == {
+        "is a query of the dataset": 1, "pairs": 2, "passages": 40, "passages without a query": 38,
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="ids of one source"):
+        call("train", "pairs", dataset, dataset, "--queries", file, "--out", tmp_path / "other", "--json")
+
+
+def test_genq_from_a_corpus_in_one_command(bert: Path, dataset: Path, tmp_path: Path) -> None:
+    words = " ".join(read_corpus(dataset).texts[:6]).split()
+    (tmp_path / "docs.jsonl").write_text(
+        "".join(json.dumps({"id": str(n), "text": " ".join(words[n : n + 8])}) + "\n" for n in range(20))
+    )
+    (tmp_path / "own.yaml").write_text(
+        "name: own\nlanguage: en\ndomain: tech\nlicence: CC0-1.0\nsource: test\n"
+        "reader: {kind: jsonl, path: docs.jsonl}\n"
+        "clean: {min_tokens: 1, language: 'off', boilerplate: 'off'}\n"
+    )
+    out, quick = tmp_path / "genq", ("batch_size=8", "chunk=8", "max_steps=2", "max_length=16")
+    base = tiny_t5(bert, tmp_path / "t5")
+    asked = ["train", "genq", tmp_path / "own.yaml", "--base", bert, "--out", out, "--count", 2, "--json"]
+    asked += [word for change in quick for word in ("--set", change)]
+    found = json.loads(call(*asked, "--model", base))
+    assert found["steps"] == 2 and found["pairs"] >= 20 and found["trained_now"]
+    assert len((tmp_path / "genq.queries.jsonl").read_text().splitlines()) == 20
+    assert not json.loads(call(*asked, "--model", base))["trained_now"]  # it goes on: nothing is left to do
+    system = load_retriever({"kind": "dense", "embedder": str(out)})
+    system.index(Corpus(["a", "b"], ["amber bridge", "candle desert"]))
+    assert system.search(["amber"], 2).positions.shape == (1, 2)
+    with pytest.raises(UsageError, match="exactly one of --model"):
+        call(*asked)
 
 
 def test_generated_queries_expand_their_passages(dataset: Path, tmp_path: Path) -> None:

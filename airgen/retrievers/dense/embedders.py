@@ -45,13 +45,14 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
 
 
 def with_tokenizer(kind: str, what: str, name: str, place: str, device: str | None) -> tuple[Any, Any]:
-    """A model of transformers' class `kind`, ready to run, and its tokenizer. Raises ModelError."""
+    """A model of transformers' class `kind`, on a GPU if there is one, and its tokenizer. Raises ModelError."""
     transformers = load_extra("transformers", f"{what} {name!r}")
     model, tokenizer = [
         loaded(what, name, getattr(transformers, one).from_pretrained, pretrained_model_name_or_path=place)
         for one in (kind, "AutoTokenizer")
     ]
-    return model.to(device or "cpu").eval(), tokenizer
+    usual = "cuda" if load_extra("torch", f"{what} {name!r}").cuda.is_available() else "cpu"
+    return model.to(device or usual).eval(), tokenizer
 
 
 class TorchModel(Component):

@@ -10,7 +10,7 @@ stopped goes on when it is called again. The retriever is `airgen.retrievers.lex
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +24,13 @@ from airgen.retrievers.base import model_place
 from airgen.retrievers.dense.embedders import with_tokenizer
 from airgen.training.base_models import quiet
 from airgen.training.data import RESERVED
+from airgen.training.mining.pairs import SourcePassage
 
-__all__ = ["QueryModel", "Seq2Seq", "expand", "expand_from_split", "queries_of"]
+__all__ = ["PassageText", "QueryModel", "Seq2Seq", "expand", "expand_from_split", "queries_of"]
+
+
+PassageText = BeirPassage | SourcePassage
+_TEXTS = 16  # written for at once
 
 
 class QueryModel(Protocol):
@@ -57,16 +62,28 @@ class Seq2Seq:
         self._max_length, self._max_new = max_length, max_new_tokens
 
     @cached_property
-    def _parts(self) -> tuple[Any, Any]:
+    def parts(self) -> tuple[Any, Any]:
         chosen = self.name, model_place(self.name), self._device
         with quiet():
             return with_tokenizer("AutoModelForSeq2SeqLM", "the query model", *chosen)
 
     def queries(self, text: str, count: int, seed: int) -> list[str]:
         """Sampled queries without duplicates, in the order of sampling."""
+        return self._sampled([text], count, seed)[0]
+
+    def of_batches(self, texts: Sequence[str], count: int, seed: int) -> list[list[str]]:
+        """The queries of each text, some texts at once: sooner than one by one, but they depend on the texts beside."""
+        return [
+            queries
+            for first in range(0, len(texts), _TEXTS)
+            for queries in self._sampled(texts[first : first + _TEXTS], count, seed + first)
+        ]
+
+    def _sampled(self, texts: Sequence[str], count: int, seed: int) -> list[list[str]]:
         torch = load_extra("torch", f"the query model {self.name!r}")
-        model, tokenizer = self._parts
-        encoded = tokenizer(self._prefix + text, truncation=True, max_length=self._max_length, return_tensors="pt")
+        model, tokenizer = self.parts
+        asked = [self._prefix + text for text in texts]
+        encoded = tokenizer(asked, truncation=True, max_length=self._max_length, padding=True, return_tensors="pt")
         inputs = {
             name: value.to(model.device) for name, value in encoded.items() if name in ("input_ids", "attention_mask")
         }
@@ -79,12 +96,13 @@ class Seq2Seq:
                 num_return_sequences=count,
                 max_new_tokens=self._max_new,
             )
-        words = (" ".join(one.split()) for one in tokenizer.batch_decode(found, skip_special_tokens=True))
-        return list(dict.fromkeys(filter(None, words)))
+        words = [" ".join(one.split()) for one in tokenizer.batch_decode(found, skip_special_tokens=True)]
+        of_each = (words[first : first + count] for first in range(0, len(words), count))
+        return [list(dict.fromkeys(filter(None, one))) for one in of_each]
 
 
 def expand(
-    passages: Iterable[BeirPassage],
+    passages: Iterable[PassageText],
     model: QueryModel,
     out: Path,
     *,
