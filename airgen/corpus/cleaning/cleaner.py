@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from airgen.records import Document
 
-__all__ = ["KEEP", "Changer", "CleanResult", "Cleaner", "Item", "Step"]
+__all__ = ["KEEP", "Changer", "CleanResult", "Cleaner", "CorpusWide", "Item", "Step"]
 
 
 class CleanResult(NamedTuple):
@@ -51,6 +51,19 @@ class Cleaner(Protocol):
 
     def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """One result an item, in order."""
+        ...
+
+
+@runtime_checkable
+class CorpusWide(Cleaner, Protocol):
+    """A cleaner whose result depends on earlier documents, too: `judge(items)` is `compare(ids, look(items))`."""
+
+    def look(self, items: Sequence[Item]) -> list[Any]:
+        """What it has to know of each item; it needs no other item, and may be done anywhere."""
+        ...
+
+    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
+        """One result for each document, of which `look` saw this, in the order of the corpus."""
         ...
 
 

@@ -2,6 +2,9 @@
 
 A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words. The data
 about earlier documents is in files of a temporary folder: about 0.6 kB a document.
+
+Each step has two halves: `look` needs one document, and may be done anywhere; `compare` needs what was seen of all
+documents in their order. A step without a folder can only look.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +32,7 @@ def _hash(text: str) -> bytes:
 
 
 class _Seen:
-    """The shared part of `ExactDuplicates` and `DuplicateIds`: finds the first document with each 64-bit hash."""
+    """Finds the first document with each 64-bit hash."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._table = DiskTable(folder, name)
@@ -64,38 +68,63 @@ class _Seen:
         self._log.close()
 
 
-class DuplicateIds:
+class _ByHash:
+    """The shared part of `ExactDuplicates` and `DuplicateIds`."""
+
+    files = ""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._seen = None if folder is None else _Seen(folder, self.files)
+
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
+        return self.compare([item.document.id for item in items], self.look(items))
+
+    def look(self, items: Sequence[Item]) -> list[Any]:
+        """8 bytes of each item."""
+        raise NotImplementedError
+
+    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
+        """One result for each document, of which `look` saw this."""
+        assert self._seen is not None
+        return [KEEP if found is None else self.refusal(found) for found in self._seen.first(list(seen), ids)]
+
+    def refusal(self, earlier: str) -> CleanResult:
+        """The result for a duplicate of the document `earlier`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._seen is not None:
+            self._seen.close()
+
+
+class DuplicateIds(_ByHash):
     """Drop documents with the id of an earlier one."""
 
-    name = "ids"
+    name = files = "ids"
 
-    def __init__(self, folder: Path) -> None:
-        self._seen = _Seen(folder, "ids")
-        self.close = self._seen.close
+    def look(self, items: Sequence[Item]) -> list[Any]:
+        """A hash of each id."""
+        return [_hash(item.document.id) for item in items]
 
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        ids = [item.document.id for item in items]
-        earlier = self._seen.first([_hash(identity) for identity in ids], ids)
-        return [
-            KEEP if found is None else CleanResult(False, "duplicate id", f"{found!r} came before") for found in earlier
-        ]
+    def refusal(self, earlier: str) -> CleanResult:
+        """See `_ByHash`."""
+        return CleanResult(False, "duplicate id", f"{earlier!r} came before")
 
 
-class ExactDuplicates:
+class ExactDuplicates(_ByHash):
     """Drop documents with exactly the text of an earlier one, after normalisation."""
 
-    name = "exact duplicates"
+    name, files = "exact duplicates", "exact"
 
-    def __init__(self, folder: Path) -> None:
-        self._seen = _Seen(folder, "exact")
-        self.close = self._seen.close
+    def look(self, items: Sequence[Item]) -> list[Any]:
+        """A hash of each text."""
+        return [_hash(item.document.text) for item in items]
 
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        hashes = [_hash(item.document.text) for item in items]
-        earlier = self._seen.first(hashes, [item.document.id for item in items])
-        return [KEEP if found is None else CleanResult(False, "exact duplicate", f"of {found!r}") for found in earlier]
+    def refusal(self, earlier: str) -> CleanResult:
+        """See `_ByHash`."""
+        return CleanResult(False, "exact duplicate", f"of {earlier!r}")
 
 
 class NearDuplicates:
@@ -103,33 +132,53 @@ class NearDuplicates:
 
     name = "near duplicates"
 
-    def __init__(self, settings: NearDuplicateSettings, folder: Path) -> None:
+    def __init__(self, settings: NearDuplicateSettings, folder: Path | None) -> None:
         self._settings = settings
         self._permutations = settings.bands * settings.rows
-        self._table = DiskTable(folder, "bands")
-        self._log = IdLog(folder, "near", self._permutations)
-        self.close = self._log.close
+        self._folder = folder
+        if folder is not None:
+            self._table = DiskTable(folder, "bands")
+            self._log = IdLog(folder, "near", self._permutations)
         self._batches = 0
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._folder is not None:
+            self._log.close()
 
     def judge(self, items: Sequence[Item]) -> list[CleanResult]:
         """One result an item, in order."""
+        return self.compare([item.document.id for item in items], self.look(items))
+
+    def look(self, items: Sequence[Item]) -> list[Any]:
+        """The key of each band of an item's signature, 8 bytes a key, then the signature, 8 bits a place."""
         if not items:
             return []
         rows = signatures(shingles([item.document.text for item in items], self._settings.ngram), self._permutations)
         keys = band_keys(rows, self._settings.bands)
-        small = rows.astype(np.uint8)
+        packed = np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)
+        return [row.tobytes() for row in packed]
+
+    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
+        """One result for each document, of which `look` saw this."""
+        if not ids:
+            return []
+        packed = np.frombuffer(b"".join(seen), np.uint8).reshape(len(ids), -1)
+        wide = 8 * self._settings.bands
+        keys = np.ascontiguousarray(packed[:, :wide]).view(np.uint64)
+        small = np.ascontiguousarray(packed[:, wide:])
         earlier = self._earlier(keys)
         rivals = self._rivals(keys)
         self._log.flush()
         verdicts: list[CleanResult] = []
         place_of: dict[int, int] = {}  # row of this batch that is kept -> its place
-        for number, item in enumerate(items):
+        for number, identity in enumerate(ids):
             verdict = self._judge(
-                number, small, earlier[number], [row for row in rivals.get(number, ()) if row in place_of], items
+                number, small, earlier[number], [row for row in rivals.get(number, ()) if row in place_of], ids
             )
             verdicts.append(verdict)
             if verdict.keep:
-                place_of[number] = self._log.append(item.document.id, small[number].tobytes())
+                place_of[number] = self._log.append(identity, small[number].tobytes())
         stay = np.array(list(place_of), np.int64)
         if len(stay):
             places = np.repeat(np.array(list(place_of.values()), np.int64), self._settings.bands)
@@ -167,7 +216,7 @@ class NearDuplicates:
         small: NDArray[np.uint8],
         earlier: NDArray[np.int64],
         rivals: list[int],
-        items: Sequence[Item],
+        ids: Sequence[str],
     ) -> CleanResult:
         """Compare with all candidates; the detail names the most similar one, of equals the earliest."""
         best, who = 0.0, ""
@@ -181,7 +230,7 @@ class NearDuplicates:
             scores = self._similarity(small[rivals], small[number])
             at = int(np.argmax(scores))
             if scores[at] > best:
-                best, who = float(scores[at]), items[rivals[at]].document.id
+                best, who = float(scores[at]), ids[rivals[at]]
         if best >= self._settings.threshold:
             return CleanResult(False, "near duplicate", f"of {who!r}, similarity {best:.2f}")
         return KEEP

@@ -32,6 +32,10 @@ class BeirReader:
 
     def read(self) -> Iterator[Document | Dropped]:
         """Documents in the file's order."""
+        yield from self.by_file().read()
+
+    def by_file(self) -> JsonLinesReader:
+        """The reader of its one file. Raises CorpusError where there is another number of them."""
         found = [path for path in files(self.place, self.settings.path, _NAMES) if not isinstance(path, Dropped)]
         wanted = [path for path in found if path.name in _NAMES]
         if len(wanted) != 1:
@@ -42,4 +46,4 @@ class BeirReader:
         inner = JsonLinesReader.Settings(
             path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes
         )
-        yield from JsonLinesReader(inner, exact).read()
+        return JsonLinesReader(inner, exact)

@@ -113,6 +113,12 @@ class SeenColumns:
             if len(self._known) < 200:
                 self._known.update(list(row)[:200])
 
+    def join(self, later: SeenColumns) -> None:
+        """Note the columns of the rows that another one has seen."""
+        self._open &= later._open
+        if self._open and len(self._known) < 200:
+            self._known |= later._known
+
     def check(self, where: object) -> None:
         """Raise CorpusError if no row had one of the named columns."""
         if self._open and self._known:

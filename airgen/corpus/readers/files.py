@@ -21,7 +21,7 @@ from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, resolve
 from airgen.settings.parts import elsewhere
 
-__all__ = ["PathReader", "file_name", "files", "kinds_of", "lines", "opened"]
+__all__ = ["PathReader", "file_name", "files", "kinds_of", "lines", "lines_of", "opened"]
 
 _CHECK = "; check reader.path, or run `airgen corpus fetch`"
 
@@ -41,14 +41,22 @@ class PathReader:
 
     def read(self) -> Iterator[Document | Dropped]:
         """Documents in the order of the files' names."""
-        found = list(files(self.place, self.settings.path, self.suffixes))
-        stems = Counter(_stem(self.name(path)) for path in found if isinstance(path, Path))
-        self.twice = frozenset(stem for stem, count in stems.items() if count > 1)
-        for path in found:
+        for path in self.found():
             if isinstance(path, Dropped):
                 yield path
             else:
                 yield from self.read_file(path)
+
+    def by_file(self) -> PathReader:
+        """A reader whose files can be read one by one, for other processes."""
+        return self
+
+    def found(self) -> list[Path | Dropped]:
+        """The files, sorted; names that two of them share are noted in `twice`. Raises CorpusError if there is none."""
+        found = list(files(self.place, self.settings.path, self.suffixes))
+        stems = Counter(_stem(self.name(path)) for path in found if isinstance(path, Path))
+        self.twice = frozenset(stem for stem, count in stems.items() if count > 1)
+        return found
 
     def name(self, path: Path) -> str:
         """The file's name in ids and sources."""
@@ -173,12 +181,16 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
     """(number from 1, line without its end); None instead of a line of more than `limit` bytes."""
     with opened(path) as stream:
-        number = 0
-        while piece := stream.readline(limit + 1):
-            number += 1
-            if len(piece) > limit and not piece.endswith(b"\n"):
-                while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
-                    pass
-                yield number, None
-            else:
-                yield number, piece.rstrip(b"\r\n")
+        yield from lines_of(stream, limit)
+
+
+def lines_of(stream: IO[bytes], limit: int, number: int = 0) -> Iterator[tuple[int, bytes | None]]:
+    """The same of a stream, which begins after the line `number`."""
+    while piece := stream.readline(limit + 1):
+        number += 1
+        if len(piece) > limit and not piece.endswith(b"\n"):
+            while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None
+        else:
+            yield number, piece.rstrip(b"\r\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,8 +34,16 @@ class JsonLinesReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each line."""
-        limit, seen = self.settings.max_bytes, SeenColumns(self.settings.fields)
-        for number, line in lines(path, limit):
+        seen = SeenColumns(self.settings.fields)
+        yield from self.read_lines(path, lines(path, self.settings.max_bytes), seen)
+        seen.check(path)
+
+    def read_lines(
+        self, path: Path, numbered: Iterable[tuple[int, bytes | None]], seen: SeenColumns
+    ) -> Iterator[Document | Dropped]:
+        """One document for each of these lines of a file, whose columns are noted in `seen`."""
+        limit = self.settings.max_bytes
+        for number, line in numbered:
             where = {"source": path.name, "position": f"line {number}"}
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
@@ -60,7 +68,6 @@ class JsonLinesReader(PathReader):
             if self.settings.chooses(row):
                 found = to_documents(row, self.settings.fields, self.place, **where)
                 yield from filter(self.settings.fits, found)
-        seen.check(path)
 
 
 class JsonReader(PathReader):

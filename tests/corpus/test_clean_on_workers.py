@@ -1,0 +1,228 @@
+"""A corpus that workers read and clean has the rows of one process: passages, drops, counts, order, and errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus_maker import corpus, prose
+
+from airgen.compute.current import computing
+from airgen.compute.processes import Processes
+from airgen.corpus import clean_on_workers, parts, prepare
+from airgen.corpus.fetch import fetch
+from airgen.corpus.open_reader import open_reader
+from airgen.corpus.parts import CorpusPart, PartReader, ReaderRecipe, Split
+from airgen.corpus.readers.reader import ReaderSettings
+from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.storage import StoreFolder
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped, Passage
+from airgen.settings.compute import ComputeSettings
+
+FULL = {"exact_duplicates": "drop", "near_duplicates": {}, "personal_data": "mask", "boilerplate": "drop",
+        "min_tokens": 10}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Processes]:
+    with Processes(ComputeSettings(workers=2)) as compute:
+        yield compute
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART", 2000)
+    monkeypatch.setattr(clean_on_workers, "_FEW", 2)
+
+
+def rows_of(settings: CorpusSettings, pool: Processes | None) -> tuple[list[Passage | Dropped], list[int], int]:
+    """The rows, the steps of the progress, and how many batches went to workers."""
+    from airgen.compute.current import _CURRENT
+
+    steps: list[int] = []
+    before = 0 if pool is None else pool.describe()["batches"]
+    token = _CURRENT.set(pool)
+    try:
+        found = list(prepare(settings, "qa", progress=steps.append))
+    finally:
+        _CURRENT.reset(token)
+    return found, steps, 0 if pool is None else pool.describe()["batches"] - before
+
+
+def same(settings: CorpusSettings, pool: Processes, sent: int) -> list[Passage | Dropped]:
+    """The rows of one process, once workers have given the same in at least so many batches."""
+    here, there = rows_of(settings, None), rows_of(settings, pool)
+    assert there[0] == here[0] and sum(there[1]) == sum(here[1])
+    assert there[2] >= sent if sent else not there[2]
+    return here[0]
+
+
+def texts(count: int) -> list[dict[str, Any]]:
+    """Documents with every kind of duplicate of far earlier ones, and some that are dropped before or after these."""
+    rows = [{"_id": f"d{number}", "title": f"T {number}", "text": prose(number)} for number in range(count)]
+    rows += [
+        {"_id": "short", "text": "too short"}, {"_id": "short", "text": prose(9000)},
+        {"_id": "d1", "text": prose(9001)}, {"_id": "again", "text": prose(2)}, {"_id": "again", "text": prose(2)},
+        {"_id": "nearly", "text": prose(3, 59).replace(".", " indeed.")},
+        {"_id": "brief", "text": "too short"}, {"_id": "mail", "text": f"{prose(9002)} Write to x@y.org."},
+        {"_id": "menu", "text": "\n".join(f"Menu entry number {number}" for number in range(10))}, {"_id": "none"},
+    ]  # fmt: skip
+    return rows
+
+
+def lines(count: int = 60) -> bytes:
+    rows = [json.dumps(row).encode() for row in texts(count)]
+    rows[5:5] = [b"", b"no json", b"[1]", b'{"_id": "\xff"}', b'{"_id": "long", "text": "' + b"x" * 9000 + b'"}']
+    return b"\xef\xbb\xbf" + b"\r\n".join(rows)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_of_lines(packed: bool, tmp_path: Path, pool: Processes) -> None:
+    (tmp_path / "deep").mkdir()
+    data = lines()
+    (tmp_path / "a.jsonl").write_bytes(gzip.compress(data) if packed else data)
+    (tmp_path / "deep" / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts(30)))
+    (tmp_path / "deep" / "c.jsonl").write_text("")
+    (tmp_path / "out.jsonl").symlink_to("/etc/hostname")
+    rows = same(corpus(tmp_path, {"kind": "jsonl", "path": ".", "max_bytes": 3000}, clean=FULL), pool, 12)
+    assert {(row.cleaner, row.reason) for row in rows if isinstance(row, Dropped)} == {
+        ("reader", "not JSON"), ("reader", "not a JSON object"), ("reader", "broken UTF-8"), ("reader", "too large"),
+        ("reader", "missing text"), ("reader", "link out of the folder"), ("length", "too short"),
+        ("ids", "duplicate id"), ("exact duplicates", "exact duplicate"), ("near duplicates", "near duplicate"),
+        ("boilerplate", "list of links or headings"),
+    }  # fmt: skip
+    assert sum(isinstance(row, Passage) for row in rows) == 61
+
+
+def test_a_folder_of_files(tmp_path: Path, pool: Processes) -> None:
+    for number in range(30):
+        text = f"<h1>CorpusPart {number}</h1><p>{prose(number)}</p><h2>More</h2><p>{prose(number % 25 + 500)}</p>"
+        (tmp_path / f"{number}.html").write_text(text)
+        (tmp_path / f"{number}.txt").write_text(prose(number % 20 + 1000) if number else "")
+    (tmp_path / "rows.csv").write_text("id,text\n" + "".join(f"{number},{prose(number)}\n" for number in range(40)))
+    readers = [{"kind": "html", "split": "sections"}, "text", {"kind": "csv", "fields": {"id": "id", "text": "text"}}]
+    rows = same(corpus(tmp_path, {"kind": "files", "path": ".", "readers": readers}, clean=FULL), pool, 10)
+    assert {Path(row.source).suffix for row in rows if isinstance(row, Passage)} == {".html", ".txt", ".csv"}
+
+
+@pytest.mark.parametrize("personal", ["mask", "drop"])
+def test_chunks(personal: str, tmp_path: Path, pool: Processes) -> None:
+    long = [f"{prose(number)} {prose(number + 1)} {prose(number + 2)}" for number in range(50)]
+    long[::7] = [f"{text} Mail a@b.org." for text in long[::7]]
+    rows = [{"_id": f"d{number % 45}", "text": text} for number, text in enumerate([" ", *long, long[4]])]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    clean = {**FULL, "personal_data": personal}
+    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=clean, chunk={"size": 40, "overlap": 8})
+    found = same(settings, pool, 8)
+    assert {row.cleaner for row in found if isinstance(row, Dropped)} >= {"ids", "length", "exact duplicates"}
+    assert any(isinstance(row, Passage) and row.start for row in found)
+
+
+class Own:
+    """A reader of one's own."""
+
+    class Settings(ReaderSettings):
+        pass
+
+    def __init__(self, settings: Any, place: Any) -> None: ...
+
+    def read(self) -> Iterator[Document]:
+        yield from (Document(row["_id"], row.get("text", "")) for row in texts(40))
+
+
+def test_documents_that_one_process_reads(tmp_path: Path, pool: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    (tmp_path / "corpus.jsonl").write_bytes(lines())
+    same(corpus(tmp_path, {"kind": "test_clean_on_workers:Own"}, clean=FULL), pool, 8)
+    same(corpus(tmp_path, {"kind": "beir", "path": "."}, clean=FULL, limit=25), pool, 4)
+    same(corpus(tmp_path, {"kind": "beir", "path": "."}, clean=FULL), pool, 10)
+    (tmp_path / "corpus.jsonl").write_bytes(lines(2)[:1500])
+    same(corpus(tmp_path, {"kind": "beir", "path": "."}, clean=FULL), pool, 0)  # too little for workers
+
+
+def test_files_that_only_this_process_sees(tmp_path: Path, pool: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers find other bytes than this process: it reads, and they clean."""
+    monkeypatch.setattr(parts, "_digest", lambda data: b"another")
+    (tmp_path / "c.jsonl").write_bytes(lines())
+    same(corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl", "max_bytes": 3000}, clean=FULL), pool, 8)
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(prose(number % 30))
+    same(corpus(tmp_path, {"kind": "text", "path": "."}, clean=FULL), pool, 4)
+    monkeypatch.setattr(parts, "_WHOLE", {True: 100, False: 100})
+    same(corpus(tmp_path, {"kind": "text", "path": "."}, clean=FULL), pool, 4)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "text"])
+def test_files_of_a_store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker without the folder reads the objects, and leaves a part to the first process where they have changed."""
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    store = fsspec.filesystem("memory")
+    for number in range(4):
+        data = lines(20) if kind == "jsonl" else prose(number).encode()
+        store.pipe(f"/shards/deep/{number}.{kind}", data)
+    try:
+        url = f"memory://shards/**/*.{kind}"
+        settings = corpus(tmp_path, {"kind": kind, "path": "deep"}, fetch={"kind": "storage", "url": url})
+        folder = fetch(settings)
+        reader: Any = open_reader(settings)
+        split = list(Split(reader))
+        wanted = list(reader.read())
+        shutil.move(folder, tmp_path / "away")
+        recipe = ReaderRecipe(type(reader), reader.settings, reader.place, StoreFolder(url, folder))
+        elsewhere = [PartReader(recipe).read(part) for part in split]
+        assert [row for found in elsewhere if found is not None for row in found.rows] == wanted
+        assert (len(split) > 8) is (kind == "jsonl")
+        assert [PartReader(replace(recipe, store=None)).read(part) for part in split] == [None] * len(split)
+        store.pipe(f"/shards/deep/3.{kind}", b"changed")
+        assert PartReader(recipe).read(split[-1]) is None
+    finally:
+        store.rm("/shards", recursive=True)
+
+
+def test_errors_are_those_of_one_process(tmp_path: Path, pool: Processes) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts(40)))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines())[:-40])
+    wrong = {"kind": "jsonl", "path": "a.jsonl", "fields": {"id": "_id", "text": "txt"}}
+    for reader, words in (
+        (wrong, "a.jsonl: no column 'txt' .did you mean 'text'"),
+        ({"kind": "jsonl", "path": "."}, "b.jsonl.gz: the gzip ends early"),
+        ({"kind": "jsonl", "path": "none"}, "no such file"),
+    ):
+        for compute in (None, pool):
+            with pytest.raises(CorpusError, match=words):
+                rows_of(corpus(tmp_path, reader, clean=FULL), compute)
+    for number in range(9):
+        (tmp_path / f"{number}.csv").write_text(f"id,text\n1,{prose(number)}\n" if number != 4 else "x,y\n1,2\n")
+    for compute in (None, pool):
+        with pytest.raises(CorpusError, match=r"4\.csv: no column 'text'"):
+            rows_of(corpus(tmp_path, {"kind": "csv", "path": "*.csv"}, clean=FULL), compute)
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(lines())
+    reader: Any = open_reader(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}))
+    split = list(Split(reader))
+    (tmp_path / "a.jsonl").write_bytes(lines(3))
+    with pytest.raises(CorpusError, match=r"a\.jsonl: has changed while it was read"):
+        PartReader(ReaderRecipe(type(reader), reader.settings, reader.place)).read(split[-1], own=True)
+    assert str(split[1]).startswith(f"{tmp_path}/a.jsonl from line ") and str(
+        CorpusPart([Dropped("", "x", "", "")])
+    ) == ("the part of x")
+
+
+def test_a_worker_with_other_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean_on_workers, "package_versions", lambda: {"tiktoken": "0.0"})
+    (tmp_path / "a.jsonl").write_bytes(lines())
+    with (
+        computing(ComputeSettings(workers=1)),
+        pytest.raises(CorpusError, match=r"cleans a corpus with other packages \(tiktoken \d.*here it is 0\.0\)"),
+    ):
+        list(prepare(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}, clean=FULL), "qa"))
