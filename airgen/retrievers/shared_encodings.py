@@ -1,6 +1,6 @@
 """Encodings that the steps of one run share: recall, voters and evaluation often have the same model and texts.
 
-    with shared_encodings(folder):      # dense vectors go to disk, into `folder`; others stay in memory
+    with shared_encodings(folder):      # encodings of passages go to disk, into `folder`
         ...
 
 An encoding is the same with and without it, because only models that encode each text by itself take part. Times that

@@ -1,15 +1,22 @@
-"""Encoded texts, kept in memory between calls: a re-ranker gets the same passages for many queries."""
+"""Encoded texts, kept in memory between calls, and on disk between processes.
+
+A re-ranker gets the same passages for many queries, and a retriever and a re-ranker of one model get the same passages.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from numpy.typing import NDArray
 
 from airgen.batches import batched
 from airgen.keys import content_key, text_key
 from airgen.retrievers.base import IndexProgress, TextKind
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
+from airgen.retrievers.encoding_store import EncodingStore
 from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.shared_encodings import shared
 
@@ -27,6 +34,9 @@ class Memo(Generic[T]):
     of an encoding what is kept. `model` is what encodes: the encodings of an embedded model are shared (see
     `shared_encodings`) under its description and `form`, the name of what is kept, and are made on the workers, where
     there are some. `progress` gives whom to tell about passages.
+
+    `arrays` makes of what is kept the arrays that an `EncodingStore` can hold, and `whole` the reverse. The store of
+    passages is below `root`, or without it below the folder of `shared_encodings`.
     """
 
     def __init__(
@@ -39,10 +49,15 @@ class Memo(Generic[T]):
         form: str = "",
         keep: Callable[[Any], T] = lambda value: value,
         progress: Callable[[], IndexProgress | None] = lambda: None,
+        root: Path | None = None,
+        arrays: Callable[[T], Sequence[NDArray[Any]]] | None = None,
+        whole: Callable[[Any], T] = lambda found: found,
     ) -> None:
         self._encode, self._size, self._limit = encode, size, limit
         # Other models may pad the texts of a batch, and then a vector's last bits depend on its neighbours.
-        self._model = model if isinstance(model, EmbeddedModel) else None
+        self._model = model if isinstance(model, EmbeddedModel) or root is not None else None
+        self._root, self._arrays, self._whole = root, arrays, whole
+        self._stores: dict[Path, EncodingStore] = {}
         self._form, self._keep, self._progress = form, keep, progress
         self._kept: OrderedDict[Key, T] = OrderedDict()
         self._bytes = 0
@@ -64,14 +79,30 @@ class Memo(Generic[T]):
             self._bytes -= self._size(dropped)
         return [found[key] for key in keys]
 
+    def _store(self, kind: TextKind) -> EncodingStore | None:
+        """Where encodings are on disk; None for queries, which are few, and where there is no folder."""
+        common = shared() if isinstance(self._model, EmbeddedModel) else None
+        root = self._root or (common.folder.absolute() if common else None)
+        if root is None or self._arrays is None or self._model is None or kind == "query":
+            return None
+        if root not in self._stores:
+            self._stores[root] = EncodingStore.of(root, self._model.describe(), self._form, kind)
+        return self._stores[root]
+
     def _encoded(self, new: dict[Key, str], kind: TextKind) -> Sequence[T]:
         """Encodings of texts by key, in their order."""
         if self._model is None:
             return [self._keep(value) for value in self._encode(list(new.values()), kind)]
-        common, name = shared(), content_key([self._model.describe(), self._form])
+        common = shared() if isinstance(self._model, EmbeddedModel) else None
+        name, store = content_key([self._model.describe(), self._form]), self._store(kind)
         found: dict[Key, T] = {}
         if common:
             found = {key: value for key in new if (value := common.find((name, *key))) is not None}
+        if store is not None:
+            stored = store.find(text for key, text in new.items() if key not in found)
+            found |= {key: self._whole(stored[text]) for key, text in new.items() if text in stored}
+            if common:
+                common.reused += len(stored)
         missing = {key: text for key, text in new.items() if key not in found}
         tell = self._progress() if kind == "passage" else None
         done = 0
@@ -82,6 +113,8 @@ class Memo(Generic[T]):
                 found[key] = value = self._keep(encoding)
                 if common:
                     common.keep((name, *key), value, self._size(value))
+            if store is not None and self._arrays is not None:
+                store.keep({text: self._arrays(found[key]) for key, text in batch})
             done += len(batch)
             if tell:
                 tell(done, len(missing))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from airgen.errors import ModelError
+from airgen.models.files import locked
 from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, watch
+from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.encoding_store import EncodingStore
 from airgen.retrievers.shared_encodings import LIMIT, SharedEncodings, reused, shared_encodings
+from airgen.retrievers.sparse.splade import NumpySplade
 
 from .conftest import QUERIES as LABELLED
 from .conftest import assert_same
@@ -62,6 +68,97 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     for place in range(4):
         common.keep(("model", str(place)), place, LIMIT // 3)
     assert [common.find(("model", str(place))) for place in range(4)] == [0, 1, 2, None]
+
+
+@pytest.mark.parametrize(
+    ("method", "retriever", "reranker"),
+    [("token_vectors", "late", "maxsim"), ("encode", "sparse", "splade")],
+)
+def test_recall_reranking_and_evaluation_encode_a_passage_once(
+    minilm: str, splade: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    method: str, retriever: str, reranker: str,
+) -> None:  # fmt: skip
+    kind = OnnxEncoder if method == "token_vectors" else NumpySplade
+    asked: list[str] = []
+    plain = getattr(kind, method)
+
+    def counted(self: object, texts: Sequence[str], kind: str) -> object:
+        asked.extend(texts if kind == "passage" else ())
+        return plain(self, texts, kind)
+
+    monkeypatch.setattr(kind, method, counted)
+    pairs = [(query, text) for query in QUERIES for text in corpus.texts]
+    alone = load_retriever(retriever)
+    alone.index(corpus)
+    wanted, scores = alone.search(QUERIES, 5), load_reranker(reranker).score(pairs)
+    asked.clear()
+    for _ in range(2):  # the second time stands for a later process: memory is empty, the disk is not
+        with shared_encodings(tmp_path / "shared"):
+            np.testing.assert_array_equal(load_reranker(reranker).score(pairs), scores)
+            again = load_retriever(retriever)
+            again.index(corpus)
+            assert_same(again.search(QUERIES, 5), wanted)
+            assert reused() > 0
+    assert sorted(asked) == sorted(corpus.texts)
+    asked.clear()
+    for _ in range(2):  # the same by a setting
+        first = load_retriever({"kind": retriever, "cache": str(tmp_path / "own")})
+        first.index(corpus)
+        assert_same(first.search(QUERIES, 5), wanted)
+        second = load_reranker({"kind": reranker, "cache": str(tmp_path / "own")})
+        np.testing.assert_array_equal(second.score(pairs), scores)
+    assert sorted(asked) == sorted(corpus.texts)
+
+
+def test_damage_and_crashes_cost_an_encoding_and_nothing_else(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    made = {name: draw.standard_normal((3 + place, 4)).astype(np.float16) for place, name in enumerate("abcd")}
+    store = EncodingStore.of(tmp_path, {"model": "m"}, "tokens", "passage")
+    store.keep({name: (made[name],) for name in "ab"})
+    store.keep({"c": (made["c"],)})
+    folder = store.folder
+
+    def found() -> list[str]:
+        again = EncodingStore.of(tmp_path, {"model": "m"}, "tokens", "passage").find("abcd")
+        for name, (array,) in again.items():
+            np.testing.assert_array_equal(array, made[name])
+        return sorted(again)
+
+    assert found() == ["a", "b", "c"]
+    data, keys = (folder / "data.bin").read_bytes(), (folder / "keys.bin").read_bytes()
+    (folder / "data.bin").write_bytes(b"x" + data[1:])  # a damaged disk
+    assert found() == ["b", "c"]
+    EncodingStore.of(tmp_path, {"model": "m"}, "tokens", "passage").keep({"a": (made["a"],)})
+    assert found() == ["a", "b", "c"]
+    # A crash: data without its keys, then keys that are cut in the middle.
+    for cut in (len(keys) - 32, len(keys) - 5):
+        (folder / "data.bin").write_bytes(data)
+        (folder / "keys.bin").write_bytes(keys[:cut])
+        assert found() == ["a", "b"]
+        EncodingStore.of(tmp_path, {"model": "m"}, "tokens", "passage").keep({"d": (made["d"],)})
+        assert found() == ["a", "b", "d"]
+    (folder / "data.bin").write_bytes(data[:-20])  # the end of the data is lost
+    (folder / "keys.bin").write_bytes(keys)
+    assert found() == ["a", "b"]
+    EncodingStore.of(tmp_path, {"model": "m"}, "tokens", "passage").keep({"d": (made["d"],)})
+    assert found() == ["a", "b", "d"]
+    (folder / "meta.json").write_text("{}")
+    with pytest.raises(ModelError, match="another model or form"):
+        found()
+
+
+def test_several_arrays_and_a_limit(tmp_path: Path) -> None:
+    row = np.array([2, 5], np.int32), np.array([0.5, 1.5], np.float32)
+    store = EncodingStore(tmp_path / "a", {"form": "rows"}, limit=100)
+    store.keep({"full": row, "empty": (row[0][:0], row[1][:0])})
+    terms, weights = store.find(["full"])["full"]
+    assert (terms.tolist(), weights.tolist(), terms.dtype, weights.dtype) == ([2, 5], [0.5, 1.5], np.int32, np.float32)
+    assert [array.shape for array in store.find(["empty"])["empty"]] == [(0,), (0,)]
+    store.keep({"more": row, "too much": row})
+    assert set(store.find(["full", "empty", "more", "too much"])) == {"full", "empty"}
+    with locked(tmp_path / "a" / "lock"):
+        store.keep({"small": (row[0][:0],)})  # another process is writing: nothing is kept, nothing is wrong
+    assert not store.find(["small"])
 
 
 @pytest.mark.parametrize("name", ["maxsim", "splade"])

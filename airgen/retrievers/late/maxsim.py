@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.batches import batched
+from airgen.compute import current
 from airgen.errors import ModelError, UsageError
 from airgen.keys import content_key, text_key
 from airgen.models.files import locked
 from airgen.retrievers.base import Component, Corpus, Hits, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import LibraryModel
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
@@ -97,12 +99,25 @@ class _WithTokens(Component):
     """What the retriever and the re-ranker share: a model of token vectors."""
 
     class Settings(SettingsWithModel):
-        """`model`: a model that gives token vectors. Its own settings may stand beside it."""
+        """`model`: a model that gives token vectors. Its own settings may stand beside it.
+
+        `cache` is a root folder for the token vectors of passages, or where `shared_encodings` says; each is computed
+        once for all systems and re-rankers of the model.
+        """
 
         model: Annotated[Any, Part("token-embedder")] = "all-minilm-l6-v2-int8"
+        cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
     model: TokenEmbedder
+
+    def _memo(self, limit: int, tell: bool = True) -> Memo[NDArray[np.float16]]:
+        root = self.settings.cache and located(str(self.settings.cache), self.folder)
+        return Memo(
+            self.model.token_vectors, lambda array: int(array.nbytes), limit,
+            model=self.model, form="fp16 tokens", keep=_halved, progress=lambda: self.progress if tell else None,
+            root=root, arrays=lambda array: (array,), whole=lambda found: found[0],
+        )  # fmt: skip
 
 
 class LateInteraction(_WithTokens):
@@ -113,8 +128,8 @@ class LateInteraction(_WithTokens):
 
         A compressed index is on disk: `bits` for each dimension, and one of `centroids` for each token (None: about 4
         times the root of the number of tokens). In a search, each query token looks at `probes` centroids, and the best
-        `candidates` passages are scored by their decoded vectors. `cache` is the root folder of such indexes, each of
-        which serves the same corpus and model again; None: a folder for the time of the process.
+        `candidates` passages are scored by their decoded vectors. `cache` is then the root folder of such indexes, each
+        of which serves the same corpus and model again; None: a folder for the time of the process.
         """
 
         memory_bytes: Annotated[int, SPEED] = Field(default=4 << 30, ge=1)
@@ -123,7 +138,6 @@ class LateInteraction(_WithTokens):
         centroids: Annotated[int | None, LATER] = Field(default=None, ge=1, le=1 << 24)
         probes: Annotated[int, LATER] = Field(default=16, ge=1)
         candidates: Annotated[int, LATER] = Field(default=1024, ge=1)
-        cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
 
@@ -147,9 +161,9 @@ class LateInteraction(_WithTokens):
             return
         found: list[NDArray[np.float16]] = []
         size = 0
-        for vectors in encoded(self.model.token_vectors, batched(corpus.full_texts, _BATCH), "passage"):
-            found += [array.astype(np.float16) for array in vectors]
-            size += sum(array.size * 2 for array in vectors)
+        for vectors in self._encoded(corpus.full_texts):
+            found += vectors
+            size += sum(array.nbytes for array in vectors)
             if size > self.settings.memory_bytes:
                 raise ModelError(
                     f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, but "
@@ -161,6 +175,16 @@ class LateInteraction(_WithTokens):
         lengths = np.array([len(array) for array in found], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(found)
+
+    def _encoded(self, texts: Iterable[str]) -> Iterator[list[NDArray[np.float16]]]:
+        """The token vectors of all texts in their order, some at a time."""
+        if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
+            for vectors in encoded(self.model.token_vectors, batched(texts, _BATCH), "passage"):
+                yield [_halved(array) for array in vectors]
+            return
+        encode = self._memo(0, tell=False)  # `index` tells about all passages
+        for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))):  # a call has work for every worker
+            yield encode(some, "passage")
 
     def _on_disk(self, corpus: Corpus) -> CompressedIndex:
         """The compressed index of this corpus, from the cache where it is there."""
@@ -234,10 +258,7 @@ class MaxSim(_WithTokens):
 
     def set_up(self) -> None:
         self.name = f"maxsim {self.model.name}"
-        self._encode = Memo(
-            self.model.token_vectors, lambda array: int(array.nbytes), self.settings.memory_bytes,
-            model=self.model, form="fp16 tokens", keep=_halved, progress=lambda: self.progress,
-        )  # fmt: skip
+        self._encode = self._memo(self.settings.memory_bytes)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """MaxSim divided by the number of query tokens, shape (n,)."""

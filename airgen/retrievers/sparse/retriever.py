@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, non_empty
 from airgen.retrievers.sparse.splade import SparseEmbedder, SparseRow
 from airgen.retrievers.text_memo import Memo
-from airgen.settings.base import SPEED
-from airgen.settings.parts import Part
+from airgen.settings.base import FILE, SPEED
+from airgen.settings.parts import Part, located
 
 __all__ = ["Sparse", "SparseReranker", "impact_index", "search_rows"]
 
@@ -48,9 +49,13 @@ class _WithRows(Component):
     """What the retriever and the re-ranker share: a model of sparse rows."""
 
     class Settings(SettingsWithModel):
-        """`model`: a SPLADE-like model. Its own settings may stand beside it."""
+        """`model`: a SPLADE-like model. Its own settings may stand beside it.
+
+        `cache` is a root folder for the rows of passages, or where `shared_encodings` says; each is computed once.
+        """
 
         model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
+        cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
     model: SparseEmbedder
@@ -62,7 +67,10 @@ class _WithRows(Component):
         def size(row: SparseRow) -> int:
             return int(row[0].nbytes + row[1].nbytes)
 
-        return Memo(self.model.encode, size, limit, model=self.model, form="rows", progress=progress)
+        root = self.settings.cache and located(str(self.settings.cache), self.folder)
+        return Memo(
+            self.model.encode, size, limit, model=self.model, form="rows", progress=progress, root=root, arrays=tuple
+        )
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""
@@ -92,7 +100,7 @@ class Sparse(_WithRows):
 
     def _encoded(self, texts: Iterable[str]) -> Iterator[Sequence[SparseRow]]:
         """The rows of all texts in their order, some at a time."""
-        if not isinstance(self.model, EmbeddedModel):
+        if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
             return encoded(self.model.encode, batched(texts, _BATCH), "passage")
         encode = self._memo(0)  # a call has work for every worker
         return (encode(some, "passage") for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from airgen.retrievers.base import ModelFacts, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseRow
-from airgen.settings.base import LATER, SPEED
+from airgen.settings.base import FILE, LATER, SPEED
 from airgen.settings.parts import Part
 
 __all__ = ["BIAS", "Sparta", "SpartaEncoder"]
@@ -125,9 +126,13 @@ class Sparta(Sparse):
     """SPARTA over the inverted index of impacts."""
 
     class Settings(SettingsWithModel):
-        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it."""
+        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it.
+
+        `cache` is a root folder for the rows of passages; each is computed once.
+        """
 
         model: Annotated[Any, Part("sparta-encoder")]
+        cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings  # type: ignore[assignment]  # another kind of model
 
