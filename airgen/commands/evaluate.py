@@ -48,6 +48,9 @@ def evaluate(
     language: Language = None,
     ignore_identical_ids: IgnoreIdenticalIds = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run systems again whose results are kept.")] = False,
+    lengths: Annotated[
+        bool, typer.Option("--lengths", help="Compare the lengths of what each system finds (BEIR, appendix H).")
+    ] = False,
     chunkers: Annotated[
         Path | None,
         typer.Option(help="A YAML of chunkers, or `chunkers`: compare them on one set of labels.", callback=shipped),
@@ -66,6 +69,7 @@ def evaluate(
 ) -> None:
     """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
 
+    With --lengths, the lengths of the best ten passages of each system are compared as distributions.
     With --chunkers, the documents are cut by each chunker, and hits are scored by the characters that they cover.
     Where the labels of the split are withheld, scores wait for them: runs are kept for `airgen submit`.
 
@@ -85,6 +89,8 @@ def evaluate(
     from airgen.evaluation import evaluate as run
     from airgen.evaluation.choose_systems import chosen_systems
     from airgen.evaluation.collections import find_list, means_table
+    from airgen.evaluation.experiment import results_folder
+    from airgen.evaluation.lengths import write_lengths
     from airgen.evaluation.report import compare_results
     from airgen.evaluation.tables import overview_table, ranking_text
     from airgen.evaluation.unlabelled import run_without_labels
@@ -133,6 +139,10 @@ def evaluate(
                 if len(targets) > 1:
                     echo(f"{opened.name} ({split})")
                 echo(ranking_text(found, compare_results(found)))
+            if found and lengths:
+                place = results_folder(out, opened.name, split)
+                table = write_lengths(opened, found, place)
+                say(f"\n{table}\n{place / 'lengths.md'}, with lengths.svg")
     if results:
         write_overview(out, results)
     if as_json:

@@ -1,0 +1,120 @@
+"""How long the passages are that systems find: distributions, as in BEIR's appendix H.
+
+    write_lengths(dataset, "test", results, Path("results"))
+
+BEIR trains one model for the cosine and for the dot product, and shows that the second prefers long passages (figures 4
+and 5). Here every system of a split has a line: the lengths in words of its best ten passages of each query, beside
+those of the relevant passages and of the whole corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import write_text
+from airgen.evaluation.result import Result
+from airgen.evaluation.run import read_run
+from airgen.text.display import figure, markdown_table, md
+from airgen.text.words import count_words
+
+__all__ = ["length_table", "top_lengths", "write_lengths"]
+
+DEPTH = 10
+_QUANTILES = (5, 25, 50, 75, 95)
+_CURVE = 40  # bins of a curve
+_RELEVANT, _CORPUS = "relevant passages", "corpus"
+
+Lengths = NDArray[np.int64]
+
+
+def top_lengths(
+    runs: Mapping[str, Mapping[str, Sequence[str]]],
+    qrels: Mapping[str, Mapping[str, float]],
+    words: Mapping[str, int],
+    depth: int = DEPTH,
+) -> dict[str, Lengths]:
+    """{name: lengths in words, one for each passage of each query}, at last those of relevant passages and the corpus.
+
+    runs: {system: {query: passages, best first}}; words: {passage: its length}. Queries are those of the qrels.
+    """
+    found = {
+        name: [words[passage] for query in qrels for passage in run.get(query, ())[:depth] if passage in words]
+        for name, run in runs.items()
+    }
+    labelled = ((passage, label) for row in qrels.values() for passage, label in row.items())
+    found[_RELEVANT] = [words[passage] for passage, label in labelled if label > 0 and passage in words]
+    found[_CORPUS] = list(words.values())
+    return {name: np.array(lengths, np.int64) for name, lengths in found.items()}
+
+
+def length_table(lengths: Mapping[str, Lengths], scores: Mapping[str, float], headline: str) -> str:
+    """A Markdown table: the headline score, and mean and quantiles of the lengths; names without a score have none."""
+    header = ["", headline, "passages", "mean", *(f"{share} %" for share in _QUANTILES)]
+    rows = []
+    for name, found in lengths.items():
+        numbers = [float(found.mean()), *np.percentile(found, _QUANTILES)] if len(found) else []
+        score = figure(scores[name], ".4f") if name in scores else ""
+        cells = [f"{number:.0f}" for number in numbers] or [""] * (1 + len(_QUANTILES))
+        rows.append([md(name), score, f"{len(found):,}", *cells])
+    return markdown_table(header, rows)
+
+
+def write_lengths(dataset: BeirDataset, results: Sequence[Result], folder: Path) -> str:
+    """Write `lengths.md` and `lengths.svg` of the systems of one split beside their results; returns the table."""
+    language = str(dataset.info.get("language") or "en")
+    words = {p.id: count_words(f"{p.title} {p.text}" if p.title else p.text, language) for p in dataset.passages()}
+    runs = {}
+    for result in results:
+        ranked = read_run(result.paths.run).ranked()
+        runs[result.name] = {query: [passage for passage, _ in hits[:DEPTH]] for query, hits in ranked.items()}
+    lengths = top_lengths(runs, dataset.qrels(results[0].split).labels, words)
+    table = length_table(lengths, {result.name: result.score for result in results}, results[0].headline)
+    title = f"{dataset.name}: words of the best {DEPTH} passages of each query"
+    write_text(folder / "lengths.md", f"# {md(title)}\n\n{table}\n![](lengths.svg)\n")
+    from airgen.evaluation.charts import save_svg
+
+    save_svg(_chart(lengths, title), folder / "lengths.svg")
+    return table
+
+
+def curves(lengths: Mapping[str, Lengths]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """(middles of bins in words, {name: share of its passages in each bin}); the longest percent of all is in the last.
+
+    Every curve has the same bins and sums to 1, so that distributions of unequal size can be compared.
+    """
+    every = np.concatenate([found for found in lengths.values() if len(found)] or [np.zeros(1, np.int64)])
+    top = max(float(np.percentile(every, 99)), 1.0)
+    edges = np.linspace(0, top, _CURVE + 1)
+    some = {name: np.clip(found, 0, top) for name, found in lengths.items() if len(found)}
+    shares = {name: np.histogram(found, edges)[0] / len(found) for name, found in some.items()}
+    return (edges[1:] + edges[:-1]) / 2, shares
+
+
+def _chart(lengths: Mapping[str, Lengths], title: str) -> Any:
+    import altair as alt
+
+    from airgen.evaluation.charts import chart_names, colours, dashes, nothing_chart, titled
+
+    middles, shares = curves(lengths)
+    if not shares:
+        return nothing_chart(title)
+    shown = dict(zip(shares, chart_names(list(shares)), strict=True))
+    rows = [
+        {"system": shown[name], "words": round(float(middle), 3), "share": round(float(value), 6)}
+        for name, share in shares.items()
+        for middle, value in zip(middles, share, strict=True)
+    ]
+    names = list(shown.values())
+    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(strokeWidth=2).encode(
+        x=alt.X("words:Q", axis=alt.Axis(title="words")),
+        y=alt.Y("share:Q", axis=alt.Axis(title="share of the passages", format="%")),
+        color=colours("system", names),
+        strokeDash=dashes("system", names),
+    )  # fmt: skip
+    return titled(chart.properties(width=640, height=300), title)
