@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers.lexical import _postings, _postings_compiled, build_postings
+from airgen.retrievers.lexical import _postings, _postings_compiled, build_postings, mapped_arrays
 from airgen.retrievers.lexical.build_postings import Count, PostingsBuilder
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
 
@@ -129,7 +129,7 @@ def test_postings_counted_by_parts_equal_those_counted_at_once(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_postings, "_PART", 5)
         patch.setattr(build_postings, "_MOVED", 3)
-        patch.setattr(build_postings, "_MAPPED_FROM", 8)
+        patch.setattr(mapped_arrays, "_MAPPED_FROM", 8)
         builder, first = PostingsBuilder(count), 0
         for size in [*cuts, len(texts)]:
             builder.add(*lists(texts[first : first + size]))
@@ -146,10 +146,10 @@ def test_a_large_array_is_a_file_without_a_name_where_the_disk_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(build_postings, "_MAPPED_FROM", 4096)
-    large = build_postings.room(1024, np.int32)
+    monkeypatch.setattr(mapped_arrays, "_MAPPED_FROM", 4096)
+    large = mapped_arrays.room(1024, np.int32)
     large[:] = np.arange(1024)
     assert isinstance(large, np.memmap) and large[-1] == 1023 and not list(tmp_path.iterdir())
-    assert not isinstance(build_postings.room(1023, np.int32), np.memmap)
+    assert not isinstance(mapped_arrays.room(1023, np.int32), np.memmap)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    assert not isinstance(build_postings.room(1024, np.int32), np.memmap)
+    assert not isinstance(mapped_arrays.room(1024, np.int32), np.memmap)

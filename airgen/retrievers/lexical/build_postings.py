@@ -11,37 +11,21 @@ The postings are equal to those of one call of `count_postings` with all terms. 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.retrievers.lexical.mapped_arrays import room
 from airgen.retrievers.lexical.weighting import Field
 
-__all__ = ["PostingsBuilder", "room"]
+__all__ = ["PostingsBuilder"]
 
 _PART = 8 << 20  # terms counted at once
-_MAPPED_FROM = 64 << 20  # bytes of an array
 _MOVED = 1 << 20  # postings moved at once
 
 Counted = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 Count = Callable[[NDArray[np.int32], NDArray[np.int64], int], Counted]
-
-
-def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
-    """An array of any values: in a file without a name if it has `least` bytes (64 MB) and the disk has room."""
-    if size * np.dtype(kind).itemsize < (_MAPPED_FROM if least is None else least):
-        return np.empty(size, kind)
-    try:
-        with tempfile.TemporaryFile(prefix="airgen-") as file:
-            if hasattr(os, "posix_fallocate"):  # without the room, writing to the array would end the process
-                os.posix_fallocate(file.fileno(), 0, size * np.dtype(kind).itemsize)
-            return np.memmap(file, kind, "w+", shape=(size,))
-    except OSError:
-        return np.empty(size, kind)
 
 
 class PostingsBuilder:

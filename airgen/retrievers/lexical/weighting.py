@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.retrievers.lexical.mapped_arrays import room
+
 __all__ = ["BM25Weighting", "DirichletWeighting", "Field", "PresenceWeighting", "Weighting", "lossy_lengths"]
 
 _CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
@@ -80,7 +82,7 @@ class BM25Weighting:
         """One a posting, float32."""
         idf = self.idf(np.diff(field.starts), field.passages)
         norms = self.norms(field.lengths, field.mean_length)
-        found = np.empty(len(field.positions), np.float32)
+        found = room(len(field.positions), np.float32)
         for part, terms in _chunks(field):
             frequencies = field.frequencies[part]
             found[part] = idf[terms] * frequencies / (frequencies + norms[field.positions[part]])
@@ -107,7 +109,7 @@ class DirichletWeighting:
             terms_in_all += np.bincount(terms, weights=field.frequencies[part], minlength=len(terms_in_all))
         share = (terms_in_all + 1) / (field.lengths.sum() + 1)
         smoothing = np.log(self.mu / (field.lengths + self.mu))
-        found = np.empty(len(field.positions), np.float32)
+        found = room(len(field.positions), np.float32)
         for part, terms in _chunks(field):
             parts = np.log1p(field.frequencies[part] / (self.mu * share[terms])) + smoothing[field.positions[part]]
             found[part] = np.maximum(parts, 0)
