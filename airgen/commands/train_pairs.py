@@ -39,19 +39,25 @@ def pairs(
         Path | None, typer.Option(help="Pair each passage with its queries in this file of `airgen train expand`.")
     ] = None,
     seed: Seed = 42,
+    compute: Compute = None,
     as_json: Json = False,
 ) -> None:
     """Mine pairs of texts from corpora, to train an encoder without labels; or pair passages with written queries.
 
     Example: airgen train pairs postgresql-manual --out data/pairs
     """
+    from airgen.compute import computing
     from airgen.errors import UsageError
+    from airgen.settings.compute import compute_settings
     from airgen.training.mining.expansion_pairs import expansion_pairs
     from airgen.training.mining.pair_files import PAIRS
     from airgen.training.mining.pairs import MiningSettings
     from airgen.training.mining.sources import mine_sources
 
-    with progress_bar("mining", "{task.completed:,.0f} passages", quiet=as_json) as update:
+    with (
+        progress_bar("mining", "{task.completed:,.0f} passages", quiet=as_json) as update,
+        computing(compute_settings(compute or "local")),
+    ):
         settings = MiningSettings(seed, min_words, max_characters, per_query)
         chosen = [kind.strip() for kind in kinds.split(",") if kind.strip()]
         if queries is not None:

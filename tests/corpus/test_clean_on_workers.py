@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.compute.current import computing
+from airgen.compute.current import _CURRENT, computing
 from airgen.compute.processes import Processes
 from airgen.corpus import clean_on_workers, parts, prepare
 from airgen.corpus.fetch import fetch
@@ -25,6 +26,8 @@ from airgen.corpus.storage import StoreFolder
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
 from airgen.settings.compute import ComputeSettings
+from airgen.training.mining.pairs import MiningSettings
+from airgen.training.mining.sources import mine_sources
 
 FULL = {"exact_duplicates": "drop", "near_duplicates": {}, "personal_data": "mask", "boilerplate": "drop",
         "min_tokens": 10}  # fmt: skip
@@ -42,17 +45,22 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean_on_workers, "_FEW", 2)
 
 
-def rows_of(settings: CorpusSettings, pool: Processes | None) -> tuple[list[Passage | Dropped], list[int], int]:
-    """The rows, the steps of the progress, and how many batches went to workers."""
-    from airgen.compute.current import _CURRENT
-
-    steps: list[int] = []
-    before = 0 if pool is None else pool.describe()["batches"]
+@contextmanager
+def using(pool: Processes | None) -> Iterator[None]:
+    """Compute there what is done inside."""
     token = _CURRENT.set(pool)
     try:
-        found = list(prepare(settings, "qa", progress=steps.append))
+        yield
     finally:
         _CURRENT.reset(token)
+
+
+def rows_of(settings: CorpusSettings, pool: Processes | None) -> tuple[list[Passage | Dropped], list[int], int]:
+    """The rows, the steps of the progress, and how many batches went to workers."""
+    steps: list[int] = []
+    before = 0 if pool is None else pool.describe()["batches"]
+    with using(pool):
+        found = list(prepare(settings, "qa", progress=steps.append))
     return found, steps, 0 if pool is None else pool.describe()["batches"] - before
 
 
@@ -157,6 +165,24 @@ def test_files_that_only_this_process_sees(tmp_path: Path, pool: Processes, monk
     same(corpus(tmp_path, {"kind": "text", "path": "."}, clean=FULL), pool, 4)
     monkeypatch.setattr(parts, "_WHOLE", {True: 100, False: 100})
     same(corpus(tmp_path, {"kind": "text", "path": "."}, clean=FULL), pool, 4)
+
+
+def test_pairs_that_are_mined_from_it(tmp_path: Path, pool: Processes) -> None:
+    (tmp_path / "c.jsonl").write_bytes(lines())
+    (tmp_path / "c.yaml").write_text(
+        "{name: c, language: en, domain: d, licence: l, source: s, tokenizer: words, "
+        "reader: {kind: jsonl, path: c.jsonl}}"
+    )
+    before = pool.describe()["batches"]
+    for compute in (None, pool):
+        with using(compute):
+            mine_sources([str(tmp_path / "c.yaml")], tmp_path / str(bool(compute)), MiningSettings())
+    found = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()}
+        for name in ("True", "False")
+    ]
+    assert found[0] == found[1] and len(found[0]["queries.jsonl"].splitlines()) > 50
+    assert pool.describe()["batches"] > before
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "text"])
