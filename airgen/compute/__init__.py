@@ -4,8 +4,9 @@
         for key, vectors in current().map(work, shards):     # `shards` are (key, item); see `airgen.compute.base`
             ...
 
-`base` has the one way to say what is to be done, and everything that can go wrong with workers; `processes` and `ray`
-only start workers and carry calls to them. Rows in DuckDB stay the only checkpoint, and the driver alone writes them.
+`base` has the one way to say what is to be done, `worker_pool` everything that can go wrong with workers; `processes`
+and `ray` only start workers and carry calls to them. Rows in DuckDB stay the only checkpoint, and the driver alone
+writes them.
 """
 
 from airgen.compute.base import Compute, Here, Work

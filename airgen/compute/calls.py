@@ -1,15 +1,20 @@
-"""A call as it travels to a worker, and what comes back: results, a lack of memory, or the error of the work itself."""
+"""A call as it travels to a worker, and what comes back: results, a lack of memory, or the error of the work itself.
+
+`Worker` is what carries calls.
+"""
 
 from __future__ import annotations
 
 import pickle
 import traceback
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Returned", "answer", "out_of_memory"]
+__all__ = ["Returned", "Worker", "WorkerLost", "answer", "out_of_memory"]
 
 _KEPT = 4  # functions that a worker keeps, with the models in them
 _made: OrderedDict[bytes, Callable[[list[Any]], Sequence[Any]]] = OrderedDict()
@@ -61,3 +66,28 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory is too small: Python's, numpy's, torch's on a GPU."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, MemoryError) or "OutOfMemoryError" in names or "out of memory" in str(error)[:2000].lower()
+
+
+class WorkerLost(Exception):
+    """A worker has died; `memory` where it is known that it needed too much."""
+
+    def __init__(self, why: str, *, memory: bool = False) -> None:
+        super().__init__(why)
+        self.memory = memory
+
+
+class Worker(ABC):
+    """One worker of a pool. `ready` is done when it can take calls; its error says why it never can.
+
+    WorkerLost means that another one may be able to.
+    """
+
+    ready: Future[None]
+
+    @abstractmethod
+    def send(self, make: bytes, batch: list[Any]) -> Future[Returned]:
+        """Do a batch after those that it has. The future raises WorkerLost where the worker dies."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it at once; its futures raise WorkerLost."""

@@ -14,9 +14,9 @@ import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from airgen.compute.base import Worker, WorkerLost, WorkerPool
-from airgen.compute.calls import Returned
+from airgen.compute.calls import Returned, Worker, WorkerLost
 from airgen.compute.threads import cores, thread_limits
+from airgen.compute.worker_pool import WorkerPool
 from airgen.settings.compute import ComputeSettings
 
 __all__ = ["Processes"]

@@ -1,7 +1,7 @@
 """Workers that are actors of a Ray cluster.
 
-What can go wrong with them is dealt with in `airgen.compute.base`: Ray itself restarts nothing. A worker must have this
-version of airgen. Batches travel as arguments, and few are in flight, so the object store stays small.
+What can go wrong with them is dealt with in `airgen.compute.worker_pool`: Ray itself restarts nothing. A worker must
+have this version of airgen. Batches travel as arguments, and few are in flight, so the object store stays small.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import os
 import platform
 import socket
 import threading
+import time
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.compute.base import Worker, WorkerLost, WorkerPool
-from airgen.compute.calls import Returned
+from airgen.compute.calls import Returned, Worker, WorkerLost
+from airgen.compute.ray_address import answers, no_cluster, reach, wrong_address
 from airgen.compute.threads import thread_limits
+from airgen.compute.worker_pool import WorkerPool
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
 __all__ = ["RayWorkers"]
 
-_REACH = 5.0  # seconds to reach an address
 _WORDS = 300  # characters of Ray's reasons
+_LOOK = 5.0  # seconds between two looks at the head
+_AWAY = 30.0  # seconds without a head after which a run ends; Ray itself ends the process after 60
 
 
 class RayWorkers(WorkerPool):
@@ -41,6 +43,9 @@ class RayWorkers(WorkerPool):
         self._actor: Any = None
         self._lock = threading.Lock()
         self._nodes: set[str] = set()
+        self._head = ""  # HOST:PORT of the cluster's head, where this process talks to it itself
+        self._next_look = 0.0
+        self._away_since: float | None = None
 
     def start(self) -> list[Worker]:
         """Connect, and ask for all actors at once. Raises AirgenError without a cluster, or without room for one."""
@@ -67,6 +72,24 @@ class RayWorkers(WorkerPool):
         """One actor."""
         return _Actor(self._ray, self._actor.remote(thread_limits(self._settings.cpus_per_worker or 1)), self._joined)
 
+    def look(self) -> float | None:
+        """See `WorkerPool`: workers may go on for a while without the head, but it must come back."""
+        if not self._head:
+            return None
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK
+            if answers(self._head):
+                self._away_since = None
+                return _LOOK
+            self._away_since = self._away_since or now
+            if now - self._away_since >= _AWAY:
+                raise AirgenError(
+                    f"compute: the head of the Ray cluster at {self._head} has not answered for {_AWAY:.0f} s: what is "
+                    "finished is kept; start the cluster again, then run the same command again"
+                )
+        return _LOOK
+
     def _joined(self, node: str) -> None:
         with self._lock:
             self._nodes.add(node)
@@ -75,18 +98,24 @@ class RayWorkers(WorkerPool):
         self._ray = ray = load_extra("ray", "compute: ray")
         address = self._settings.address
         if ray.is_initialized():
+            self._find_head()
             return
         if address.startswith("ray://"):
             load_extra("grpc", f"compute: the address {address}")
         elif address != "auto":
-            raise AirgenError(_address(address))
-        _reach(address)
+            raise wrong_address(address)
+        reach(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             reason = "" if isinstance(error, ConnectionError) else f" ({_line(error)})"
-            raise AirgenError(_no_cluster(address, reason)) from error
+            raise no_cluster(address, reason) from error
         self._own = True
+        self._find_head()
+
+    def _find_head(self) -> None:
+        if not self._ray.util.client.ray.is_connected():  # the client's connection is watched by Ray
+            self._head = str(self._ray.get_runtime_context().gcs_address)
 
     def _memory(self) -> int:
         return int((self._settings.memory_gb_per_worker or 0) * 1e9)
@@ -142,13 +171,11 @@ def _actor() -> type:
 
     class AirgenWorker:
         def __init__(self, environment: dict[str, str]) -> None:
-            import os
 
             os.environ.update(environment)
 
         def hello(self) -> tuple[str, str, str, str]:
             import platform
-            import socket
 
             import ray
 
@@ -174,7 +201,10 @@ class _Actor(Worker):
 
     def send(self, make: bytes, batch: list[Any]) -> Future[Returned]:
         """See `Worker`."""
-        return self._then(self._actor.run.remote(make, batch), lambda answer: answer)
+        try:
+            return self._then(self._actor.run.remote(make, batch), lambda answer: answer)
+        except self._ray.exceptions.RayError as error:  # it cannot be sent
+            raise _translated(self._ray, error) from error
 
     def kill(self) -> None:
         """See `Worker`."""
@@ -211,6 +241,13 @@ def _translated(ray: Any, error: BaseException) -> BaseException:
     if isinstance(error, AirgenError):
         return error
     kinds = ray.exceptions
+    full = (kinds.OutOfDiskError, kinds.ObjectStoreFullError)
+    if isinstance(error, full) or isinstance(getattr(error, "cause", None), full):
+        return AirgenError(
+            "compute: Ray's object store is full, and so is the disk that it writes to: free some of the disk that "
+            "holds /tmp/ray on each node (or `ray start --temp-dir`), or give nodes more (`ray start "
+            "--object-store-memory`)"
+        )
     if isinstance(error, kinds.RayTaskError):
         return AirgenError(f"compute: a worker failed: {_line(error)}")
     memory = isinstance(error, kinds.OutOfMemoryError) or "out of memory" in str(error).lower().replace("_", " ")
@@ -219,44 +256,3 @@ def _translated(ray: Any, error: BaseException) -> BaseException:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:_WORDS] or type(error).__name__
-
-
-def _reach(address: str) -> None:
-    """Raises AirgenError where nobody listens at an address. Ray itself would try for two minutes."""
-    place = _head() if address == "auto" else address.removeprefix("ray://")
-    if not place:
-        return  # Ray looks for processes of a head on this machine
-    host, _, port = place.rpartition(":")
-    if not (host and port.isdecimal() and int(port) < 1 << 16):
-        raise AirgenError(_address(address))
-    try:
-        socket.create_connection((host, int(port)), _REACH).close()
-    except OSError as error:
-        raise AirgenError(_no_cluster(address, f" ({place}: {error.strerror or error})")) from error
-
-
-def _head() -> str:
-    """HOST:PORT of the cluster that `auto` means, by the environment or by the file that `ray start` wrote, or ""."""
-    if chosen := os.environ.get("RAY_ADDRESS", ""):
-        return chosen.removeprefix("ray://")
-    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-    try:
-        return (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8")[:300].strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def _address(address: str) -> str:
-    return f"compute.address: {address[:200]}: must be auto or ray://HOST:PORT"
-
-
-def _no_cluster(address: str, reason: str) -> str:
-    if address == "auto":
-        return (
-            f"compute: no Ray cluster on this machine{reason}: start one with `ray start --head`, join one with `ray "
-            "start --address HEAD:6379`, or use --compute local:WORKERS"
-        )
-    return (
-        f"compute: no Ray cluster answers at {address}{reason}: check the address (the client's port is 10001), and "
-        "that the head runs"
-    )

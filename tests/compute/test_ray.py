@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib.util
 import os
 import select
+import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from compute_work import HashEmbedder, doubling, dying, failing, greedy, hanging, staying, where
+from compute_work import HashEmbedder, doubling, doubling_arrays, dying, failing, greedy, hanging, staying, where
 
+from airgen.compute import ray as ray_workers
 from airgen.compute.current import computing
-from airgen.compute.ray import RayWorkers
+from airgen.compute.ray import RayWorkers, _translated
 from airgen.errors import AirgenError, ModelError
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache
 from airgen.settings.compute import ComputeSettings
@@ -57,6 +62,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def two(cluster: Any) -> Iterator[RayWorkers]:
     with RayWorkers(ComputeSettings(kind="ray")) as compute:
         yield compute
+
+
+def head_of(cluster: Any) -> int:
+    """The process that keeps the books of the cluster."""
+    return int(cluster.head_node.all_processes["gcs_server"][0].process.pid)
 
 
 def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +153,40 @@ def test_a_stuck_batch_is_sent_again(two: RayWorkers, tmp_path: Path, monkeypatc
     assert two.describe()["stuck"] >= 1
 
 
+def test_a_head_that_is_away_for_a_moment(cluster: Any, two: RayWorkers) -> None:
+    assert list(two.map(doubling(), ITEMS)) == WANTED
+    before, head = two.describe(), head_of(cluster)
+    os.kill(head, signal.SIGSTOP)
+    try:
+        assert list(two.map(doubling(), ITEMS)) == WANTED
+    finally:
+        os.kill(head, signal.SIGCONT)
+    assert list(two.map(doubling(), ITEMS)) == WANTED
+    after = two.describe()
+    assert (after["workers_lost"], after["sent_again"]) == (before["workers_lost"], before["sent_again"])
+
+
+def test_a_full_object_store(two: RayWorkers) -> None:
+    """Results that are kept, and items on their way, take three times the room of a node: Ray uses its disk."""
+    items = [(number, np.full(2_000_000, number, np.float64)) for number in range(6)]
+    assert sum(rows.nbytes for _, rows in items) > STORE
+    found = list(two.map(doubling_arrays(), items))
+    assert [(key, rows[0], rows[-1], rows.shape) for key, rows in found] == [
+        (number, 2 * number, 2 * number, (2_000_000,)) for number in range(6)
+    ]
+
+
+def test_a_full_object_store_and_a_full_disk_are_one_line() -> None:
+    """As Ray says it of a result that a worker cannot keep, and of a batch that cannot be sent."""
+    import ray
+
+    full = ray.exceptions.OutOfDiskError("Local disk is full\nThe object cannot be created")
+    for error in (full, ray.exceptions.RayTaskError("run", "a trace\nof lines", full).as_instanceof_cause()):
+        found = _translated(ray, error)
+        assert type(found) is AirgenError and "\n" not in str(found)
+        assert str(found).startswith("compute: Ray's object store is full, and so is the disk")
+
+
 def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers, tmp_path: Path) -> None:
     for worker in two._workers:
         worker.ready.result()  # one on each node, which have one CPU each
@@ -161,3 +205,18 @@ def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers, t
     after = two.describe()
     assert after["workers_lost"] == before["workers_lost"] + 1 and after["sent_again"] > before["sent_again"]
     assert list(two.map(doubling(), ITEMS)) == WANTED  # by the worker that is left
+
+
+def test_a_head_that_is_gone_ends_the_run_in_one_line(
+    cluster: Any, two: RayWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of this cluster: without its head, Ray ends this process after a minute."""
+    monkeypatch.setattr(ray_workers, "_LOOK", 0.0)
+    results = two.map(doubling(), ((number, number) for number in count()))
+    assert next(results) == (0, 0)
+    os.kill(head_of(cluster), signal.SIGKILL)
+    cluster.head_node.all_processes["gcs_server"][0].process.wait()
+    monkeypatch.setattr(ray_workers, "_AWAY", 0.0)
+    with pytest.raises(AirgenError, match=r"the head of the Ray cluster at .* run the same command again") as caught:
+        deque(results, 0)
+    assert "\n" not in str(caught.value)

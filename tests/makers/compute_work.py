@@ -17,7 +17,7 @@ from airgen.compute import Work
 from airgen.errors import MissingExtra, ModelError
 from airgen.retrievers.base import Component, TextKind
 
-__all__ = ["HashEmbedder", "doubling", "dying", "failing", "greedy", "hanging", "staying", "where"]
+__all__ = ["HashEmbedder", "doubling", "doubling_arrays", "dying", "failing", "greedy", "hanging", "staying", "where"]
 
 
 def _double(batch: list[int]) -> list[int]:
@@ -30,6 +30,15 @@ def _nothing() -> Callable[[list[int]], list[int]]:
 
 def doubling() -> Work[int, int]:
     return Work("doubling", _double, _nothing)
+
+
+def _double_arrays() -> Callable[[list[NDArray[np.float64]]], list[NDArray[np.float64]]]:
+    return lambda batch: [2 * item for item in batch]
+
+
+def doubling_arrays() -> Work[NDArray[np.float64], NDArray[np.float64]]:
+    """Items and results of any size."""
+    return Work("doubling", _double_arrays(), _double_arrays)
 
 
 def _pids() -> Callable[[list[int]], list[tuple[int, str]]]:
