@@ -36,7 +36,7 @@ def test_worked_example() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.integers(1, 60), st.booleans())
+@given(st.integers(0, 2**32 - 1), st.integers(1, 1500), st.integers(1, 4) | st.integers(1, 60), st.booleans())
 def test_compiled_equals_numpy_and_a_plain_sort(seed: int, size: int, k: int, ties: bool) -> None:
     random = np.random.default_rng(seed)
     dense = random.random((5, size)) * (random.random((5, size)) < 0.4)
@@ -64,6 +64,26 @@ def test_extreme_scores() -> None:
         index = make([[factor * value for value in (1, 3, 2, 3)]])
         for compiled in (False, True):
             assert index.search([{0: 1.0}], 3, compiled=compiled).positions.tolist() == [[1, 3, 2]]
+
+
+def test_postings_that_add_nothing_are_no_hits_and_count_once() -> None:
+    """Dirichlet smoothing gives such impacts; a later term may still add to the same passage."""
+    starts, positions = np.array([0, 4, 8]), np.array([0, 1, 2, 3] * 2, np.int32)
+    index = InvertedIndex(starts, positions, np.array([0, 2, 0, 0, 0, 1, 3, 0], np.float32), 4)
+    for compiled in (False, True):
+        hits = index.search([{0: 1.0, 1: 1.0}, {0: 0.0, 1: 1.0}], 4, compiled=compiled)
+        assert hits.positions.tolist() == [[1, 2, -1, -1], [2, 1, -1, -1]]
+
+
+@pytest.mark.parametrize("k", [3, 300])  # all scores are read, and only those that a posting touches
+def test_more_scores_in_one_bucket_than_insertion_sorts(k: int) -> None:
+    random = np.random.default_rng(0)
+    dense = 1 + random.integers(0, 50, (3, 4000)) * np.float32(1e-6)
+    dense[1] *= random.random(4000) < 0.5
+    dense[2, 17] = 1e9  # so far above the others that one bucket holds all of these
+    index = make(dense.tolist())
+    queries = [{1: 1.0, 0: 2.0}, {0: 1.0}, {0: 1.0, 2: 1.0}]
+    assert_same(*(index.search(queries, k, compiled=compiled) for compiled in (False, True)))
 
 
 def test_many_ties_at_the_edge() -> None:

@@ -1,7 +1,8 @@
 """The loops of `_postings` for numba. Import this only where numba is installed and the work is worth its loading.
 
-Adding up takes a tenth of a search for the best 1,000; choosing them takes the rest. So a block of scores whose maximum
-is too low is skipped as a whole.
+A query with few postings touches few scores: they are listed while they are added up, and nothing else is read. With
+many postings all scores are read, and a block of them whose maximum is too low is skipped as a whole. What can be among
+the k best is dealt into buckets by score, and each bucket is sorted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from airgen.jit import jit
 __all__ = ["count_postings", "search"]
 
 _ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
-_BUCKETS = 2048  # of the histogram that bounds the k-th score from below
+_BUCKETS = 2048  # of scores, the best first
+_OCTAVES = 8  # below half of half of .. the best score, all are in the last bucket
+_FEW = 24  # keys that insertion sorts faster than radix
 
 
 @jit
@@ -54,59 +57,157 @@ def count_postings(
 
 
 @jit
-def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.float32]) -> None:
-    """The maximum of each block; block b is every len(tops)-th score from b on, so that whole rows compare at once."""
-    bits, best = scores.view(np.int32), tops.view(np.int32)  # scores are not negative: their bits sort as they do
+def _add_listing(
+    scores: NDArray[np.float32],
+    touched: NDArray[np.uint32],
+    positions: NDArray[np.int32],
+    impacts: NDArray[np.float32],
+    weight: np.float32,
+    count: np.uint32,
+) -> np.uint32:
+    """Add one term's postings, and list each position at its first addition; the new length of the list."""
+    for posting in range(len(positions)):
+        part = weight * impacts[posting]
+        position = np.uint32(positions[posting])
+        before = scores[position]
+        touched[count] = position  # without a branch: written over where the position is listed already
+        count += np.uint32((before == 0) & (part > 0))
+        scores[position] = before + part
+    return count
+
+
+@jit
+def _take(
+    scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, found: NDArray[np.uint32]
+) -> None:
+    """Move the listed scores into `found`, as bits, and leave zeros behind."""
+    bits = scores.view(np.uint32)  # scores are not negative: their bits sort as they do
+    for one in range(count):
+        found[one] = bits[touched[one]]
+        bits[touched[one]] = 0
+
+
+@jit
+def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
+    """The maximum of each block, as bits; block b is every len(tops)-th score from b on, so whole rows compare."""
+    bits = scores.view(np.uint32)
     blocks = len(tops)
-    best[:] = bits[:blocks]
+    tops[:] = bits[:blocks]
     for row in range(1, _ROWS):
         one = bits[row * blocks : (row + 1) * blocks]
         for block in range(blocks):
-            best[block] = one[block] if one[block] > best[block] else best[block]
+            tops[block] = one[block] if one[block] > tops[block] else tops[block]
 
 
 @jit
-def _bound(tops: NDArray[np.float32], buckets: NDArray[np.int64], k: int) -> tuple[np.float32, np.float32]:
-    """(scale, least): k blocks hold a score with score * scale >= least, so the k-th best score is one."""
-    best = np.float32(0)
-    for top in tops:
-        best = max(best, top)
-    scale = np.float32(_BUCKETS) / best if best > 0 else np.float32(0)
-    if not np.isfinite(scale):  # the best score is denormal
-        return np.float32(0), np.float32(0)
+def _scan(
+    scores: NDArray[np.float32], tops: NDArray[np.uint32], least: np.uint32, touched: NDArray[np.uint32]
+) -> np.uint32:
+    """List the positions whose score has at least these bits; the length of the list."""
+    blocks = len(tops)
+    bits = scores.view(np.uint32)
+    count = np.uint32(0)
+    for block in range(blocks):
+        if tops[block] >= least:
+            for row in range(_ROWS):
+                position = row * blocks + block
+                touched[count] = position
+                count += np.uint32(bits[position] >= least)
+    return count
+
+
+@jit
+def _deal(bits: NDArray[np.uint32], k: int, buckets: NDArray[np.int64]) -> tuple[np.uint32, int, int]:
+    """Count scores, given as bits, by bucket: (best, shift, last).
+
+    The k best are in the buckets up to `last`, where `buckets` then holds how many scores are in better ones. The
+    bucket of a score is (best - bits) >> shift, at most the last one of all.
+    """
+    best, worst = np.uint32(0), np.uint32(0xFFFFFFFF)
+    for one in bits:
+        best, worst = max(best, one), min(worst, one)
+    span = min(best - worst, np.uint32(_OCTAVES << 23))
+    shift = 0
+    while span >> np.uint32(shift) >= _BUCKETS:
+        shift += 1
     buckets[:] = 0
-    for top in tops:
-        buckets[min(_BUCKETS, int(top * scale))] += 1
-    least, holding = _BUCKETS, buckets[_BUCKETS]
-    while holding < k and least > 0:
-        least -= 1
-        holding += buckets[least]
-    return scale, np.float32(least)
+    for one in bits:
+        buckets[min((best - one) >> np.uint32(shift), np.uint32(_BUCKETS - 1))] += 1
+    last = holding = 0
+    while True:
+        here = buckets[last]
+        buckets[last] = holding
+        holding += here
+        if holding >= k or last == _BUCKETS - 1:
+            return best, shift, last
+        last += 1
 
 
 @jit
-def _sort(
-    found: NDArray[np.int32], keys: NDArray[np.uint32], found_too: NDArray[np.int32], keys_too: NDArray[np.uint32]
-) -> NDArray[np.int32]:
-    """`found` by ascending `keys`: radix sort, 11 bits a turn. Stable, so equal keys keep their order."""
+def _insertion_sort(keys: NDArray[np.uint64]) -> None:
+    for place in range(1, len(keys)):
+        key = keys[place]
+        at = place
+        while at > 0 and keys[at - 1] > key:
+            keys[at] = keys[at - 1]
+            at -= 1
+        keys[at] = key
+
+
+@jit
+def _radix_sort(keys: NDArray[np.uint64], spare: NDArray[np.uint64]) -> None:
+    """Eleven bits a turn; turns in which all keys are equal are left out."""
     digits = np.empty(2048, np.int64)
-    for shift in (0, 11, 22):
+    for shift in range(0, 64, 11):
         digits[:] = 0
         for key in keys:
-            digits[(key >> np.uint32(shift)) & np.uint32(2047)] += 1
+            digits[(key >> np.uint64(shift)) & np.uint64(2047)] += 1
+        if digits[(keys[0] >> np.uint64(shift)) & np.uint64(2047)] == len(keys):
+            continue
         before = 0
         for digit in range(2048):
             here = digits[digit]
             digits[digit] = before
             before += here
-        for one in range(len(keys)):
-            digit = (keys[one] >> np.uint32(shift)) & np.uint32(2047)
-            keys_too[digits[digit]] = keys[one]
-            found_too[digits[digit]] = found[one]
+        for key in keys:
+            digit = (key >> np.uint64(shift)) & np.uint64(2047)
+            spare[digits[digit]] = key
             digits[digit] += 1
-        keys, keys_too = keys_too, keys
-        found, found_too = found_too, found
-    return found
+        keys[:] = spare
+
+
+@jit
+def _sort_best(
+    bits: NDArray[np.uint32],
+    touched: NDArray[np.uint32],
+    k: int,
+    buckets: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    spare: NDArray[np.uint64],
+) -> int:
+    """The least `keys` become those of the k best, in order: the score's bits inverted, then its position.
+
+    Returns how many there are.
+    """
+    best, shift, last = _deal(bits, k, buckets)
+    places = spare.view(np.uint32)
+    some = np.uint32(0)
+    for one in range(len(bits)):
+        places[some] = one
+        some += np.uint32(min((best - bits[one]) >> np.uint32(shift), np.uint32(_BUCKETS - 1)) <= last)
+    for place in places[:some]:
+        bucket = min((best - bits[place]) >> np.uint32(shift), np.uint32(_BUCKETS - 1))
+        keys[buckets[bucket]] = np.uint64(~bits[place]) << np.uint64(32) | np.uint64(touched[place])
+        buckets[bucket] += 1
+    first = 0
+    for bucket in range(last + 1):
+        end = buckets[bucket]
+        if end - first > _FEW:
+            _radix_sort(keys[first:end], spare[first:end])
+        elif end - first > 1:
+            _insertion_sort(keys[first:end])
+        first = end
+    return min(k, first)
 
 
 @jit
@@ -121,39 +222,39 @@ def search(
     out_positions: NDArray[np.int32],
     out_scores: NDArray[np.float32],
 ) -> None:
-    """`_postings.search`: add up, bound the k-th score by the maxima of blocks, sort what can be above it."""
+    """`_postings.search`: add up, list what can be among the k best, sort it."""
     k = out_positions.shape[1]
     blocks = (size + _ROWS - 1) // _ROWS
-    scores = np.empty(blocks * _ROWS, np.float32)
-    tops = np.empty(blocks, np.float32)
-    buckets = np.empty(_BUCKETS + 1, np.int64)
-    able = np.empty(blocks, np.int32)  # blocks that can hold one of the k best
-    found, found_too = np.empty(size, np.int32), np.empty(size, np.int32)
-    keys, keys_too = np.empty(size, np.uint32), np.empty(size, np.uint32)
+    scores = np.zeros(blocks * _ROWS, np.float32)
+    tops = np.empty(blocks, np.uint32)
+    touched, found = np.empty(len(scores) + 1, np.uint32), np.empty(len(scores), np.uint32)
+    keys, spare = np.empty(len(scores), np.uint64), np.empty(len(scores), np.uint64)
+    buckets = np.empty(_BUCKETS, np.int64)
     for query in range(len(bounds) - 1):
-        scores[:] = 0
+        postings = 0
+        for term in terms[bounds[query] : bounds[query + 1]]:
+            postings += starts[term + 1] - starts[term]
+        listing = postings < size // 8 + 256 * k  # measured: the other way costs the same here
+        count = np.uint32(0)
         for place in range(bounds[query], bounds[query + 1]):
-            weight = weights[place]
-            for posting in range(starts[terms[place]], starts[terms[place] + 1]):
-                scores[np.uint32(positions[posting])] += weight * impacts[posting]
-        _block_tops(scores, tops)
-        scale, least = _bound(tops, buckets, k)
-        able_count = 0
-        for block in range(blocks):
-            if tops[block] > 0 and tops[block] * scale >= least:
-                able[able_count] = block
-                able_count += 1
-        count = 0
-        for row in range(_ROWS):  # rows outside, so that positions come in ascending order
-            for one in range(able_count):
-                position = row * blocks + able[one]
-                score = scores[position]
-                if score > 0 and score * scale >= least:
-                    found[count] = position
-                    count += 1
-        for one in range(count):
-            keys[one] = ~scores.view(np.uint32)[found[one]]  # ascending keys: descending scores
-        order = _sort(found[:count], keys[:count], found_too[:count], keys_too[:count])
-        for one in range(min(k, count)):
-            out_positions[query, one] = order[one]
-            out_scores[query, one] = scores[order[one]]
+            weight, first, end = weights[place], starts[terms[place]], starts[terms[place] + 1]
+            if listing:
+                count = _add_listing(scores, touched, positions[first:end], impacts[first:end], weight, count)
+            else:
+                for posting in range(first, end):
+                    scores[np.uint32(positions[posting])] += weight * impacts[posting]
+        if not listing:
+            _block_tops(scores, tops)
+            best, shift, last = _deal(tops, k, buckets)
+            below = np.int64(best) + 1 - (np.int64(last + 1) << shift)  # the least bits that bucket `last` can have
+            count = _scan(scores, tops, np.uint32(max(1, below if last < _BUCKETS - 1 else 1)), touched)
+        _take(scores, touched, count, found)
+        if not listing:
+            scores[:] = 0
+        if count == 0:
+            continue
+        kept = _sort_best(found[:count], touched, k, buckets, keys, spare)
+        for one in range(kept):
+            out_positions[query, one] = np.int32(keys[one] & np.uint64(0xFFFFFFFF))
+            found[one] = ~np.uint32(keys[one] >> np.uint64(32))
+            out_scores[query, one] = found.view(np.float32)[one]
