@@ -20,6 +20,7 @@ from pathlib import Path
 
 __all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "rng", "row_key", "text_key"]
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
 
 
@@ -28,7 +29,7 @@ def canonical_json(value: object) -> str:
 
     Raises ValueError for NaN and infinities, TypeError for other values that JSON lacks.
     """
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def text_key(text: str) -> str:

@@ -222,18 +222,22 @@ def throughput(names: list[str], calls: int, concurrency: int, rounds: int) -> N
         for name in names:
             runs[name].append(measure(name, calls, concurrency))
     print(f"\n{calls} calls at concurrency {concurrency}; the ideal is {concurrency / 0.05:,.0f} requests/s")
-    print(f"{'':16}{'req/s':>8}{'of ideal':>10}{'of aiohttp':>12}{'CPU ms/call':>13}{'MB':>6}")
+    print(f"{'':16}{'req/s':>8}{'of ideal':>10}{'of aiohttp':>12}{'CPU ms/call':>13}{'CPU of aiohttp':>20}{'MB':>6}")
     for name in names:
         good = [run for run in runs[name] if run]
         if not good:
             print(f"{name:16} failed")
             continue
         rate = statistics.median(run["done"] / run["seconds"] for run in good)
-        pairs = zip(runs[name], runs["aiohttp"], strict=True)
-        ratio = statistics.median(bare["seconds"] / run["seconds"] for run, bare in pairs if run and bare)
+        pairs = [(run, bare) for run, bare in zip(runs[name], runs["aiohttp"], strict=True) if run and bare]
+        ratio = statistics.median(bare["seconds"] / run["seconds"] for run, bare in pairs)
+        costs = sorted(run["cpu"] / run["done"] / (bare["cpu"] / bare["done"]) for run, bare in pairs)
+        of_bare = f"{statistics.median(costs):.2f} ({costs[0]:.2f} to {costs[-1]:.2f})"
         cpu = statistics.median(run["cpu"] / run["done"] * 1000 for run in good)
         memory = statistics.median(run["memory"] for run in good)
-        print(f"{name:16}{rate:8,.0f}{rate * 0.05 / concurrency:10.2f}{ratio:12.2f}{cpu:13.2f}{memory:6.0f}")
+        print(
+            f"{name:16}{rate:8,.0f}{rate * 0.05 / concurrency:10.2f}{ratio:12.2f}{cpu:13.2f}{of_bare:>20}{memory:6.0f}"
+        )
 
 
 def killed(name: str, calls: int, concurrency: int) -> None:

@@ -58,6 +58,16 @@ def test_a_key_is_written_once(store: Store) -> None:
     assert store.answers(["k", "missing"]) == {"k": answer("k", text="first")}
 
 
+def test_a_key_that_is_there_keeps_no_other_row_of_its_transaction_from_the_disk(store: Store) -> None:
+    character = Character("c", "p", "f", 0, "new", [])
+    store.put([answer("k", text="first")])
+    store.put([character, answer("before"), answer("k", text="second"), answer("after")])
+    assert store.rows(Character) == [character]
+    assert store.query("SELECT key, text FROM answer ORDER BY key") == [
+        ("after", "text"), ("before", "text"), ("k", "first"),
+    ]  # fmt: skip
+
+
 def test_two_different_rows_with_one_key_are_refused_and_nothing_is_written(store: Store) -> None:
     with pytest.raises(ValueError, match="two different rows of answer have the key k"):
         store.put([answer("other"), answer("k", text="a"), answer("k", text="b")])
@@ -98,7 +108,7 @@ def test_any_error_of_the_writer_reaches_its_caller_and_the_writer_goes_on(
 ) -> None:
     insert = Store._insert
 
-    def fail_once(self: Store, table: str, rows: list[object]) -> None:
+    def fail_once(self: Store, *_: object) -> None:
         monkeypatch.setattr(Store, "_insert", insert)
         raise error
 

@@ -185,7 +185,7 @@ class CallQueue:
         call.began = call.began or sent
         call.attempts += 1
         outcome: Reply | AirgenError
-        key = secrets.token_hex(16)  # of the reservation: every attempt has its own
+        key = secrets.token_hex(16) if call.reserved or call.replaced else ""  # of this attempt's own reservation
         try:
             if call.reserved or call.replaced:
                 await self._reserve(call, key)

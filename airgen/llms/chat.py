@@ -40,6 +40,7 @@ _THINKING = ("reasoning_content", "reasoning", "thinking")  # where servers put 
 FORMATS = ("json_schema", "json_object", "none")
 """The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
 
+_DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 18 else math.inf)
 _PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
 _SERVERS_FRAME = 64  # tokens that a server adds to a chat: the default system prompt of some templates
 
@@ -124,7 +125,10 @@ def billed_in(payload: Any) -> Usage | None:
 def load_json(content: bytes | str) -> Any:
     """The JSON value. Raises ValueError. A whole number of more than 18 digits becomes infinite."""
     try:
-        return json.loads(content, parse_int=lambda digits: int(digits) if len(digits) <= 18 else math.inf)
+        text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
+        if text.startswith("\ufeff"):
+            raise ValueError("begins with a byte order mark")
+        return _DECODER.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -148,7 +148,8 @@ class ChatBackend(Backend):
                 problem.usage = billed_in(payload) or problem.usage
             raise problem
         reply = with_usage(request, self._endpoint.reply(self.read(payload)))
-        reply = dataclasses.replace(reply, limits=server_limits(headers))
+        if limits := server_limits(headers):
+            reply = dataclasses.replace(reply, limits=limits)
         if self.dialect(request.model).cut_off(request, reply):
             allowed = most_output(request) + request.room
             raise Retry("thinking", detail=f"it thought until its {allowed:,} tokens were used up", usage=reply.usage)

@@ -46,6 +46,7 @@ __all__ = [
 OPENAI_URL = "https://api.openai.com/v1"
 
 LARGEST_ANSWER = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
 _SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
@@ -96,7 +97,7 @@ class Endpoint:
 
         Raises Retry for a failure of the connection, LlmError where the URL is not an address.
         """
-        return await self.post_bytes(path, json.dumps(body, separators=(",", ":")).encode("ascii"))
+        return await self.post_bytes(path, _ENCODER.encode(body).encode("ascii"))
 
     async def post_bytes(
         self, path: str, data: bytes, headers: Mapping[str, str] | None = None
@@ -174,7 +175,8 @@ class Endpoint:
     def reply(self, payload: Any) -> Reply:
         """The answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""
         try:
-            return masked(chat_reply(payload), self.mask)
+            reply = chat_reply(payload)
+            return masked(reply, self.mask) if self._secrets else reply
         except (Retry, Refused) as problem:
             raise type(problem)(problem.reason, detail=self.scrub(problem.detail), usage=problem.usage) from None
 
