@@ -2,6 +2,7 @@
 
     python benchmarks/reading.py                        1 million lines, 1,000 a query
     python benchmarks/reading.py --lines 10000000 --runs 3
+    python benchmarks/reading.py --corpus 60000         a collection's passages and queries instead
 
 Prints processor seconds, medians of the paired ratios, and the rate in MB/s. `by lines` is the parser that names bad
 lines: large files meet it only where a line is not clean. `bytes` reads the file and counts its lines.
@@ -10,6 +11,7 @@ lines: large files meet it only where a line is not clean. `bytes` reads the fil
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
@@ -21,7 +23,7 @@ import numpy as np
 import pytrec_eval
 
 from airgen.dataset import clean_columns
-from airgen.dataset.beir import read_qrels
+from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import read_run
 
@@ -60,6 +62,60 @@ def count_lines(path: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 22), b""))
 
 
+def collection(folder: Path, count: int) -> None:
+    """Passages of 80 made-up words, and as many queries of 8 with metadata."""
+    draw = np.random.default_rng(0)
+    words = ["".join(draw.choice(list("abcdefghilmnoprstuvé"), draw.integers(2, 11))) for _ in range(5000)]
+
+    def text(length: int) -> str:
+        return " ".join(words[number] for number in draw.integers(0, len(words), length))
+
+    with (folder / "corpus.jsonl").open("w") as passages, (folder / "queries.jsonl").open("w") as queries:
+        for number in range(count):
+            row = {"_id": f"doc{number}", "title": text(4), "text": text(80)}
+            passages.write(json.dumps(row, ensure_ascii=False) + "\n")
+            asked = {"_id": f"q{number}", "text": text(8), "metadata": {"type": "question", "length": 8}}
+            queries.write(json.dumps(asked, ensure_ascii=False) + "\n")
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("q0\tdoc0\t1\n")
+
+
+def by_duckdb(path: Path) -> Any:
+    """The rows as Python's objects, with the columns given, so that nothing is guessed."""
+    import duckdb
+
+    columns = "{'_id': 'VARCHAR', 'title': 'VARCHAR', 'text': 'VARCHAR'}"
+    with duckdb.connect(config={"threads": 1}) as base:
+        sql = f"SELECT * FROM read_json(?, format = 'newline_delimited', columns = {columns})"
+        return base.execute(sql, [str(path)]).fetchall()
+
+
+def by_json(path: Path) -> None:
+    """Each line alone, and nothing kept or checked."""
+    with path.open(encoding="utf-8") as stream:
+        for line in stream:
+            json.loads(line)
+
+
+def read_collection(folder: Path, count: int, runs: int) -> None:
+    collection(folder, count)
+    dataset = BeirDataset.open(folder)
+    corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
+    ways: dict[str, tuple[Path, Callable[[], Any]]] = {
+        "passages, airgen": (corpus, lambda: sum(1 for _ in dataset.passages())),
+        "passages, json.loads of each line": (corpus, lambda: by_json(corpus)),
+        "passages, DuckDB's read_json": (corpus, lambda: by_duckdb(corpus)),
+        "queries, airgen": (queries, dataset.queries),
+        "queries, json.loads of each line": (queries, lambda: by_json(queries)),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(runs):
+        for name, (path, work) in ways.items():
+            rates[name].append(path.stat().st_size / 1e6 / timed(work))
+    for name, found in rates.items():
+        print(f"{name:36} {statistics.median(found):5.0f} MB/s ({min(found):.0f} to {max(found):.0f})")
+
+
 def timed(work: Callable[[], Any]) -> float:
     start = time.process_time()
     work()
@@ -71,8 +127,12 @@ def main() -> None:
     options.add_argument("--lines", type=int, default=1_000_000)
     options.add_argument("--hits", type=int, default=1_000)
     options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--corpus", type=int)
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if asked.corpus:
+            read_collection(Path(folder), asked.corpus, asked.runs)
+            return
         run, qrels = make(Path(folder), asked.lines, asked.hits)
         size = run.stat().st_size / 1e6
         print(f"{asked.lines} lines, {size:.0f} MB")

@@ -37,6 +37,19 @@ _QUERY = ("query-id", "query_id", "qid")
 _PASSAGE = ("corpus-id", "corpus_id", "docid", "doc_id")
 _LABEL = ("score", "relevance", "label", "rel")
 _LONGEST_LINE = 64 << 20  # bytes after inflation
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed does not know it
+
+
+class _Place:
+    """`path:number` of the line that is read now; its text is made only for an error."""
+
+    __slots__ = ("number", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.number = path, 0
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +174,12 @@ class BeirDataset:
         path = self.file("corpus")
         seen: set[str] = set()
         for where, row in _objects(path):
-            key = _identifier(row, where, seen)
-            yield BeirPassage(key, _text(row, "text", where), _text(row, "title", where, missing=""))
+            key, text, title = row.get("_id"), row.get("text"), row.get("title", "")
+            if not (key and type(key) is type(text) is type(title) is str and key not in seen):
+                key = _identifier(row, where, seen)
+                text, title = _text(row, "text", where), _text(row, "title", where, missing="")
+            seen.add(key)
+            yield BeirPassage(key, text, title)
         if not seen:
             raise DatasetError(f"{path}: the corpus is empty")
 
@@ -179,7 +196,7 @@ class BeirDataset:
                 metadata = row.get("metadata") or {}
                 if not isinstance(metadata, dict):
                     raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
-                found[key] = BeirQuery(key, _text(row, "text", where), {**metadata, **known})
+                found[key] = BeirQuery(key, _text(row, "text", where), {**metadata, **known} if known else metadata)
         return found
 
     def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
@@ -273,7 +290,7 @@ def read_qrels(path: str | Path) -> Qrels:
     return Qrels(labels, repeated)
 
 
-def _jsonl_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
+def _jsonl_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
     for where, row in _objects(path):
         values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
         if None in values:
@@ -281,10 +298,10 @@ def _jsonl_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
         yield where, str(values[0]), str(values[1]), _label(values[2], where)
 
 
-def _column_labels(path: Path) -> Iterator[tuple[str, str, str, float]]:
-    first = True
+def _column_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
+    first, where = True, _Place(path)
     for number, line in numbered_lines(path):
-        where = f"{path}:{number}"
+        where.number = number
         # Ids can hold spaces where tabs separate columns. In TREC's qrels any white space separates them.
         cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
         if len(cells) == 4:
@@ -314,7 +331,7 @@ def _labels_from_columns(lines: CleanColumns) -> Labels | None:
     return labels
 
 
-def _label(value: object, where: str) -> float:
+def _label(value: object, where: _Place) -> float:
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
@@ -328,7 +345,7 @@ def _label(value: object, where: str) -> float:
     return label
 
 
-def _identifier(row: Mapping[str, Any], where: str, seen: set[str]) -> str:
+def _identifier(row: Mapping[str, Any], where: _Place, seen: set[str]) -> str:
     value = row.get("_id", row.get("id"))
     if value is None or value == "" or isinstance(value, dict | list | bool):
         raise DatasetError(f"{where}: no _id")
@@ -339,7 +356,7 @@ def _identifier(row: Mapping[str, Any], where: str, seen: set[str]) -> str:
     return key
 
 
-def _text(row: Mapping[str, Any], name: str, where: str, missing: str | None = None) -> str:
+def _text(row: Mapping[str, Any], name: str, where: _Place, missing: str | None = None) -> str:
     value = row.get(name)
     if value is None:
         if missing is None:
@@ -350,13 +367,19 @@ def _text(row: Mapping[str, Any], name: str, where: str, missing: str | None = N
     return value
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
+    where = _Place(path)
     for number, line in numbered_lines(path):
-        where = f"{path}:{number}"
+        where.number = number
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{where}: not JSON ({error})") from error
+            row, end = _scan(line, 0)  # as json.loads does, which first looks for white space and a byte order mark
+        except (ValueError, RecursionError, StopIteration):
+            end = -1
+        if end != len(line):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DatasetError(f"{where}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise DatasetError(f"{where}: holds {type(row).__name__} where an object was expected")
         yield where, row
