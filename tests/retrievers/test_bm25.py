@@ -152,6 +152,13 @@ def test_reranker_of_unseen_text() -> None:
         BM25Reranker().score([("a", "b")])
 
 
+def test_reranker_splits_a_text_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    reranker = BM25Reranker().fit(corpus(TEXTS))
+    first = reranker.score([("cat", TEXTS[0]), ("fish", TEXTS[0]), ("cat", TEXTS[1])])
+    monkeypatch.setattr(type(reranker.analyser), "__call__", None)
+    assert reranker.score([("cat", TEXTS[1]), ("cat", TEXTS[0])]).tolist() == [first[2], first[0]]
+
+
 def test_dirichlet_by_hand() -> None:
     model = QueryLikelihood(mu=10)
     model.index(corpus(["cat cat dog", "dog bird"]))

@@ -18,14 +18,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, TextKind
 from airgen.retrievers.lexical.analysing import Analysing
 from airgen.retrievers.lexical.index import FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.weighting import BM25Weighting, DirichletWeighting, Weighting
+from airgen.retrievers.text_memo import Memo
 from airgen.settings.base import LABEL
 from airgen.text.analysis import Encoder
 
 __all__ = ["BM25", "BM25Reranker", "BM25Settings", "QueryLikelihood"]
+
+_MEMORY = 1 << 28  # bytes for the terms of the latest texts
 
 
 class BM25Settings(Analysing.Settings):
@@ -99,7 +102,7 @@ class BM25Reranker(Analysing):
         self._idf: dict[str, float] = {}
         self._unseen = 0.0
         self._mean = 1.0
-        self._fitted = False
+        self._terms: Memo[tuple[Counter[str], float]] | None = None
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Take document frequencies and mean length from a corpus (titles and texts as one)."""
@@ -115,26 +118,25 @@ class BM25Reranker(Analysing):
         self._idf = dict(zip(encoder.vocabulary, values, strict=True))
         self._unseen = float(self.weighting.idf(np.zeros(1, np.int64), filled)[0])
         self._mean = float(total) / filled if filled else 1.0
-        self._fitted = True
+        self._terms = Memo(self._counted, lambda one: 300 + 100 * len(one[0]), _MEMORY)
         return self
+
+    def _counted(self, texts: Sequence[str], kind: TextKind) -> list[tuple[Counter[str], float]]:
+        """The terms of each text, and what a passage's length adds to the denominator."""
+        found = [Counter(self.analyser(text)) for text in texts]
+        norms = self.weighting.norms(np.array([terms.total() for terms in found]), self._mean)
+        return list(zip(found, norms.tolist(), strict=True))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
-        if not self._fitted or self._analyser is None:
+        if self._terms is None:
             raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
-        queries: dict[str, Counter[str]] = {}
-        passages: dict[str, tuple[Counter[str], float]] = {}
+        queries = self._terms([query for query, _ in pairs], "query")
+        passages = self._terms([passage for _, passage in pairs], "passage")
         found = np.zeros(len(pairs), np.float32)
-        for number, (query, passage) in enumerate(pairs):
-            if query not in queries:
-                queries[query] = Counter(self._analyser(query))
-            if passage not in passages:
-                terms = Counter(self._analyser(passage))
-                length = np.array([terms.total()])
-                passages[passage] = terms, float(self.weighting.norms(length, self._mean)[0])
-            frequencies, norm = passages[passage]
+        for number, ((query, _), (frequencies, norm)) in enumerate(zip(queries, passages, strict=True)):
             score = np.float32(0)
-            for term, times in queries[query].items():
+            for term, times in query.items():
                 if frequency := frequencies[term]:
                     part = self._idf.get(term, self._unseen) * frequency / (frequency + norm)
                     score += np.float32(times) * np.float32(part)
