@@ -31,6 +31,7 @@ from airgen.quality.agreement.rankings import Side, agree, correlate, resampling
 from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
 from airgen.quality.agreement.scored_sides import GeneratedSide, Labels, generated_sides, run_systems, scored
 from airgen.retrievers.base import Corpus
+from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.settings import ControlSettings
 
 __all__ = ["AgreementStudy", "control_without"]
@@ -67,6 +68,11 @@ class AgreementStudy:
         Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
         call goes on.
         """
+        # Both sides have the same passages, and recall, voters and systems often the same model.
+        with shared_encodings(self.job.directory / "embeddings"):
+            return self._report(display)
+
+    def _report(self, display: Display) -> AgreementReport:
         job = self.job
         self._check(display)
         human, labels = self._human_side(self.collection, display)
