@@ -62,24 +62,25 @@ def drafts_of(pipeline: Path, collection: Path, runs: Path) -> list[Draft]:
         lineages = load_lineages(store, samples, job.flow.every, job.fingerprints)
         made: dict[str, list[Candidate]] = {}
         for row in store.rows(Candidate):
-            made.setdefault(row.parent, []).append(row)
+            made.setdefault(f"{row.parent} {row.fingerprint}", []).append(row)
         chooser = Chooser(store, job.pipeline, job.fingerprints, job.folder, job.directory / "embeddings", display)
         return [
             draft
             for lineage in lineages
             if lineage.every(Scenario)
-            for draft in asyncio.run(scored(chooser, lineage, made, collection.name))
+            for name, rows in made.items()
+            if name.startswith(lineage.one(Scenario).key)
+            for draft in asyncio.run(scored(chooser, lineage, rows, collection.name))
         ]
 
 
-async def scored(chooser: Chooser, lineage: Lineage, made: dict[str, list[Candidate]], collection: str) -> list[Draft]:
-    """The usable drafts of one sample."""
-    rows = {row.ordinal: row for row in made.get(lineage.one(Scenario).key, ()) if not row.problem}
-    usable = [rows[place] for place in sorted(rows)]
+async def scored(chooser: Chooser, lineage: Lineage, rows: list[Candidate], collection: str) -> list[Draft]:
+    """The usable drafts of one sample by one prompt."""
+    usable = sorted((row for row in rows if not row.problem), key=lambda row: row.ordinal)
     known = await chooser(lineage, [row.text for row in usable]) if usable else []
     return [
         Draft(
-            text_key(f"{lineage.sample.key} {row.ordinal}")[:10], collection, lineage.sample.key, row.ordinal, row.text,
+            text_key(row.key)[:10], collection, f"{row.parent} {row.fingerprint}", row.ordinal, row.text,
             " ".join(lineage.document.split()), one.features,
         )
         for row, one in zip(usable, known, strict=True)
