@@ -16,7 +16,7 @@ __all__ = ["count_postings", "search"]
 
 _ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
 _BUCKETS = 2048  # of scores, the best first
-_OCTAVES = 8  # below half of half of .. the best score, all are in the last bucket
+_OCTAVES = 8  # scores below 1/256 of the best share the last bucket
 _FEW = 24  # keys that insertion sorts faster than radix
 
 
