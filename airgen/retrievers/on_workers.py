@@ -4,7 +4,8 @@
     for scores in scored(reranker, batches_of_pairs): ...
 
 A component travels as its class and its settings, and the worker makes it there, so its class must say that its
-settings are all that it is (`travels`). Any other component works here.
+settings are all that it is (`travels`). One that has also seen a corpus puts what it knows of it beside each batch, in
+a `parcel`. Any other component works here.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from airgen.compute import Work, current
+from airgen.compute import Here, Work, current
 from airgen.registry import resolve
 from airgen.retrievers.base import Component, Reranker, TextKind
+from airgen.text.analysis import Analyser
 
 __all__ = ["encoded", "scored", "travels"]
 
@@ -37,6 +39,15 @@ class _Recipe:
         return resolve("embedder", self.name, self.folder)(folder=self.folder, **given)
 
 
+@runtime_checkable
+class _WithParcels(Protocol):
+    """A re-ranker that knows more than its settings: a parcel holds pairs, and what must be known to score them."""
+
+    def parcel(self, pairs: Sequence[tuple[str, str]]) -> Any: ...
+
+    def score_parcel(self, parcel: Any) -> Any: ...
+
+
 def travels(component: Any) -> bool:
     """Whether a worker can make the same component."""
     return _recipe(component) is not None
@@ -53,6 +64,8 @@ def _recipe(component: Any) -> _Recipe | None:
             value = _recipe(value)
             if value is None:
                 return None
+        elif isinstance(value, Analyser):  # made in Python, from settings that are not known
+            return None
         given[name] = value
     folder = None if component.folder is None else component.folder.absolute()
     return _Recipe(f"{kind.__module__}:{kind.__qualname__}", folder, given)
@@ -94,4 +107,7 @@ def encoded(encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: 
 
 def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:
     """The scores of each batch of pairs, in their order; None for no pairs."""
+    if isinstance(reranker, _WithParcels) and not isinstance(current(), Here):
+        parcel = reranker.parcel
+        return _each(reranker.score_parcel, (parcel(batch) if batch else () for batch in batches))
     return _each(reranker.score, batches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from little_dataset import dataset as dataset
 from airgen.compute import Here, current
 from airgen.compute.current import computing
 from airgen.compute.processes import Processes
+from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, show_corpus
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache
+from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.retrievers.on_workers import scored, travels
 from airgen.settings.compute import ComputeSettings
+from airgen.text.analysis import analyser
 
 WORDS = ["bees", "visit", "clover", "the", "river", "froze", "old", "bridges", "of", "stone", "and", "weather"]
 TEXTS = [
@@ -82,6 +86,22 @@ def test_rerankers(spec: str, two: Processes) -> None:
     assert sent and found == load_reranker(spec).score(PAIRS).tobytes()
 
 
+def test_bm25_as_a_judge_takes_what_it_knows_of_the_corpus_along(two: Processes) -> None:
+    """Two corpora in two languages, at the same workers."""
+    german = Corpus(["a", "b"], ["Die Häuser am Fluss sind alt.", "Ein Haus"], language="de")
+    pairs = {"en": [PAIRS[:90], [], PAIRS[90:], [("unseen words", "none of them")]], "de": [[("Häuser", "das Haus")]]}
+    for corpus in (CORPUS, german, CORPUS):
+        judge = load_reranker("bm25")
+        with pytest.raises(UsageError, match="the corpus comes first"):
+            list(scored(judge, pairs["de"]))
+        show_corpus(judge, corpus)
+        found, sent = batches_of(two, partial(lambda *given: list(scored(*given)), judge, pairs[corpus.language]))
+        assert sent == sum(map(bool, pairs[corpus.language]))
+        for scores, batch in zip(found, pairs[corpus.language], strict=True):
+            assert (scores is None) if not batch else scores.tobytes() == judge.score(batch).tobytes()
+    assert any(scores is not None and scores.any() for scores in found)
+
+
 def test_the_cache_has_the_same_bytes(two: Processes, tmp_path: Path) -> None:
     def rows(name: str) -> str:
         embedder = load_embedder({"kind": "onnx", "max_length": 32})
@@ -105,7 +125,8 @@ def test_what_is_not_made_of_settings_stays_here(two: Processes) -> None:
         def describe(self) -> Any:
             return {}
 
-    assert not travels(Mine()) and not travels(load_reranker("bm25"))
+    assert not travels(Mine())
+    assert not travels(BM25Reranker(analyser=analyser("en"))) and travels(BM25Reranker())
     found, sent = batches_of(two, lambda: list(scored(Mine(), [PAIRS, PAIRS])))
     assert len(found) == 2 and not sent
 

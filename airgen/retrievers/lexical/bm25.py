@@ -10,7 +10,8 @@ Reference points (Anserini's BEIR regressions, k1 0.9, b 0.4, nDCG@10): SciFact 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -26,7 +27,7 @@ from airgen.retrievers.text_memo import Memo
 from airgen.settings.base import LABEL
 from airgen.text.analysis import Encoder
 
-__all__ = ["BM25", "BM25Reranker", "BM25Settings", "QueryLikelihood"]
+__all__ = ["BM25", "BM25Reranker", "BM25Settings", "BM25Statistics", "QueryLikelihood"]
 
 _MEMORY = 1 << 28  # bytes for the terms of the latest texts
 
@@ -83,11 +84,30 @@ class QueryLikelihood(LexicalRetriever):
         return DirichletWeighting(self.settings.mu)
 
 
+@dataclass(frozen=True, slots=True)
+class BM25Statistics:
+    """What BM25 knows of a corpus: the idf of its terms and of a term that it lacks, and the mean length in terms."""
+
+    idf: Mapping[str, float]
+    unseen: float
+    mean: float
+    language: str
+
+    def of(self, terms: Iterable[str]) -> BM25Statistics:
+        """The same for these terms alone."""
+        return replace(self, idf={term: self.idf[term] for term in terms if term in self.idf})
+
+
+Parcel = tuple[BM25Statistics, Sequence[tuple[str, str]]]
+
+
 class BM25Reranker(Analysing):
     """BM25 as a re-ranker of any pairs, with the statistics of a corpus that it saw.
 
     A passage of that corpus gets the score that flat `BM25` gives it (to float32).
     """
+
+    travels = True
 
     class Settings(BM25Settings):
         """As for BM25."""
@@ -99,9 +119,7 @@ class BM25Reranker(Analysing):
     def set_up(self) -> None:
         self.name = self.settings.name
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
-        self._idf: dict[str, float] = {}
-        self._unseen = 0.0
-        self._mean = 1.0
+        self._statistics: BM25Statistics | None = None
         self._terms: Memo[tuple[Counter[str], float]] | None = None
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
@@ -115,22 +133,43 @@ class BM25Reranker(Analysing):
             counts[: len(documents)] += documents
             documents, filled, total = counts, filled + int(np.count_nonzero(lengths)), total + int(lengths.sum())
         values = self.weighting.idf(documents, filled).tolist()
-        self._idf = dict(zip(encoder.vocabulary, values, strict=True))
-        self._unseen = float(self.weighting.idf(np.zeros(1, np.int64), filled)[0])
-        self._mean = float(total) / filled if filled else 1.0
-        self._terms = Memo(self._counted, lambda one: 300 + 100 * len(one[0]), _MEMORY)
+        self._statistics = BM25Statistics(
+            dict(zip(encoder.vocabulary, values, strict=True)),
+            float(self.weighting.idf(np.zeros(1, np.int64), filled)[0]),
+            float(total) / filled if filled else 1.0,
+            corpus.language,
+        )
+        self._terms = Memo(self._counted, _size, _MEMORY)
         return self
 
     def _counted(self, texts: Sequence[str], kind: TextKind) -> list[tuple[Counter[str], float]]:
         """The terms of each text, and what a passage's length adds to the denominator."""
         found = [Counter(self.analyser(text)) for text in texts]
-        norms = self.weighting.norms(np.array([terms.total() for terms in found]), self._mean)
+        norms = self.weighting.norms(np.array([terms.total() for terms in found]), self._fitted().mean)
         return list(zip(found, norms.tolist(), strict=True))
+
+    def _fitted(self) -> BM25Statistics:
+        if self._statistics is None:
+            raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
+        return self._statistics
+
+    def parcel(self, pairs: Sequence[tuple[str, str]]) -> Parcel:
+        """The pairs with all that a worker must know of the corpus to score them."""
+        statistics, queries = self._fitted(), dict.fromkeys(query for query, _ in pairs)
+        return statistics.of({term for query in queries for term in self.analyser(query)}), pairs
+
+    def score_parcel(self, parcel: Parcel) -> NDArray[np.float32]:
+        """The scores that `score` gives where the parcel was made; a worker gets parcels of several corpora."""
+        before, (self._statistics, pairs) = self._statistics, parcel
+        if before is None or (before.language, before.mean) != (self._statistics.language, self._statistics.mean):
+            self._analyser = self.analyser_for(self._statistics.language)
+            self._terms = Memo(self._counted, _size, _MEMORY)
+        return self.score(pairs)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
-        if self._terms is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
+        statistics = self._fitted()
+        assert self._terms is not None
         queries = self._terms([query for query, _ in pairs], "query")
         passages = self._terms([passage for _, passage in pairs], "passage")
         found = np.zeros(len(pairs), np.float32)
@@ -138,11 +177,16 @@ class BM25Reranker(Analysing):
             score = np.float32(0)
             for term, times in query.items():
                 if frequency := frequencies[term]:
-                    part = self._idf.get(term, self._unseen) * frequency / (frequency + norm)
+                    part = statistics.idf.get(term, statistics.unseen) * frequency / (frequency + norm)
                     score += np.float32(times) * np.float32(part)
             found[number] = score
         return found
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the scores."""
-        return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}
+        mean = 1.0 if self._statistics is None else self._statistics.mean
+        return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": mean}
+
+
+def _size(one: tuple[Counter[str], float]) -> int:
+    return 300 + 100 * len(one[0])
