@@ -3,6 +3,7 @@
 python benchmarks/memory.py --passages 100000
 python benchmarks/memory.py --passages 300000 1000000 --folder memory --json memory.json
 python benchmarks/memory.py --passages 1000000 --folder memory --phases control          after corpus and candidates
+python benchmarks/memory.py --passages 300000 --model wordllama-256 --compute local ray:2
 
 Quality control recalls with an encoder that costs nothing (vectors of 384 dimensions, made from a hash of the text) and
 with BM25, which is also the re-ranker; the LLM is scripted. Passages are made of about 120 words that are distributed
@@ -10,6 +11,9 @@ as in a language (Zipf), 740 bytes. Each phase is a process of its own. It is lo
 
 own      the largest resident memory that no file backs (RssAnon + RssShmem): what the machine must have
 all      the largest resident memory (VmHWM), with mapped files, which the kernel drops when memory is short
+
+Both are of the process that drives. `--compute` runs the job by each of these ways, by Ray on a cluster of two nodes
+on loopback; CPU seconds are those of the driver, and of it with its workers and all of Ray's processes.
 
 A corpus that is already in the folder is read again. Equal numbers of passages give an equal digest of the dataset.
 Only on Linux.
@@ -20,14 +24,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from itertools import accumulate
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
+
+from compute import started_cpu
 
 from airgen.keys import rng
 
@@ -36,6 +45,7 @@ WORDS = [*_SYLLABLES, *(a + b + end for end in ("", "n") for a in _SYLLABLES for
 WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
 PHASES = {"corpus": "corpus", "candidates": "hard_negative", "control": "judgment", "export": None}
 LOOK = 0.01  # seconds
+HASHED = '{kind: "hashed:Hashed"}'
 
 CORPUS = """
 name: large
@@ -56,7 +66,7 @@ corpus: large.yaml
 target: 50
 llm: {backend: scripted, concurrency: 8}
 control:
-  recall: {model: {kind: "hashed:Hashed"}, top_k: 1000}
+  recall: {model: MODEL, top_k: 1000}
   pools: [bm25]
   rerankers: [bm25]
 export: {secret: false}
@@ -90,6 +100,8 @@ import sys
 import time
 from pathlib import Path
 from rich.console import Console
+from airgen.compute import computing
+from airgen.settings.compute import compute_settings
 from airgen.pipeline import Job
 from airgen.pipeline.progress import Display
 
@@ -105,8 +117,10 @@ def note(name):  # for scale.py
 
 folder, until = Path(sys.argv[1]), sys.argv[2]
 job = Job(folder / "memory.yaml", folder / "runs")
-done = job.run(Said(job.directory / "status.json", Console(quiet=True)), until=until or None)
+with computing(compute_settings(sys.argv[3])):
+    done = job.run(Said(job.directory / "status.json", Console(quiet=True)), until=until or None)
 note("end")
+print("cpu", time.process_time(), flush=True)
 print("digest", done.manifest.digest if done.manifest else "", flush=True)
 """
 
@@ -134,10 +148,13 @@ def memory(process: int) -> tuple[float, float]:
     return found.get("RssAnon", 0) + found.get("RssShmem", 0), found.get("VmHWM", 0)
 
 
-def run(folder: Path, until: str | None) -> tuple[dict[str, float], float, str]:
-    """Run a job up to a stage: MB of its own by stage, MB of all, the dataset's digest."""
-    words = [sys.executable, "-c", RUN, str(folder), until or ""]
+def run(
+    folder: Path, until: str | None, where: str = "local", costs: dict[str, float] | None = None
+) -> tuple[dict[str, float], float, str]:
+    """Run a job up to a stage: MB of its own by stage, MB of all, the digest. `costs` gets the CPU seconds."""
+    words = [sys.executable, "-c", RUN, str(folder), until or "", where]
     peaks: dict[str, float] = {}
+    before = started_cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
     highest, stage, digest, rest = 0.0, "start", "", b""
     with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -147,7 +164,10 @@ def run(folder: Path, until: str | None) -> tuple[dict[str, float], float, str]:
                 *lines, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
                 for line in lines:
                     name, _, value = line.decode().partition(" ")
-                    stage, digest = ("end", value) if name == "digest" else (line.decode(), digest)
+                    if name == "cpu" and costs is not None:
+                        costs["driver_cpu"] = float(value)
+                    elif name != "cpu":
+                        stage, digest = ("end", value) if name == "digest" else (line.decode(), digest)
                 own, every = memory(child.pid)
                 peaks[stage], highest = max(peaks.get(stage, 0), own), max(highest, every)
                 time.sleep(LOOK)
@@ -159,16 +179,20 @@ def run(folder: Path, until: str | None) -> tuple[dict[str, float], float, str]:
         digest = next((line.decode().partition(" ")[2] for line in lines if line.startswith(b"digest")), digest)
     if child.returncode:
         raise SystemExit(f"{until or 'export'} ended with {child.returncode}")
+    if costs is not None:
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = after.ru_utime + after.ru_stime - before[1].ru_utime - before[1].ru_stime
+        costs["all_cpu"] = ended + started_cpu() - before[0]
     return peaks, highest, digest
 
 
-def measure(folder: Path, passages: int, phases: list[str]) -> list[dict[str, Any]]:
+def measure(folder: Path, passages: int, phases: list[str], model: str, where: str) -> list[dict[str, Any]]:
     """One row for each phase."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "large.jsonl").exists():
         make_corpus(folder / "large.part", passages)
         (folder / "large.part").rename(folder / "large.jsonl")
-    for name, text in (("large.yaml", CORPUS), ("memory.yaml", PIPELINE), ("hashed.py", ENCODER)):
+    for name, text in (("large.yaml", CORPUS), ("memory.yaml", pipeline(model)), ("hashed.py", ENCODER)):
         (folder / name).write_text(text, encoding="utf-8")
     size = (folder / "large.jsonl").stat().st_size / (1 << 20)
     print(f"{passages:,} passages, {size:,.0f} MB of JSONL", flush=True)
@@ -176,17 +200,41 @@ def measure(folder: Path, passages: int, phases: list[str]) -> list[dict[str, An
     for phase in phases:
         until = PHASES[phase]
         began = time.monotonic()
-        peaks, highest, digest = run(folder, until)
+        costs: dict[str, float] = {}
+        peaks, highest, digest = run(folder, until, where, costs)
         seconds = time.monotonic() - began
         stages = ", ".join(f"{stage} {peak:,.0f}" for stage, peak in peaks.items())
         own = max(peaks.values())
         print(
-            f"  {phase:<11} own {own:6,.0f} MB  all {highest:6,.0f} MB  {seconds:5.0f} s  ({stages}) {digest[:16]}",
+            f"  {where} {phase:<11} own {own:6,.0f} MB  all {highest:6,.0f} MB  {seconds:5.0f} s  CPU "
+            f"{costs['driver_cpu']:.1f} of {costs['all_cpu']:.1f} s  ({stages}) {digest[:16]}",
             flush=True,
         )
         rows.append({"passages": passages, "phase": phase, "own": own, "all": highest, "seconds": seconds,
-                     "stages": peaks, "digest": digest})  # fmt: skip
+                     "stages": peaks, "digest": digest, "where": where, "model": model, **costs})  # fmt: skip
     return rows
+
+
+def pipeline(model: str) -> str:
+    """The pipeline with an embedder in its recall."""
+    return PIPELINE.replace("MODEL", model)
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """Two nodes of Ray on loopback, which `ray` means for the processes that this one starts."""
+    from ray.cluster_utils import Cluster
+
+    os.environ |= {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    node = {"num_cpus": 1, "object_store_memory": 80_000_000}
+    found = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    found.add_node(**node)
+    os.environ["RAY_ADDRESS"] = found.address
+    try:
+        yield
+    finally:
+        found.shutdown()
 
 
 def main() -> None:
@@ -195,15 +243,21 @@ def main() -> None:
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000])
     parser.add_argument("--folder", type=Path, help="where to work, a folder for each size; temporary by default")
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES), help="with --folder: some phases")
+    parser.add_argument("--model", default=HASHED, help="the embedder of recall")
+    parser.add_argument("--compute", nargs="+", default=["local"], help="where heavy work runs: local, local:2, ray:2")
     parser.add_argument("--json", type=Path, help="write the figures, beside those that the file has already")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     rows = json.loads(arguments.json.read_bytes()) if arguments.json and arguments.json.exists() else []
-    for passages in arguments.passages:
-        with tempfile.TemporaryDirectory() as temporary:
-            rows += measure((arguments.folder or Path(temporary)) / str(passages), passages, arguments.phases)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    by_ray = any(where.startswith("ray") for where in arguments.compute)
+    with cluster() if by_ray else nullcontext():
+        for passages, where in product(arguments.passages, arguments.compute):
+            with tempfile.TemporaryDirectory() as temporary:
+                name = str(passages) if where == "local" else f"{passages}-{where.replace(':', '-')}"
+                folder = (arguments.folder or Path(temporary)) / name
+                rows += measure(folder, passages, arguments.phases, arguments.model, where)
+            if arguments.json:
+                arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

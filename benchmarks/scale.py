@@ -27,7 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from memory import CORPUS, ENCODER, LOOK, PIPELINE, make_corpus, memory, run
+from memory import CORPUS, ENCODER, HASHED, LOOK, make_corpus, memory, pipeline, run
 
 SYSTEMS = """
 systems:
@@ -63,7 +63,7 @@ def measure(folder: Path, passages: int) -> dict[str, dict[str, float]]:
     """{work: its cost} at one size."""
     folder.mkdir(parents=True)
     make_corpus(folder / "large.jsonl", passages)
-    files = {"large.yaml": CORPUS, "memory.yaml": PIPELINE, "hashed.py": ENCODER, "systems.yaml": SYSTEMS}
+    files = {"large.yaml": CORPUS, "memory.yaml": pipeline(HASHED), "hashed.py": ENCODER, "systems.yaml": SYSTEMS}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     peaks, _, _ = run(folder, None)
