@@ -12,8 +12,8 @@ as in a language (Zipf), 740 bytes. Each phase is a process of its own. It is lo
 own      the largest resident memory that no file backs (RssAnon + RssShmem): what the machine must have
 all      the largest resident memory (VmHWM), with mapped files, which the kernel drops when memory is short
 
-Both are of the process that drives. `--compute` runs the job by each of these ways, by Ray on a cluster of two nodes
-on loopback; CPU seconds are those of the driver, and of it with its workers and all of Ray's processes.
+Both are of the process that drives, and so are the CPU seconds. `--compute` runs the job by each of these ways, by Ray
+on a cluster of two nodes on loopback; what workers take, compute.py measures.
 
 A corpus that is already in the folder is read again. Equal numbers of passages give an equal digest of the dataset.
 Only on Linux.
@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -35,8 +34,6 @@ from contextlib import contextmanager, nullcontext
 from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
-
-from compute import started_cpu
 
 from airgen.keys import rng
 
@@ -151,10 +148,9 @@ def memory(process: int) -> tuple[float, float]:
 def run(
     folder: Path, until: str | None, where: str = "local", costs: dict[str, float] | None = None
 ) -> tuple[dict[str, float], float, str]:
-    """Run a job up to a stage: MB of its own by stage, MB of all, the digest. `costs` gets the CPU seconds."""
+    """Run a job up to a stage: MB of its own by stage, MB of all, the digest. `costs` gets its CPU seconds."""
     words = [sys.executable, "-c", RUN, str(folder), until or "", where]
     peaks: dict[str, float] = {}
-    before = started_cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
     highest, stage, digest, rest = 0.0, "start", "", b""
     with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -176,13 +172,11 @@ def run(
             print(f"  stopped in {stage}: own {peaks}, all {highest:,.0f} MB", flush=True)
             raise
         *lines, _ = (rest + (child.stdout.read() or b"")).split(b"\n")
+        if costs is not None:
+            costs.update(("driver_cpu", float(line[4:])) for line in lines if line.startswith(b"cpu "))
         digest = next((line.decode().partition(" ")[2] for line in lines if line.startswith(b"digest")), digest)
     if child.returncode:
         raise SystemExit(f"{until or 'export'} ended with {child.returncode}")
-    if costs is not None:
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        ended = after.ru_utime + after.ru_stime - before[1].ru_utime - before[1].ru_stime
-        costs["all_cpu"] = ended + started_cpu() - before[0]
     return peaks, highest, digest
 
 
@@ -207,7 +201,7 @@ def measure(folder: Path, passages: int, phases: list[str], model: str, where: s
         own = max(peaks.values())
         print(
             f"  {where} {phase:<11} own {own:6,.0f} MB  all {highest:6,.0f} MB  {seconds:5.0f} s  CPU "
-            f"{costs['driver_cpu']:.1f} of {costs['all_cpu']:.1f} s  ({stages}) {digest[:16]}",
+            f"{costs['driver_cpu']:.1f} s  ({stages}) {digest[:16]}",
             flush=True,
         )
         rows.append({"passages": passages, "phase": phase, "own": own, "all": highest, "seconds": seconds,
