@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airgen.errors import SettingsError
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
@@ -89,6 +90,23 @@ def test_where_every_draft_is_refused_the_model_is_told_why(
     assert told and queries
     assert all(row.problem for rows in drafts.values() for row in rows)
     assert all(query.attempts > 1 for query in queries.values())
+
+
+def test_a_sample_without_a_promising_draft_gives_no_query(run: Run, folder: Path) -> None:
+    run("all", FIVE)
+    scores = sorted(max(row.score for row in rows) for rows in kept(folder, "all")[0].values())
+    least = round(scores[len(scores) // 2] - 5e-7, 6)  # about half of them pass
+    given = FIVE["target: 12"].replace("candidates: 5", f"candidates: 5, min_score: {least}")
+    run("some", {"target: 12": given})
+    drafts, queries = kept(folder, "some")
+    for parent, rows in drafts.items():
+        assert (parent in queries) == any(not row.problem and row.score >= least for row in rows)
+    assert queries and len(queries) < len(drafts)
+
+
+def test_a_single_draft_has_no_score(run: Run, folder: Path) -> None:
+    with pytest.raises(SettingsError, match="min_score needs candidates above 1"):
+        run(changes={"target: 12": "target: 6\ngeneration: {min_score: 0.5}"})
 
 
 def test_the_bill_counts_every_draft(run: Run, folder: Path) -> None:

@@ -51,7 +51,7 @@ CHANGES: dict[str, Any] = {
     "generation.stages": ["extra_stage:STAGE"],
     "generation.variants": {"character": "small/character"}, "generation.examples": "examples.txt",
     "generation.answers": True, "generation.multi_hop": 0.5, "generation.unanswerable": 0.5,
-    "generation.query_language": "nl", "generation.candidates": 2,
+    "generation.query_language": "nl", "generation.candidates": 2, "generation.min_score": 0.9,
     "control.recall.model": {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 16},
     "control.recall.top_k": 9, "control.recall.pools_only": True, "control.pools": ["bm25"],
     "control.rerankers": ["bm25"], "control.thresholds.hard_negative": 2, "control.thresholds.other": 3,
@@ -73,7 +73,7 @@ WITH: dict[str, dict[str, Any]] = {
     # The scripted model cannot answer these: both jobs try all documents instead of stopping early.
     "control.judge.kind": {"llm.min_accepted": 0}, "generation.prompts": {"llm.min_accepted": 0},
     "control.recall.pools_only": {"control.pools": ["bm25"]},
-    "generation.examples": {"generation.rewrites": 0},
+    "generation.examples": {"generation.rewrites": 0}, "generation.min_score": {"generation.candidates": 2},
     "compute.address": {"compute.kind": "ray"}, "compute.gpus_per_worker": {"compute.kind": "ray"},
     "compute.memory_gb_per_worker": {"compute.kind": "ray"},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},

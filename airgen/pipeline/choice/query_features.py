@@ -45,7 +45,7 @@ rarest: mean and greatest inverse document frequency of the query's stems, 1 for
 its stems that any passage has. borrowed: share of its stems that the source has. title: share of the title's stems that
 the query has. copied: the longest run of words that stands in the source, as a share. words: a tenth of their number.
 content: share of words that are no function words. ends_open: the last word is a function word. reports: it asks what a
-text does ("was presented in the study"), in English. peers: how alike the other candidates are.
+text does ("was presented in the study"), or for a search, in English. peers: how alike the other candidates are.
 """
 
 # A query ends in one of these where a small model ran out of words. The stop words of other languages serve them.
@@ -58,13 +58,15 @@ _OPEN = {
 }  # fmt: skip
 
 
-# Who has a question does not know of a study that answers it. A word between article and noun: "the creep tests".
+# Who has a question does not know of a study that answers it, and does not tell a search engine to search. A word may
+# stand between article and noun: "the creep tests".
 _REPORTS = {
     "en": re.compile(
         r"\b(?:th(?:e|is|ese|ose)) (?:\w+ )?(?:analys[ei]s|articles?|authors?|experiments?|findings?|investigations?|"
         r"papers?|reports?|research(?:ers)?|results?|scenarios?|study|studies|theory|tests?|work)\b"
         r"|\b(?:conducted|described|discussed|investigated|mentioned|observed|presented|reported|studied)\b"
-        r"|\bin the context of\b|\b(?:main|primary) (?:focus|point|purpose|topic)\b",
+        r"|^(?:find|search|look(?:ing)?)\b|\bneeds?\b|\binformation\b|\bin the context of\b"
+        r"|\b(?:main|primary) (?:focus|point|purpose|topic)\b",
         re.IGNORECASE,
     )
 }

@@ -68,7 +68,12 @@ def _choice(pipeline: Pipeline) -> dict[str, Any]:
     """What the choice among drafts depends on, besides the corpus."""
     recall = pipeline.control.recall
     model = None if recall.pools_only else recall.model
-    return {"candidates": pipeline.generation.candidates, "choice": [weights(), model]}
+    least = pipeline.generation.min_score
+    return {
+        "candidates": pipeline.generation.candidates,
+        "choice": [weights(), model],
+        **({} if least is None else {"min_score": least}),
+    }
 
 
 def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
@@ -147,6 +152,9 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 
     rows = await draw_drafts(lineage, tools, parent, draw) if generation.candidates > 1 else []
     if (best := best_of(rows)) is not None:
+        if generation.min_score is not None and best.score < generation.min_score:
+            figures = f"({best.score:.2f}, at least {generation.min_score} is wanted)"
+            return [*rows, skip("query", parent, tools, Problem("no promising draft", figures), best.text)]
         text, attempts = best.text, 1
     else:
         found = await draw(None)
