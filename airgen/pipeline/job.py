@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
 
 __all__ = ["Job", "RunResult"]
+
+_WAKE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -373,17 +376,24 @@ def _interruptible(engine: Engine) -> Iterator[threading.Event]:
     loop = asyncio.get_running_loop()
     known = (signal.SIGINT, signal.SIGTERM)
     before = signal.getsignal(signal.SIGINT)
+    # asyncio.run's own handler only cancels the main task, and a task group that is just ending swallows that.
+    second = signal.default_int_handler if isinstance(before, partial) else before
     stopping = threading.Event()
 
     def release() -> None:
         for one in known:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 if loop.remove_signal_handler(one) and one == signal.SIGINT:
-                    signal.signal(one, before)
+                    signal.signal(one, second)
+
+    def wake() -> None:
+        """Look for a second interrupt: where another thread received it, nothing else wakes this one."""
+        loop.call_later(_WAKE_SECONDS, wake)
 
     def stop() -> None:
         stopping.set()
         release()
+        wake()
         if not engine.busy:
             exit_soon()
         engine.stop("stopped by the user: run the same command to go on")

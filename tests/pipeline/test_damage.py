@@ -147,6 +147,31 @@ def test_a_second_interrupt_ends_with_3_and_a_hint(folder: Path) -> None:
     assert "Traceback" not in said
 
 
+def test_an_interrupt_that_another_thread_receives_is_heard(folder: Path) -> None:
+    """The kernel may give a signal to any thread; the main one is waiting for calls that take ten minutes."""
+    text = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 600")
+    (folder / "job.yaml").write_text(text)
+    code = (
+        "import os, signal, sys, threading, airgen.llms.scripted as scripted, airgen.llms.engine as engine\n"
+        "from airgen.cli import main\n"
+        "send, stop = scripted.ScriptedBackend.send, engine.Engine.stop\n"
+        "def hit():\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+        "async def sending(self, request):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return await send(self, request)\n"
+        "def stopping(self, *words):\n"
+        "    stop(self, *words)\n"
+        "    threading.Timer(0.1, hit).start()\n"
+        "scripted.ScriptedBackend.send, engine.Engine.stop = sending, stopping\n"
+        "main(sys.argv[1:])\n"
+    )
+    words = [sys.executable, "-c", code, "run", str(folder / "job.yaml"), "--runs", str(folder / "runs")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "stopped by the user; run the same command again to go on" in done.stderr
+
+
 def test_the_life_of_a_query_has_no_control_characters() -> None:
     value = {
         "id": "q", "outcome": "rejected: \x1b[2J", "document": {"id": "\u202e", "title": "\x9b", "text": "\x07\n\x00"},
