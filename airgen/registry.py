@@ -115,7 +115,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "glin_profanity": ("glin-profanity", "corpus"),
     "spacy": ("spacy", "names"),
     "numba": ("numba", "fast"),
-    "sklearn": ("scikit-learn", "models"),
+    "scipy": ("scipy", "fast"),
     "torch": ("torch", "models"),
     "transformers": ("transformers", "models"),
     "sentence_transformers": ("sentence-transformers", "models"),

@@ -37,7 +37,7 @@ SETUPS = {
     "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
     "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, starter.LOCAL_MODEL], False, False),
     "nothing": ([], [], False, False),
-    "key and scikit-learn": (["sklearn"], [], True, False),
+    "key and scipy": (["scipy"], [], True, False),
 }  # fmt: skip
 Setup = Callable[[str], starter.Machine]
 
@@ -147,7 +147,7 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
         assert job.pipeline.control.recall.model == "BAAI/bge-m3" and len(job.pipeline.control.rerankers) == 3
     if name == "key":
         assert job.pipeline.control.recall.pools_only
-    assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and scikit-learn")
+    assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and scipy")
 
 
 def test_what_it_says(tmp_path: Path) -> None:

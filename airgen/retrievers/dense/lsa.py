@@ -4,13 +4,12 @@
     lsa.index(corpus)
     hits = lsa.search(["what do cats eat"], k=10)
 
-A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scikit-learn (extra
-`models`).
+A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scipy (extra
+`fast`).
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -18,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.errors import MissingExtra, UsageError
+from airgen.errors import UsageError
 from airgen.interruptible import interruptible
+from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.dense import exact_search as exact
+from airgen.retrievers.dense.truncated_svd import right_singular_vectors
 from airgen.retrievers.lexical.analysing import Analysing
 from airgen.retrievers.output_checks import non_empty, unit_rows
 from airgen.settings.base import LABEL
@@ -39,7 +40,7 @@ class LSA(Analysing):
     class Settings(Analysing.Settings):
         """`min_documents`: terms in fewer passages are left out."""
 
-        packages: ClassVar[tuple[str, ...]] = ("sklearn",)
+        packages: ClassVar[tuple[str, ...]] = ("scipy",)
         dim: int = Field(default=200, ge=1)
         min_documents: int = Field(default=2, ge=1)
         seed: int = 42
@@ -64,10 +65,6 @@ class LSA(Analysing):
     def index(self, corpus: Corpus) -> None:
         """Learn the components from the corpus and project its passages. Raises MissingExtra, CorpusError."""
         non_empty(corpus)
-        try:
-            randomized_svd = importlib.import_module("sklearn.utils.extmath").randomized_svd
-        except ModuleNotFoundError as error:
-            raise MissingExtra("retriever 'lsa'", "scikit-learn", "models") from error
         self._encoder = Encoder(self.fix_language(corpus.language))
         counts = self._counts(list(corpus.full_texts), fit=True)
         rank = min(self.settings.dim, *counts.shape)
@@ -75,7 +72,7 @@ class LSA(Analysing):
             self._components = np.zeros((0, counts.shape[1]))
         else:
             seed = self.settings.seed
-            _, _, self._components = interruptible(lambda: randomized_svd(counts, n_components=rank, random_state=seed))
+            self._components = interruptible(lambda: right_singular_vectors(counts, rank, seed))
         self._matrix = self._project(counts)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -98,7 +95,7 @@ class LSA(Analysing):
 
     def _counts(self, texts: Sequence[str], fit: bool) -> Any:
         """Sparse TF-IDF rows of unit length."""
-        csr_matrix = importlib.import_module("scipy.sparse").csr_matrix
+        csr_matrix = load_extra("scipy.sparse", "retriever 'lsa'").csr_matrix
         assert self._encoder is not None
         terms, lengths = self._encoder.encode(texts)
         rows = np.repeat(np.arange(len(texts)), lengths)
