@@ -14,8 +14,9 @@ from typing import Any
 import hypothesis
 import pytest
 from browser import browse, browser
+from encode_once import encode_once
 
-__all__ = ["browse", "browser"]
+__all__ = ["browse", "browser", "encode_once"]
 
 # `make fuzz` draws many examples for a given time (tests/fuzz bounds the CPU time of each), `make mutate` draws few.
 _SLOW = list(hypothesis.HealthCheck)

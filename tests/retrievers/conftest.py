@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from encode_once import encoder_as_it_is
 
 from airgen import models
 from airgen.retrievers import Corpus, Hits
+
+__all__ = ["encoder_as_it_is"]
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",

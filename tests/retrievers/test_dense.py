@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from encode_once import Kept
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder, load_retriever
@@ -134,6 +135,17 @@ def test_minilm_is_an_embedder_whose_vectors_depend_on_nothing_else(minilm: str,
     assert np.array_equal(together, OnnxEncoder(minilm, threads=3).encode(corpus.texts, "passage"))
     prefixed = OnnxEncoder(minilm, query_prefix="The ").encode([corpus.texts[0][4:]], "query")
     assert np.array_equal(prefixed[0], together[0])
+
+
+def test_what_the_jobs_of_the_tests_reuse_is_what_the_encoder_gives(
+    minilm: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = OnnxEncoder(minilm).encode(corpus.texts, "passage")
+    monkeypatch.setattr(Kept, "on", True)
+    monkeypatch.setattr(Kept, "states", {})
+    for _ in range(2):
+        assert np.array_equal(OnnxEncoder(minilm).encode(corpus.texts, "passage"), plain)
+    assert len(Kept.states) == len(corpus)
 
 
 def test_minilm_agrees_with_sentence_transformers(minilm: str, corpus: Corpus) -> None:
