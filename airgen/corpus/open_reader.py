@@ -57,7 +57,7 @@ def source_digest(settings: CorpusSettings) -> str:
     elif version := reader.text_version():
         digest.update(version.encode())
     elif settings.fetch is None and paths:
-        for file in [file for path in paths for file in files(place_of(settings), path)]:
+        for file in [file for path in paths for file in files(place_of(settings), path, skip=reader.skip)]:
             if isinstance(file, Path):
                 digest.update(f"{file.name}\x1f{file_sha256(file)}\x1e".encode("utf-8", "surrogateescape"))
     else:

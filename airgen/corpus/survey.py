@@ -17,6 +17,8 @@ from typing import Any
 from airgen.corpus.cleaning.language import identify
 from airgen.corpus.columns import first_rows, guess_fields, json_rows
 from airgen.corpus.open_reader import open_reader
+from airgen.corpus.readers.files import files_below
+from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES
@@ -228,7 +230,8 @@ def _endings() -> dict[str, tuple[str, ...]]:
 
 
 def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
-    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    files = files_below(path, ReaderSettings().skip)[0] if path.is_dir() else [path]
+    files = [one for one in files if one.is_file()]
     endings, others = _endings(), Counter[str]()
     kinds: dict[tuple[str, str], list[Path]] = {}  # by kind and, of tables, by the columns of id, title and text
     for one in files:

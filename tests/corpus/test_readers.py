@@ -111,6 +111,32 @@ def test_nothing_there_is_an_error_that_says_where(tmp_path: Path) -> None:
         read(JsonLinesReader, tmp_path, path="missing.jsonl")
 
 
+def test_hidden_folders_and_what_skip_names_are_left_out_and_counted(tmp_path: Path) -> None:
+    for name in (
+        "a.md",
+        ".git/b.md",
+        ".git/deep/c.md",
+        "x/node_modules/d.md",
+        "x/e.md",
+        "x/.f.md",
+        "x/old-g.md",
+        ".h.png",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"The text of {name}")
+    for path in (".", "**/*.md"):
+        rows = read(MarkdownReader, tmp_path, path=path)
+        assert texts(rows) == ["The text of a.md", "The text of x/e.md", "The text of x/old-g.md"]
+        left = sorted(row.source for row in rows if isinstance(row, Dropped))
+        assert left == [".git", "x/.f.md", "x/node_modules"]
+        assert set(reasons(rows)) == {"left out by reader.skip"}
+    assert texts(read(MarkdownReader, tmp_path, path=".git/*.md")) == ["The text of .git/b.md"]
+    assert len(texts(read(MarkdownReader, tmp_path, path="x", skip=["old-*"]))) == 3
+    assert len(texts(read(MarkdownReader, tmp_path, path=".", skip=[]))) == 7
+    with pytest.raises(CorpusError, match=r"reader.skip \(x, a.md, \.\*\) leaves out all of it"):
+        read(MarkdownReader, tmp_path, path=".", skip=["x", "a.md", ".*"])
+
+
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     inside = tmp_path / "in"
     inside.mkdir()

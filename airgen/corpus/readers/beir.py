@@ -36,8 +36,8 @@ class BeirReader:
 
     def by_file(self) -> JsonLinesReader:
         """The reader of its one file. Raises CorpusError where there is another number of them."""
-        found = [path for path in files(self.place, self.settings.path, _NAMES) if not isinstance(path, Dropped)]
-        wanted = [path for path in found if path.name in _NAMES]
+        found = files(self.place, self.settings.path, _NAMES, self.settings.skip)
+        wanted = [path for path in found if not isinstance(path, Dropped) and path.name in _NAMES]
         if len(wanted) != 1:
             raise CorpusError(
                 f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"

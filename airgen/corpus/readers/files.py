@@ -7,11 +7,13 @@ YAML is. So two files of one name in two folders are two documents.
 from __future__ import annotations
 
 import gzip
+import os
 import posixpath
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
 
@@ -21,7 +23,7 @@ from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, resolve
 from airgen.settings.parts import elsewhere
 
-__all__ = ["PathReader", "file_name", "files", "kinds_of", "lines", "lines_of", "opened"]
+__all__ = ["PathReader", "file_name", "files", "files_below", "kinds_of", "lines", "lines_of", "opened"]
 
 _CHECK = "; check reader.path, or run `airgen corpus fetch`"
 
@@ -53,7 +55,7 @@ class PathReader:
 
     def found(self) -> list[Path | Dropped]:
         """The files, sorted; names that two of them share are noted in `twice`. Raises CorpusError if there is none."""
-        found = list(files(self.place, self.settings.path, self.suffixes))
+        found = list(files(self.place, self.settings.path, self.suffixes, self.settings.skip))
         stems = Counter(_stem(self.name(path)) for path in found if isinstance(path, Path))
         self.twice = frozenset(stem for stem, count in stems.items() if count > 1)
         return found
@@ -81,27 +83,34 @@ def _stem(name: str) -> str:
     return Path(name).with_suffix("").as_posix().removesuffix(".html")
 
 
-def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterator[Path | Dropped]:
+def files(
+    place: Place, pattern: str, suffixes: tuple[str, ...] = (), skip: Sequence[str] = ()
+) -> Iterator[Path | Dropped]:
     """The files of a path or glob below the root, sorted; of a folder, all files in it.
 
     With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
-    Dropped. Raises CorpusError if there is no file.
+    Dropped, and so do files and whole folders whose name `skip` has. Raises CorpusError if there is no file.
     """
     root, written = place.root.resolve(), pattern
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         # The user's YAML can name any folder; links must not leave that folder.
         root, pattern = _outside(place.root, pattern)
     start = root / pattern
+    left: list[Path] = []
     if start.is_dir():
-        found = sorted(path for path in start.rglob("*") if path.name.lower().endswith(suffixes or ("",)))
+        found, left = files_below(start, skip, suffixes)
     elif any(mark in pattern for mark in "*?["):
-        found = sorted(root.glob(pattern))
+        found, left = _globbed(root, pattern, skip)
     else:
         found = [start]
     wanted = [path for path in found if not path.is_dir()]
+    if left and not wanted:
+        raise CorpusError(f"{start}: reader.skip ({', '.join(skip)}) leaves out all of it; make it shorter")
     if not any(path.exists() for path in wanted):
         hint = _unread(start, suffixes) if start.is_dir() else f"no such file{elsewhere(written, place.root) or _CHECK}"
         raise CorpusError(f"{start}: {hint}")
+    for path in left:
+        yield drop("left out by reader.skip", source=path.relative_to(root).as_posix())
     for path in wanted:
         name = path.relative_to(root).as_posix()
         if not path.resolve().is_relative_to(root):
@@ -110,6 +119,41 @@ def files(place: Place, pattern: str, suffixes: tuple[str, ...] = ()) -> Iterato
             yield drop("not a file", source=name)
         else:
             yield path
+
+
+def files_below(
+    folder: Path, skip: Sequence[str] = (), suffixes: tuple[str, ...] = ()
+) -> tuple[list[Path], list[Path]]:
+    """What is in a folder at any depth, sorted: the files (with such endings, if any), and what `skip` leaves out.
+
+    Of a folder that is left out, only the folder itself is named. Links to folders are not followed.
+    """
+    found, left = list[Path](), list[Path]()
+    for place, folders, names in os.walk(folder):
+        left += [Path(place, name) for name in folders if _matches(name, skip)]
+        folders[:] = [name for name in folders if not _matches(name, skip)]
+        for name in names:
+            if name.lower().endswith(suffixes or ("",)):
+                (left if _matches(name, skip) else found).append(Path(place, name))
+    return sorted(found), sorted(left)
+
+
+def _globbed(root: Path, pattern: str, skip: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """The same of a pattern; what it names itself (`.github/*.md`) is not left out."""
+    base, _ = _outside(root, pattern)
+    found, left = list[Path](), set[Path]()
+    for path in root.glob(pattern):
+        parts = path.relative_to(base).parts if path.is_relative_to(base) else path.parts[-1:]
+        depth = next((depth for depth, part in enumerate(parts, 1) if _matches(part, skip)), None)
+        if depth is None:
+            found.append(path)
+        else:
+            left.add(base.joinpath(*parts[:depth]))
+    return sorted(found), sorted(left)
+
+
+def _matches(name: str, skip: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in skip)
 
 
 def file_name(place: Place, pattern: str, path: Path) -> str:

@@ -38,7 +38,7 @@ class TopicsReader:
 
         min_words: int = 45
         max_words: int = 170
-        skip: tuple[str, ...] = ()
+        skip: tuple[str, ...] = ()  # of topics: this reader has no files
 
         def text_version(self) -> str:
             """The version of this Python: its reference is the text."""
