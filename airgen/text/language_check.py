@@ -31,6 +31,8 @@ _FUNCTION = {**STOPWORDS, "en": STOPWORDS["en"] | _ASKING}
 _RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
+_FOREIGN = "its words are of another language than the one asked for"
+_ENOUGH = 5  # words of a text in which a function word of its own is to be expected
 _LONG = 12  # a Japanese text with this many ideographs has kana as well
 
 
@@ -41,8 +43,12 @@ def checked(language: str) -> str:
     return "script and characters" if language in ("zh", "ja") else "script"
 
 
-def wrong_language(text: str, language: str) -> str | None:
-    """What is wrong with the language of an answer, worded for the next attempt; None if it is right."""
+def wrong_language(text: str, language: str, document: str = "") -> str | None:
+    """What is wrong with the language of an answer, worded for the next attempt; None if it is right.
+
+    With the document that it is about, one foreign function word that is not the document's is evidence enough, in a
+    text of five words or more that has none of its own: names that bring one are mostly the document's.
+    """
     found = wrong_script(text, language)
     if found:
         return found
@@ -59,7 +65,11 @@ def wrong_language(text: str, language: str) -> str | None:
         own = len((used & _FUNCTION[language]) - _FUNCTION[rival])
         alien = len((used & _FUNCTION[rival]) - _FUNCTION[language])
         if alien >= 2 and alien > 2 * own:
-            return "its words are of another language than the one asked for"
+            return _FOREIGN
+        if document and not own and len(used) >= _ENOUGH:
+            known = {word.casefold() for word in words(document, language)}
+            if (used & _FUNCTION[rival]) - _FUNCTION[language] - known:
+                return _FOREIGN
     return None
 
 

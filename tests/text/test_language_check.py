@@ -107,6 +107,16 @@ def test_length_classes_count_words_where_there_are_no_spaces(text: str, languag
     assert problem is not None and f"it has {words} words" in problem.text
 
 
+def test_with_the_document_one_foreign_function_word_is_enough() -> None:
+    document = "Die Tyne and Wear Metro ist ein Bahnsystem im Nordosten Englands."
+    for text in ("Economic inequality and consumption savings in Nigeria", "prime number check for large integers"):
+        assert wrong_language(text, "de") is None
+        assert wrong_language(text, "de", document)
+    assert wrong_language("Tyne and Wear Metro verstehen lernen", "de", document) is None  # a name of the document's
+    assert wrong_language("Fahrplan for Metro heute", "de", document) is None  # four words say little
+    assert wrong_language("Wann fährt die letzte Metro for London", "de", document) is None  # it has words of its own
+
+
 def _collections() -> list[tuple[str, str]]:
     folder = Path(os.environ.get("AIRGEN_SHARED") or Path(__file__).parents[3] / "shared") / "collections"
     known = {"piaf-fr": "fr", "pquad-fa": "fa", "tydiqa-id": "id", "scifact": "en", "cranfield": "en"}

@@ -38,9 +38,9 @@ def first_problem(*problems: Problem | None) -> Problem | None:
     return next((problem for problem in problems if problem), None)
 
 
-def wrong_language(text: str, language: str) -> Problem | None:
-    """Whether a text is in another language than the one asked for."""
-    detail = language_check.wrong_language(text, language)
+def wrong_language(text: str, language: str, document: str = "") -> Problem | None:
+    """Whether a text is in another language than the one asked for, which is its document's if one is given."""
+    detail = language_check.wrong_language(text, language, document)
     return Problem("wrong language", detail) if detail else None
 
 

@@ -118,7 +118,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     def check(value: Any) -> Problem | None:
         text, source = value["query"], lineage.document
         return checks.first_problem(
-            checks.wrong_language(text, language),
+            checks.wrong_language(text, language, "" if cross else source),
             checks.untranslated(text, language, pipeline.language),
             checks.self_reference(text),
             *(

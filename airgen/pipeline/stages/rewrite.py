@@ -73,7 +73,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     def check(value: Any) -> Problem | None:
         new = value["query"]
         found = checks.first_problem(
-            checks.wrong_language(new, language),
+            checks.wrong_language(new, language, "" if cross else document),
             checks.untranslated(new, language, pipeline.language),
             checks.self_reference(new),
             checks.wrong_length(new, length, language) if length else None,
