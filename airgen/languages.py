@@ -56,7 +56,7 @@ SUPPORTED: dict[str, str] = {**LANGUAGES, **OTHERS}
 SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
 
-OWN_INSTRUCTIONS = frozenset({"de", "es", "fa", "fr", "id", "ru", "zh"})
+OWN_INSTRUCTIONS = frozenset({"de", "es", "fr", "id"})
 """Languages in which a small model gives more usable answers if its instructions are in that language, too.
 
 Measured: see "Prompts in the corpus's language" in docs/generation.md.
