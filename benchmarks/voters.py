@@ -4,7 +4,9 @@
 
 For every set of one to `--most` of the voters, the combined judge without an LLM is fitted on all collections but
 one and tried on that one, as `airgen calibrate rerankers` does. A voter is written as in `control.rerankers`: a name,
-or JSON. Recall and pre-labels are kept in `--out`, so that a further voter costs only its own work.
+or JSON. `--pools` are further retrievers of the recall, whose ranks count in every set; "the recall alone" is a set
+without voters. Recall, pre-labels and encodings are kept in `--out`, so that a further voter costs only its own work.
+`--fit-on` fits on these collections alone, and never on the one that is tried.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,17 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.pipeline.control.combined_judge import FEATURES
 from airgen.pipeline.progress import Display
+from airgen.quality.judge.agreement_figures import Interval
+from airgen.quality.judge.assess import Assessment
 from airgen.quality.judge.calibrate import default_pipeline
-from airgen.quality.judge.evidence import Selection, gather
-from airgen.quality.judge.fit import leave_one_out
+from airgen.quality.judge.evidence import Evidence, Selection, gather
+from airgen.quality.judge.fit import applied, fit_combination
+from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.store import Store
 from airgen.text.display import markdown_table
+
+LABEL_FROM = {"medquad-liveqa-open": 2.0}  # 1 is "related, but no answer"
+IGNORED = {"cranfield": (0.0,)}  # marks each query's source paper
 
 
 def voter(text: str) -> Any:
@@ -35,36 +45,63 @@ def name_of(spec: Any) -> str:
     return spec if isinstance(spec, str) else str(spec.get("embedder") or spec.get("model") or spec["kind"])
 
 
+def only(one: Evidence, places: Sequence[int]) -> Evidence:
+    """The same pairs with some of the voters."""
+    prelabels = {key: [rows[place] for place in places] for key, rows in one.prelabels.items()}
+    return replace(one, prelabels=prelabels)
+
+
+def tried(every: Sequence[Evidence], fit_on: Sequence[str] | None) -> list[Assessment]:
+    """Each collection by the combination that was fitted on others."""
+    found = []
+    for one in every:
+        others = [other for other in every if other is not one and other.name in (fit_on or [other.name])]
+        found.append(applied(fit_combination(others, lambda *_: None, {}, FEATURES[1:]), one, lambda *_: None))
+    return found
+
+
+def shown(area: Interval | None) -> str:
+    return "-" if area is None else f"{area.value:.2f} ({area.low:.2f}-{area.high:.2f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collections", type=Path, nargs="+")
     parser.add_argument("--voters", type=voter, nargs="+", required=True)
     parser.add_argument("--recall", default="all-minilm-l6-v2-int8")
+    parser.add_argument("--pools", type=voter, nargs="*", default=[])
+    parser.add_argument("--top", type=int, default=100, help="passages that each retriever of the recall finds")
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--most", type=int, default=2, help="voters in a set, at most")
+    parser.add_argument("--fit-on", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("runs/voters"))
     options = parser.parse_args()
     base = default_pipeline().control
-    rows, names = [], [BeirDataset.open(one).name for one in options.collections]
-    sets = [each for size in range(1, options.most + 1) for each in itertools.combinations(options.voters, size)]
+    recall = {"model": options.recall, "top_k": options.top}
+    values = {**base.model_dump(), "recall": recall, "pools": options.pools, "rerankers": options.voters}
+    control = type(base).model_validate(values)
     display = Display(options.out / "status.json")
-    with Store.open(options.out / "work.duckdb") as store:
-        for each in sets:
-            recall = {"model": options.recall, "top_k": 100}
-            control = type(base).model_validate({**base.model_dump(), "recall": recall, "rerankers": list(each)})
+    names = [BeirDataset.open(one).name for one in options.collections]
+    evidence = []
+    with Store.open(options.out / "work.duckdb") as store, shared_encodings(options.out / "embeddings"):
+        for name, folder in zip(names, options.collections, strict=True):
+            chosen = Selection(
+                count=options.pairs, label_from=LABEL_FROM.get(name, 1), ignore=IGNORED.get(name, ())
+            )  # fmt: skip
             try:
-                evidence = [
-                    gather(store, one, Selection(count=options.pairs), control, display, options.out / "embeddings")
-                    for one in options.collections
-                ]
+                evidence.append(gather(store, folder, chosen, control, display, options.out / "embeddings"))
             except DatasetError as error:
                 raise SystemExit(f"{error}") from error
-            found = leave_one_out(evidence, lambda *_: None, {}, FEATURES[1:])
-            areas = [area.value if (area := one.auc["all"]) is not None else float("nan") for one in found]
-            print(" + ".join(map(name_of, each)), *(f"{area:.3f}" for area in areas), flush=True)
-            rows.append((sum(areas) / len(areas), [" + ".join(map(name_of, each)), *(f"{one:.3f}" for one in areas)]))
-    rows.sort(reverse=True)
-    print(markdown_table(["voters", *names, "mean"], [[*cells, f"{mean:.3f}"] for mean, cells in rows]))
+    rows = []
+    for size in range(options.most + 1):
+        for places in itertools.combinations(range(len(options.voters)), size):
+            found = tried([only(one, places) for one in evidence], options.fit_on)
+            areas = [one.auc["all"] for one in found]
+            mean = sum(area.value for area in areas if area is not None) / len(areas)
+            label = " + ".join(name_of(options.voters[place]) for place in places) or "the recall alone"
+            rows.append((mean, [label, *map(shown, areas), f"{mean:.3f}"]))
+    rows.sort(key=lambda row: -row[0])
+    print(markdown_table(["voters", *names, "mean"], [cells for _, cells in rows]))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,10 @@ def evaluate(
             min=0, max=1, help="With --chunkers: share of a span that a relevant chunk covers.", callback=finite
         ),
     ] = 0.5,
+    unsure: Annotated[
+        Literal["not relevant", "left out", "judged only", "drawn"],
+        typer.Option(help="What pairs count that the dataset's judge was not sure of (control.judge.unsure)."),
+    ] = "not relevant",
     compute: Compute = None,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +109,7 @@ def evaluate(
 
     chosen = chosen_systems(load_systems(systems), only)
     options = EvaluationOptions(
-        split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh
+        split, wanted, top, ignore_identical_ids, language, folder=systems.resolve().parent, fresh=fresh, unsure=unsure
     )
     if chunkers is not None:
         _compare_chunkers(datasets, chunkers, chosen, out, options, gold, share, as_json)

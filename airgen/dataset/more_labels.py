@@ -45,11 +45,16 @@ def with_more_labels(
     earlier = {**(manifest.notes.get(EARLIER) or {}), manifest.info.version: pair}
     labelled = {(row["query-id"], row["corpus-id"]) for row in read_rows(source / "qrels" / f"{split}.jsonl")}
     added = [row for row in more if (row.query, row.document) not in labelled]
+    newly = {(row.query, row.document) for row in added}
     with building(out) as directory:
         files: dict[str, FileEntry] = {}
         for kind in ("", *manifest.variants):
             folder = f"qrels-{kind}" if kind else "qrels"
-            rows: list[dict[str, Any]] = list(read_rows(source / folder / f"{split}.jsonl"))
+            rows: list[dict[str, Any]] = [
+                row
+                for row in read_rows(source / folder / f"{split}.jsonl")
+                if (row["query-id"], row["corpus-id"]) not in newly  # an unsure pair has a soft gain already
+            ]
             for row in added:
                 score = label_value(kind, row, manifest.info.relevant_from)
                 if score is not None:

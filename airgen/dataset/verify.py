@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.answers import answer_problems
-from airgen.dataset.content import ANSWERED
+from airgen.dataset.content import ANSWERED, UNSURE
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
@@ -270,7 +270,10 @@ def _check_variants(
             mine = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
         else:
             mine = {(q, d) for q, row in labels.items() for d in row}
-        if mine != {(q, d) for q, row in theirs.items() for d in row}:
+        labelled = {(q, d) for q, row in theirs.items() for d in row}
+        if variant == "soft" and UNSURE in manifest.notes:
+            labelled &= mine  # the other pairs are unsure
+        if mine != labelled:
             found.add("variant", name, "does not label the same pairs as qrels")
 
 

@@ -40,6 +40,7 @@ from airgen.evaluation.run import Run, read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
+from airgen.evaluation.unsure import Unsure, score_unsure, unsure_pairs
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
@@ -69,7 +70,8 @@ class EvaluationOptions:
     top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
     the systems start; else the working directory. fresh: run again what is kept. report: write the tables and charts
-    of the split beside the results.
+    of the split beside the results. unsure: what pairs count that have a soft gain and no label, where a dataset has
+    such (`airgen.evaluation.unsure`).
     """
 
     split: str = "test"
@@ -80,6 +82,7 @@ class EvaluationOptions:
     folder: str | Path | None = None
     fresh: bool = False
     report: bool = True
+    unsure: Unsure = "not relevant"
 
     @property
     def base(self) -> Path:
@@ -170,7 +173,8 @@ class _Experiment:
         self.task, self.options, self.target = task, options, target
         self.progress, self.started, self.indexes, self.encoding = progress, started, indexes, encoding
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
-        self.rules = _rules(options.ignore_identical_ids)
+        self.unsure = unsure_pairs(task) if options.unsure != "not relevant" else {}
+        self.rules = _rules(options.ignore_identical_ids) | ({"unsure_pairs": options.unsure} if self.unsure else {})
         self.results: dict[str, Result] = {}
         self.runs: dict[str, FinishedRun] = {}
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
@@ -194,7 +198,8 @@ class _Experiment:
         key = run_key(task, system, options, [self.results[name].key for name in system.uses])
         tree = task.dataset.path / PARENTS
         parents = [file_sha256(tree)] if tree.is_file() else []
-        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *parents])
+        unsure = [self.unsure] if self.unsure else []
+        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *parents, *unsure])
         kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
             if kept.family != _family(system):  # it is no part of a run's identity
@@ -209,7 +214,7 @@ class _Experiment:
             how, current = "ran", self._run(system)
             write_run(paths.run, current.run, system.name)
         self.runs[system.name] = current
-        result = _score(task, system, current, self.measures, self.rules, options.top, paths)
+        result = _score(task, system, current, self.measures, self.rules, options, paths, self.unsure)
         result = replace(result, key=key, scores_key=scores_key)
         write_result(result)
         self.results[system.name] = result
@@ -238,15 +243,15 @@ def _score(
     done: FinishedRun,
     measures: tuple[Measure, ...],
     rules: Mapping[str, Any],
-    top: int,
+    options: EvaluationOptions,
     paths: Paths,
+    unsure: Mapping[str, Mapping[str, float]],
 ) -> Result:
     labels = task.qrels.labels
     answerable = [key for key, row in labels.items() if any(label > 0 for label in row.values())]
     run = done.run.without_identical_ids() if rules["identical_ids"] == "left out" else done.run
-    scores = score(run, labels, measures)
+    scores, intervals = score_unsure(run, labels, unsure, measures, options.unsure)
     write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
-    intervals = bootstrap_interval(scores.values)
     names = [str(measure) for measure in measures]
     info = task.dataset.info
     about = {
@@ -257,7 +262,7 @@ def _score(
         "domain": info.get("domain"),
         "judged_pairs": task.qrels.judged,
         "queries_without_text": len(labels) - len(task.queries),
-        "search_depth": top,
+        "search_depth": options.top,
     }
     return Result(
         name=system.name,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,9 +93,29 @@ class Run:
         """The run without hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
         places = {key: place for place, key in enumerate(self.passage_ids)}
         own = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
-        rows = self.rows()
-        keep = self.passages != own[rows]
-        counts = np.bincount(rows[keep], minlength=len(self))
+        return self._only(self.passages != own[self.rows()])
+
+    def without(self, pairs: Mapping[str, Collection[str]]) -> Run:
+        """The run without these pairs: {query id: passage ids}."""
+        return self._only(~self._among(pairs))
+
+    def only(self, pairs: Mapping[str, Collection[str]]) -> Run:
+        """The run with these pairs alone: {query id: passage ids}."""
+        return self._only(self._among(pairs))
+
+    def _among(self, pairs: Mapping[str, Collection[str]]) -> NDArray[np.bool_]:
+        places = {key: place for place, key in enumerate(self.passage_ids)}
+        width = len(self.passage_ids)
+        wanted = [
+            row * width + places[passage]
+            for row, query in enumerate(self.query_ids)
+            for passage in pairs.get(query, ())
+            if passage in places
+        ]
+        return np.isin(self.rows() * width + self.passages, np.array(wanted, dtype=np.int64))
+
+    def _only(self, keep: NDArray[np.bool_]) -> Run:
+        counts = np.bincount(self.rows()[keep], minlength=len(self))
         return Run(
             self.query_ids, self.passage_ids, _offsets(counts), self.passages[keep], self.scores[keep], self.notes
         )

@@ -13,6 +13,7 @@ from airgen.corpus.cleaning.normalise import normalise, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import (
     ANSWERED,
+    UNSURE,
     AnswerRow,
     CorpusRow,
     DatasetContent,
@@ -118,11 +119,13 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
             "another judge, or more retrievers (control.pools)"
         )
     generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+    made = {one.id for lineage in every.lineages for one in lineage.hard_negatives}
     kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
     removed = {row.id for rows in decisions.values() for row in rows if row.action == "drop_negative"}
     left = [lineage for lineage in every.lineages if lineage.final.key in fallen]
     kept |= {one.id for lineage in left for one in lineage.hard_negatives} - removed  # they stay, unlabelled
     mined = {} if without else mined_by_query(store, plan, accepted.keys)  # quality control chose them
+    kept |= {row.id for rows in decisions.values() for row in rows if row.action == "unsure"} & generated
     kept -= held.passages
     accepted = replace(accepted, lineages=[one for one in accepted.lineages if one.final.key not in held.queries])
     if "negatives" in without:
@@ -134,7 +137,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         info=_info(source),
         corpus=_corpus(store, plan, every, kept, held, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
-        qrels=[row for row in _qrels(accepted, decisions, kept, mined, ids) if row.document not in gone],
+        qrels=[row for row in _qrels(accepted, decisions, kept, mined, made, ids) if row.document not in gone],
         provenance=provenance(pipeline, source.prompts, source.flow, combination, source.systems),
         funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
         pipeline_yaml=source.pipeline_yaml,
@@ -144,6 +147,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         answers=list(_answers(accepted, ids)),
         parents=_parents(store, plan, held, ids) if source.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
+        notes={UNSURE: list(pipeline.control.judge.unsure)} if pipeline.control.judge.unsure else {},
     )
 
 
@@ -274,9 +278,12 @@ def _qrels(
     decisions: dict[str, list[Decision]],
     kept: Collection[str],
     mined: Mapping[str, Sequence[HardNegative]],
+    made: Collection[str],
     ids: PublicIds,
 ) -> Iterator[QrelRow]:
+    zeros = ids.pipeline.control.judge.unsure is not None
     for lineage in accepted.lineages:
+        chosen = {one.id for one in mined.get(lineage.final.key, ())}
         judged = {row.id: row for row in decisions.get(lineage.final.key, ())}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
             continue  # nothing answers it: its mark says so, and no average counts it
@@ -287,6 +294,12 @@ def _qrels(
         for row in judged.values():
             if row.action in ("keep_query", "add_positive"):
                 yield QrelRow(ids.query(lineage), ids.document(row.id), 1, row.level, row.probability)
+            elif zeros and row.action == "ignore" and row.level is not None and (row.id in kept or row.id not in made):
+                # Where there is a third label, what was judged not relevant is told from what was not judged.
+                if row.id not in chosen:
+                    yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
+            elif row.action == "unsure" and (row.id in kept or row.id not in made):
+                yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability, unsure=True)
             elif row.action == "add_negative" or (row.action == "keep_negative" and row.id in kept):
                 yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
 

@@ -30,6 +30,7 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.secret import Secret
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
+from airgen.errors import SettingsError
 from airgen.evaluation.systems import load_systems
 from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
@@ -128,8 +129,15 @@ class Job:
         found = load_combination(name, self.path.parent)
         found.check(judge_identity(self.pipeline, self.prompts))
         judge = self.pipeline.control.judge
-        own = judge.kind == "rerankers" and "threshold" in judge.model_fields_set
-        return replace(found, threshold=judge.threshold) if own else found
+        if judge.profile is not None:
+            found = found.for_profile(judge.profile)
+        elif judge.kind == "rerankers" and "threshold" in judge.model_fields_set:
+            found = replace(found, threshold=judge.threshold)
+        try:
+            judge.holds(found.threshold)
+        except ValueError as error:
+            raise SettingsError([f"control.judge.{error}"]) from error
+        return found
 
     def _fingerprints(self) -> dict[str, str]:
         pipeline = self.pipeline

@@ -79,7 +79,7 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
             old_texts[one.id] = _mark(one.title, one.text)
             old_total += int(old_texts[one.id], 16)
     if (total, passages) == (old_total, len(old_texts)):
-        notes = {} if known is None else {REFRESHED: known}
+        notes = dict(content.notes) if known is None else {**content.notes, REFRESHED: known}
         return dataclasses.replace(content, info=dataclasses.replace(content.info, version=before), notes=notes)
     _keep(earlier, dataset.parent / "versions" / before)
     queries = list(content.queries)
@@ -91,7 +91,7 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
         "queries": _queries(earlier, {row.id for row in queries}, old_texts, texts),
     }
     info = dataclasses.replace(content.info, version=_after(before, dataset.parent / "versions"))
-    return dataclasses.replace(content, info=info, queries=queries, notes={REFRESHED: note})
+    return dataclasses.replace(content, info=info, queries=queries, notes={**content.notes, REFRESHED: note})
 
 
 def _mark(title: str, text: str) -> str:

@@ -137,3 +137,53 @@ def test_a_pipeline_may_cut_elsewhere_than_the_calibration(run: Run, folder: Pat
     fewer = decisions(run("runs", {"top_k: 30}": judge.replace("json}", "json, threshold: 0.8}")}))
     relevant = [[p for action, _, p in rows if action in ("keep_query", "add_positive")] for rows in (kept, fewer)]
     assert min(relevant[0]) < 0.8 <= min(relevant[1]) and len(relevant[1]) > 0
+
+
+def test_a_profile_is_a_threshold_of_the_calibration(run: Run, folder: Path) -> None:
+    write(folder, 1.0, {"scores": 1.0, "votes": 0.5})
+    value = json.loads((folder / "own.json").read_text(encoding="utf-8"))
+    (folder / "own.json").write_text(json.dumps({**value, "profiles": {"train": 0.8}}), encoding="utf-8")
+    judge = "top_k: 300}\n  judge: {kind: rerankers, calibration: own.json}"
+    by_name = decisions(run("runs", {"top_k: 30}": judge.replace("json}", "json, profile: train}")}))
+    assert by_name == decisions(run("runs", {"top_k: 30}": judge.replace("json}", "json, threshold: 0.8}")}))
+    for more, problem in (
+        ("profile: trian", "own.json has no profile 'trian' .did you mean 'train'"),
+        ("profile: train, threshold: 0.7", "`threshold` cannot be given beside it"),
+    ):
+        with pytest.raises(SettingsError, match=problem):
+            run("runs", {"top_k: 30}": judge.replace("json}", f"json, {more}}}")})
+
+
+def test_unsure_pairs_have_a_soft_gain_and_no_label(run: Run, folder: Path) -> None:
+    write(folder, 0.0)
+    plain = run("runs", JUDGE)
+    before, gains = labels(plain), labels(plain, "qrels-soft")
+    assert before.keys() == gains.keys()
+    result = run("runs", {"top_k: 30}": JUDGE["top_k: 30}"].replace("json}", "json, unsure: [0.3, 0.7]}")})
+    after, soft = labels(result), labels(result, "qrels-soft")
+    unsure = soft.keys() - after.keys()
+    assert unsure and {pair for pair, score in after.items() if score} <= before.keys()
+    zeros = after.keys() - before.keys()  # what was judged not relevant is told from what was not judged
+    assert zeros and all(after[pair] == 0 and soft[pair] < 0.3 for pair in zeros)
+    assert all(0.3 <= soft[pair] < 0.7 for pair in unsure)
+    own = {pair for pair in after if pair in soft and 0.3 <= soft[pair] < 0.7}
+    queries = [query for query, _ in own]
+    assert len(queries) == len(set(queries))  # a query's own document is decided by its level: nothing else is
+    assert verify(result.directory / "dataset") == []
+    assert result.manifest is not None and result.manifest.notes["unsure"] == [0.3, 0.7]
+    (step,) = [step for step in result.manifest.funnel if step.stage == "judged pairs with a label"]
+    assert step.entered - step.left == step.reasons["unsure"] >= len(unsure)
+    # A negative that is unsure stays in the corpus.
+    corpus = (result.directory / "dataset" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {document for _, document in unsure} <= {json.loads(line)["_id"] for line in corpus}
+
+
+def test_unsure_needs_a_probability(run: Run) -> None:
+    for judge, problem in (
+        ("{kind: levels, unsure: [0.2, 0.5]}", "gives levels and no probability"),
+        ("{kind: yes-no, unsure: [0.5, 0.2]}", "the lower one first"),
+        ("{kind: yes-no, unsure: [0.6, 0.8]}", "does not hold the threshold, 0.5"),
+        ("{kind: rerankers, calibration: small, unsure: [0.5, 0.8]}", "does not hold the threshold, 0.4264"),
+    ):
+        with pytest.raises(SettingsError, match=problem):
+            run("runs", {"top_k: 30}": f"top_k: 30}}\n  judge: {judge}"})

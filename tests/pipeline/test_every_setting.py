@@ -60,6 +60,7 @@ CHANGES: dict[str, Any] = {
     "control.judge.llm": {"backend": "scripted", "model": "judge"}, "control.judge.relevant_from": 3,
     "control.judge.panel": [{"kind": "levels"}, {"kind": "yes-no"}, {"kind": "levels", "temperature": 0.1}],
     "control.judge.calibration": "own.json", "control.judge.need": True,
+    "control.judge.profile": "train", "control.judge.unsure": [0.05, 0.95],
     "export.secret": False, "export.splits": {"dev": 1, "test": 1},
     "export.licence": "CC0-1.0", "export.ids": "original",
     "export.version": "9.9", "export.drop_saturated": 1.0,
@@ -79,6 +80,8 @@ WITH: dict[str, dict[str, Any]] = {
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},
     "control.judge.calibration": {"control.judge.kind": "yes-no"},
+    "control.judge.profile": {"control.judge.kind": "yes-no", "control.judge.calibration": "own.json"},
+    "control.judge.unsure": {"control.judge.kind": "yes-no"},
     "task": {
         "generation.negatives": "generated", "generation.hard_negatives": [0, 0], "generation.types": {"question": 1},
     },
@@ -148,6 +151,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "examples.txt").write_text("\n".join(examples), encoding="utf-8")
     (folder / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n", encoding="utf-8")
     weights = {"format": 1, "weights": {"scores": 1.0, "votes": 1.0}, "intercept": 0.2, "threshold": 0.5, "judge": {}}
+    weights["profiles"] = {"train": 0.9}
     (folder / "own.json").write_text(json.dumps(weights), encoding="utf-8")
     return folder
 

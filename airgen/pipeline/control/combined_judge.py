@@ -40,7 +40,8 @@ class Combination:
     """Weights by feature, an intercept, and the probability from which a pair is relevant.
 
     `judge` identifies the LLM judge behind the feature `llm`: model, prompt, fingerprint of the prompt. It is empty
-    where that feature has no weight. `notes` tell people what the weights were fitted on.
+    where that feature has no weight. `notes` tell people what the weights were fitted on. `profiles` are other
+    thresholds, by what the labels are for.
     """
 
     name: str
@@ -49,10 +50,18 @@ class Combination:
     threshold: float
     judge: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    profiles: Mapping[str, float] = field(default_factory=dict)
+
+    def for_profile(self, name: str) -> Combination:
+        """The same judge with the threshold of one of its profiles. Raises SettingsError for an unknown one."""
+        if name not in self.profiles:
+            advice = closest(name, list(self.profiles))
+            raise SettingsError([f"control.judge.profile: the calibration {self.name} has no profile {name!r}{advice}"])
+        return replace(self, threshold=self.profiles[name])
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that changes a probability or a decision: not of name and notes."""
+        """A hash of everything that changes a probability or a decision: not of name, notes and profiles."""
         return fingerprint(
             weights=dict(self.weights), intercept=self.intercept, threshold=self.threshold, judge=dict(self.judge)
         )
@@ -96,6 +105,7 @@ class Combination:
             "weights": dict(self.weights),
             "intercept": self.intercept,
             "threshold": self.threshold,
+            "profiles": dict(self.profiles),
             "judge": dict(self.judge),
             "notes": dict(self.notes),
         }
@@ -144,12 +154,14 @@ def load_combination(name: str, beside: Path = Path()) -> Combination:
         weights = {str(key): float(weight) for key, weight in value["weights"].items()}
         if unknown := sorted(set(weights) - set(FEATURES)):
             raise SettingsError([f"{where}: unknown feature {unknown[0]!r}{closest(unknown[0], list(FEATURES))}"])
-        numbers = [*weights.values(), float(value["intercept"]), float(value["threshold"])]
-        if not all(map(math.isfinite, numbers)) or not 0 < numbers[-1] < 1:
-            raise SettingsError([f"{where}: wants finite weights and a threshold between 0 and 1"])
+        profiles = {str(key): float(cut) for key, cut in value.get("profiles", {}).items()}
+        intercept, threshold = float(value["intercept"]), float(value["threshold"])
+        sound = all(map(math.isfinite, [*weights.values(), intercept]))
+        if not sound or not all(0 < cut < 1 for cut in (threshold, *profiles.values())):
+            raise SettingsError([f"{where}: wants finite weights, and thresholds between 0 and 1"])
         judge, notes = dict(value["judge"]), dict(value.get("notes", {}))
     except OSError as error:
         raise SettingsError([f"{where}: {error.strerror}{closest(name, shipped())}"]) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsError([f"{where}: not a calibration of airgen ({error})"]) from error
-    return Combination(name, weights, numbers[-2], numbers[-1], judge, notes)
+    return Combination(name, weights, intercept, threshold, judge, notes, profiles)

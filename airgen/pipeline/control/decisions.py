@@ -10,7 +10,7 @@ from airgen.keys import fingerprint
 from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, own_labels, pairs_of
 from airgen.pipeline.control.prelabels import prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage
-from airgen.pipeline.control.table2 import decide, decide_own
+from airgen.pipeline.control.table2 import decide, decide_own, is_unsure
 from airgen.records import Decision, HardNegative, Judgment, Recall
 
 __all__ = ["DECISIONS"]
@@ -24,25 +24,27 @@ def _fingerprint(control: Control, model: Any) -> str:
         stage="decision", version=1, relevant_from=settings.judge.relevant_from, plan=read,
         thresholds=settings.thresholds.model_dump(),
         **({"calibration": combination.fingerprint} if combination else {}),
+        **({"unsure": settings.judge.unsure} if settings.judge.unsure else {}),
     )  # fmt: skip
 
 
 def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[Decision]]:
     relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
-    judged = _judgments(control)
+    judged, unsure = _judgments(control), control.settings.judge.unsure
     negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
     dropped = {
         id_
         for key, ids in negatives.items()
         for id_ in ids
-        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from
+        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from and not is_unsure(found, unsure)
     }
     for lineage in lineages:
         key = lineage.final.key
         if not lineage.sources:
-            yield decide_own(key, judged.get(key, {}), relevant_from, fp)
+            yield decide_own(key, judged.get(key, {}), relevant_from, fp, unsure)
             continue
-        yield decide(key, lineage.passage.id, negatives[key], judged.get(key, {}), dropped, relevant_from, fp)
+        own = lineage.passage.id
+        yield decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unsure)
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.pipeline.control.combined_judge import FEATURES, Combination, features
@@ -19,11 +20,13 @@ from airgen.quality.judge.evidence import Evidence
 from airgen.quality.judge.labelled_pairs import CalibrationPair
 from airgen.quality.judge.logistic import fit, predict
 
-__all__ = ["applied", "fit_combination", "leave_one_out"]
+__all__ = ["applied", "fit_combination", "leave_one_out", "precise_cut"]
 
 RIDGE = 1.0
+PRECISION, LEAST = 0.9, 20  # of the positives of the profile `train`, and the pairs that show it
 _DECIMALS = 4  # of a coefficient: far below what labels can tell, and readable
 
+Floats = NDArray[np.float64]
 Probability = Callable[[str, CalibrationPair], float | None]
 """The LLM's probability of Yes by collection and pair; None where it refused."""
 
@@ -61,13 +64,35 @@ def fit_combination(
     weights = np.concatenate([np.full(len(one.kept), mean / len(one.kept)) for one in rows])
     values, relevant = np.vstack([one.values for one in rows]), np.concatenate([one.relevant for one in rows])
     found = np.round(fit(values, relevant, ridge=RIDGE, weights=weights), _DECIMALS)
-    threshold = best_threshold(predict(found, values), relevant)
+    stated = predict(found, values)
+    threshold = best_threshold(stated, relevant)
     pairs = ", ".join(f"{one.name} {len(one.kept)}" for one in rows)
     notes = {"fitted on pairs of": pairs, "with": _systems(evidence)}
+    threshold = round(min(max(threshold, 0.01), 0.99), _DECIMALS)
+    profiles = {"rank": threshold, "train": precise_cut(stated, relevant, weights)}
     return Combination(
         "fitted", dict(zip(names, found[:-1].tolist(), strict=True)), float(found[-1]),
-        round(min(max(threshold, 0.01), 0.99), _DECIMALS), dict(judge) if "llm" in names else {}, notes,
+        threshold, dict(judge) if "llm" in names else {}, notes, profiles,
     )  # fmt: skip
+
+
+def precise_cut(stated: Floats, relevant: NDArray[np.bool_], weights: Floats) -> float:
+    """The lowest hundredth from which nine of ten pairs are relevant; .99 where there is none.
+
+    stated: probabilities, (n,). weights: of the pairs, (n,). At least 20 pairs must be above the cut, because fewer
+    say nothing of a share of nine in ten.
+
+    >>> stated = np.arange(100) / 100
+    >>> precise_cut(stated, stated > 0.6, np.ones(100))
+    0.57
+    """
+    for cut in np.arange(1, 100) / 100:
+        above = stated >= cut
+        if above.sum() < LEAST:
+            break
+        if weights[above & relevant].sum() >= PRECISION * weights[above].sum():
+            return float(cut)
+    return 0.99
 
 
 def _systems(evidence: Sequence[Evidence]) -> str:

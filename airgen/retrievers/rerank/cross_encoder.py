@@ -204,6 +204,7 @@ class DenseReranker(Component):
         self._encode: Memo[NDArray[np.float32]] = Memo(
             self.embedder.encode, lambda row: int(row.nbytes), self.settings.memory_bytes,
             model=self.embedder, form="vectors", progress=lambda: self.progress,
+            arrays=lambda row: (row,), whole=lambda found: found[0],
         )  # fmt: skip
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from airgen.errors import SettingsError
@@ -13,6 +14,7 @@ from airgen.pipeline.control.combined_judge import Combination, features, load_c
 from airgen.pipeline.control.judge import judge_identity
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline
+from airgen.quality.judge.fit import precise_cut
 from airgen.records import Judgment, Prelabel, Recall
 
 
@@ -91,12 +93,21 @@ def test_another_judge_is_refused() -> None:
 
 
 def test_files_are_read_back_and_bad_ones_say_why(tmp_path: Path) -> None:
-    one = Combination("own.json", {"llm": 1.0, "scores": 0.5}, -0.25, 0.4, {"model": "m"}, {"fitted on": "x"})
+    one = Combination(
+        "own.json",
+        {"llm": 1.0, "scores": 0.5},
+        -0.25,
+        0.4,
+        {"model": "m"},
+        {"fitted on": "x"},
+        {"rank": 0.4, "train": 0.7},
+    )
     (tmp_path / "own.json").write_text(json.dumps(one.as_dict()), encoding="utf-8")
     assert load_combination("own.json", tmp_path) == one
     for change, words in [
         ({"format": 2}, "format 2"), ({"weights": {"luck": 1}}, "unknown feature 'luck'"),
-        ({"threshold": 1}, "threshold between 0 and 1"), ({"intercept": float("inf")}, "finite"),
+        ({"threshold": 1}, "thresholds between 0 and 1"),
+        ({"profiles": {"rank": 0}}, "thresholds between 0 and 1"), ({"intercept": float("inf")}, "finite"),
         ({"weights": {"llm": "much"}}, "not a calibration"), ({"judge": 3}, "not a calibration"),
     ]:  # fmt: skip
         (tmp_path / "bad.json").write_text(json.dumps({**one.as_dict(), **change}), encoding="utf-8")
@@ -113,9 +124,27 @@ def test_what_is_shipped_fits_the_prompts_that_are_shipped() -> None:
     """A changed prompt needs a new fit: this fails until there is one."""
     for name in shipped():
         found = load_combination(name)
+        assert found.for_profile("rank").threshold < found.for_profile("train").threshold
         if found.judge:
             values = {"kind": "yes-no", "prompt": found.judge["prompt"]}
             base = default_pipeline()
             judge = base.control.judge.model_validate(values)
             pipeline = base.model_copy(update={"control": base.control.model_copy(update={"judge": judge})})
             found.check(judge_identity(pipeline, PromptSet()))
+
+
+def test_a_profile_changes_the_threshold_alone_and_an_unknown_one_is_named() -> None:
+    one = Combination("own", {"votes": 1.0}, 0.0, 0.4, profiles={"rank": 0.4, "train": 0.7})
+    assert one.for_profile("rank").fingerprint == one.fingerprint
+    assert one.for_profile("train").fingerprint == Combination("x", {"votes": 1.0}, 0.0, 0.7).fingerprint
+    with pytest.raises(SettingsError, match=r"own has no profile 'tain' \(did you mean 'train'\?\)"):
+        one.for_profile("tain")
+
+
+def test_the_cut_for_training_has_nine_of_ten_right_by_weight_and_enough_pairs() -> None:
+    stated = np.arange(100) / 100
+    # From .57 on there are 43 pairs, 39 of them relevant; from .56 on 39 of 44, which is .886.
+    assert precise_cut(stated, stated > 0.6, np.ones(100)) == 0.57
+    heavy = np.where(stated > 0.6, 2.0, 1.0)  # relevant pairs count twice: 78 of 78 + 8 is .907, and of 78 + 9 .897
+    assert precise_cut(stated, stated > 0.6, heavy) == 0.53
+    assert precise_cut(stated, stated > 0.95, np.ones(100)) == 0.99  # of 20 pairs only four are relevant
