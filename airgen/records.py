@@ -26,6 +26,7 @@ __all__ = [
     "Decision",
     "Document",
     "Dropped",
+    "Fitted",
     "HardNegative",
     "Judgment",
     "OwnQuery",
@@ -253,6 +254,13 @@ class Prelabel(Row):
     scores: list[float] = field(default_factory=list)
     scorer: str = ""
     texts: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted(Row):
+    """What a re-ranker that weighs words by the corpus says of itself, as JSON; `parent` is the corpus's digest."""
+
+    about: str
 
 
 @dataclass(frozen=True, slots=True)

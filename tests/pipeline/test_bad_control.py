@@ -14,6 +14,7 @@ from airgen.errors import CorpusError, ModelError
 from airgen.llms.base import Refused, Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
+from airgen.pipeline.progress import Display
 from airgen.records import Prelabel
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 
@@ -46,6 +47,23 @@ def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     with job.open_store(read_only=True) as store:
         rows = store.made(Prelabel, job.plan(store)["prelabel:0"])
     assert {row.model for row in rows} == {"bm25-reranker"} and len({row.parent for row in rows}) == 12
+
+
+def test_a_job_that_goes_on_does_not_read_the_corpus_again_for_what_is_scored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted, fit = list[int](), BM25Reranker.fit
+
+    def counted(self: BM25Reranker, corpus: Any) -> BM25Reranker:
+        fitted.append(len(corpus.ids))
+        return fit(self, corpus)
+
+    monkeypatch.setattr(BM25Reranker, "fit", counted)
+    job = Job(folder / "job.yaml", folder / "runs")
+    job.run(Display(folder / "status.json"), until="judgment")
+    assert len(fitted) == 1
+    result = job.run(Display(folder / "status.json"))
+    assert len(fitted) == 1 and verify(result.directory / "dataset") == []
 
 
 def test_a_judge_that_cannot_read_long_documents_skips_them_and_says_so(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.keys import fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
-from airgen.records import Prelabel, Recall
+from airgen.records import Fitted, Prelabel, Recall
 from airgen.retrievers import load_reranker
 from airgen.retrievers.base import CorpusReranker, show_corpus, watch
 from airgen.retrievers.on_workers import scored
@@ -100,21 +101,45 @@ def prelabels_of(work: SetWork) -> dict[str, list[Prelabel]]:
     return {key: [rows[key] for rows in by_stage] for key in work.queries}
 
 
-def _stage(place: int, spec: Any) -> SetStage:
-    def model(work: SetWork) -> Any:
+@dataclass(frozen=True)
+class _Voter:
+    """A re-ranker, and what it says of itself when it has seen the corpus; `fitted` if it has in this run."""
+
+    reranker: Any
+    about: Mapping[str, Any]
+    fitted: bool = True
+
+    @classmethod
+    def of(cls, spec: Any, work: SetWork) -> Self:
+        """Weights of words take a minute for a million passages, so a job that goes on reads what they told before."""
         reranker = load_reranker(spec, work.folder)
+        if not isinstance(reranker, CorpusReranker):
+            return cls(reranker, dict(reranker.describe()))
+        fp = fingerprint(model=dict(reranker.describe()), language=work.corpus.language)
+        key = row_key("fitted", work.digest, fp)
+        known = work.store.rows(Fitted, "t.key = ?", [key])
+        if known:
+            return cls(reranker, json.loads(known[0].about), fitted=False)
         show_corpus(reranker, work.corpus)
-        return reranker
+        about = dict(reranker.describe())
+        work.store.ensure_table(Fitted)
+        work.store.put([Fitted(key, work.digest, fp, 0, json.dumps(about))])
+        return cls(reranker, about)
 
-    def fingerprint_of(work: SetWork, reranker: Any) -> str:
-        return fingerprint(stage="prelabel", version=1, recall=work.plan["recall"], model=dict(reranker.describe()))
 
-    def score(work: SetWork, reranker: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
+def _stage(place: int, spec: Any) -> SetStage:
+    def fingerprint_of(work: SetWork, voter: _Voter) -> str:
+        return fingerprint(stage="prelabel", version=1, recall=work.plan["recall"], model=dict(voter.about))
+
+    def score(work: SetWork, voter: _Voter, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
+        reranker = voter.reranker
+        if not voter.fitted:
+            show_corpus(reranker, work.corpus)
         watch(reranker, work.encoding)
         # Weights of words belong to the whole corpus; any other score belongs to its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scope = {"scope": work.scope} if work.scope else {}
-        scorer = fingerprint(model=dict(reranker.describe()), corpus=digest, **scope)
+        scorer = fingerprint(model=dict(voter.about), corpus=digest, **scope)
         recalls = work.rows("recall", Recall)
         waiting: deque[Unscored] = deque()  # their pairs are being scored
 
@@ -132,4 +157,7 @@ def _stage(place: int, spec: Any) -> SetStage:
 
     label = f"pre-label {place + 1}"
     name = f"prelabel:{place}"
-    return SetStage(name, Prelabel, label, fingerprint_of, score, model, note=lambda reranker: str(reranker.name))
+    return SetStage(
+        name, Prelabel, label, fingerprint_of, score,
+        model=lambda work: _Voter.of(spec, work), note=lambda voter: str(voter.reranker.name),
+    )  # fmt: skip
