@@ -147,6 +147,13 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
         assert job.pipeline.control.recall.model == "BAAI/bge-m3" and len(job.pipeline.control.rerankers) == 3
     if name == "key":
         assert job.pipeline.control.recall.pools_only
+    # Ettin's re-rankers know English alone.
+    size = {"key and torch": "32m", "key and GPU": "150m"}.get(name) if language == "en" else None
+    systems = load_systems(tmp_path / "own" / "systems.yaml")
+    ettin = [one.settings["reranker"] for one in systems if "then-ettin" in one.name]
+    assert ettin == ([f"cross-encoder/ettin-reranker-{size}-v1"] if size else [])
+    if name == "key and torch":
+        assert (job.pipeline.control.rerankers[0] in ettin) == (language == "en")
     assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and scipy")
 
 

