@@ -7,7 +7,9 @@ from functools import cached_property
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
 from airgen.dataset.content import ANSWERED
+from airgen.dataset.layouts import read_rows
 from airgen.errors import DatasetError
+from airgen.evaluation.answer_strings import answers_of
 from airgen.evaluation.by_parent import PARENTS, read_parents
 from airgen.evaluation.own_ids import IdLookup
 from airgen.retrievers.base import Corpus
@@ -88,6 +90,29 @@ class DatasetSplit:
     @cached_property
     def words(self) -> dict[int, frozenset[str]]:
         """The words of passages, filled by those who split a passage into words."""
+        return {}
+
+    @cached_property
+    def answers(self) -> dict[str, list[str]]:
+        """Texts that answer a labelled query, by query: those of `answers/`, with their quotes, and of its metadata.
+
+        Empty for a withheld split, whose answers are as private as its labels. Raises DatasetError for a damaged file.
+        """
+        if self.split in self.dataset.withheld:
+            return {}
+        found = {key: answers_of(query.metadata) for key, query in self.queries.items()}
+        for split in self.dataset.splits if self.split == "all" else [self.split]:
+            path = self.dataset.path / "answers" / f"{split}.jsonl"
+            for row in read_rows(path) if path.is_file() else ():
+                texts = [text for name in ("query-id", "answer", "quote") if isinstance(text := row.get(name), str)]
+                if len(texts) < 3:
+                    raise DatasetError(f"{path}: a line needs the texts `query-id`, `answer` and `quote`")
+                found.setdefault(texts[0], []).extend(texts[1:])
+        return {key: found[key] for key in self.qrels.labels if found.get(key)}
+
+    @cached_property
+    def token_lines(self) -> dict[int, str]:
+        """The tokens of passages, filled where answers are looked for."""
         return {}
 
     @property

@@ -20,6 +20,7 @@ from typing import Any
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError
+from airgen.evaluation.answer_strings import answer_accuracy
 from airgen.evaluation.beside import context_of, run_beside
 from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
 from airgen.evaluation.by_parent import PARENTS, labels_by_parent, run_by_parent
@@ -197,9 +198,10 @@ class _Experiment:
         task, options, paths = self.task, self.options, Paths.of(self.target, system.name)
         key = run_key(task, system, options, [self.results[name].key for name in system.uses])
         tree = task.dataset.path / PARENTS
-        parents = [file_sha256(tree)] if tree.is_file() else []
-        unsure = [self.unsure] if self.unsure else []
-        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *parents, *unsure])
+        more: list[object] = [file_sha256(tree)] if tree.is_file() else []
+        more += [self.unsure] if self.unsure else []
+        more += [content_key(task.answers)] if task.answers else []
+        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *more])
         kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
             if kept.family != _family(system):  # it is no part of a run's identity
@@ -263,6 +265,7 @@ def _score(
         "judged_pairs": task.qrels.judged,
         "queries_without_text": len(labels) - len(task.queries),
         "search_depth": options.top,
+        **({"queries_with_answers": len(task.answers)} if task.answers else {}),
     }
     return Result(
         name=system.name,
@@ -289,6 +292,7 @@ def _score(
         worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
         notes=done.notes,
         by_document=_by_document(run, task, measures),
+        answers=answer_accuracy(run, task.answers, task.corpus, depth=options.top, lines=task.token_lines),
         family=_family(system),
         refusal=refusal(run, answerable, task.unanswered) if task.unanswered else {},
     )

@@ -18,6 +18,7 @@ from airgen.evaluation.rank_correlation import spearman
 from airgen.evaluation.result import Result, as_matrix, write_json
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import (
+    answer_table,
     attribute_table,
     bias_table,
     comparison_table,
@@ -74,6 +75,7 @@ class DatasetReport:
             "Costs": cost_table(self.results),
             "Pairs": comparison_table(self.comparison) if self.comparison.pairs else "",
             "By kind of query": attribute_table(self.results) if any(result.groups for result in self.results) else "",
+            "Answers in the best passages": _answers(self.results),
             "Queries without an answer": _unanswered(self.results),
             "Bias": bias_table(self.results),
             "Rules": "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
@@ -91,6 +93,17 @@ class DatasetReport:
             *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _answers(results: Sequence[Result]) -> str:
+    """Nothing where no query has a known answer."""
+    known = [result for result in results if result.answers]
+    if not known:
+        return ""
+    return (
+        f"The share of the {known[0].about['queries_with_answers']} queries with known answers of which one stands in "
+        f"the text of the best k passages, labelled or not (DPR's accuracy).\n\n{answer_table(known)}"
+    )
 
 
 def _unanswered(results: Sequence[Result]) -> str:

@@ -90,8 +90,9 @@ class Result:
     unjudged: queries of the run that the qrels lack, which are left out. without_relevant: queries of the qrels
     without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
     from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
-    per document. family: groups systems in reports. refusal: how well the best score tells queries without an answer,
-    where the split has any (`airgen.evaluation.refusal`).
+    per document. answers: {measure: (mean, low, high)} over the queries with known answers, whether one stands in what
+    was found (`airgen.evaluation.answer_strings`). family: groups systems in reports. refusal: how well the best score
+    tells queries without an answer, where the split has any (`airgen.evaluation.refusal`).
     """
 
     name: str
@@ -118,6 +119,7 @@ class Result:
     worst: tuple[Mapping[str, Any], ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     by_document: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    answers: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     refusal: Mapping[str, float] = field(default_factory=dict)
     key: str = ""
     scores_key: str = ""
@@ -151,7 +153,8 @@ def load_result(paths: Paths) -> Result | None:
         value["costs"] = Costs(**{**value["costs"], "includes": tuple(value["costs"]["includes"])})
         value["groups"] = tuple(Group(**group) for group in value["groups"])
         value["worst"] = tuple(value["worst"])
-        value["by_document"] = {name: tuple(row) for name, row in value.get("by_document", {}).items()}
+        for part in ("by_document", "answers"):
+            value[part] = {name: tuple(row) for name, row in value.get(part, {}).items()}
         value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}
         found = Result(**value, paths=paths, cached=True)
         ends = [end for interval in found.intervals.values() for end in interval]

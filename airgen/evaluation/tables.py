@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from airgen.evaluation.significance import Comparison, SystemPair
 from airgen.text.display import csv_text, figure, markdown_table, md, p_value, terminal_table
 
 __all__ = [
+    "answer_table",
     "attribute_table",
     "bias_table",
     "comparison_table",
@@ -37,6 +39,9 @@ def results_csv(results: Sequence[Result]) -> str:
         for measure, mean in result.means.items():
             numbers = [f"{value:.6f}" for value in (mean, *result.intervals[measure])]
             rows.append([result.dataset, result.split, result.name, measure, *numbers, result.queries, result.missing])
+        for measure, three in result.answers.items():
+            numbers, counts = [f"{value:.6f}" for value in three], [result.about["queries_with_answers"], ""]
+            rows.append([result.dataset, result.split, result.name, measure, *numbers, *counts])
     header = ["dataset", "split", "system", "measure", "mean", "low", "high", "queries", "missing"]
     return csv_text(header, rows)
 
@@ -186,6 +191,17 @@ def bias_table(results: Sequence[Result]) -> str:
             "queries with a negative above the best positive": above,
         },
     )
+
+
+def answer_table(results: Sequence[Result]) -> str:
+    """How often an answer stands in the best passages, with intervals."""
+
+    def cell(result: Result, name: str) -> str:
+        mean, low, high = result.answers[name]
+        return f"{mean:.3f} ({low:.3f}–{high:.3f})"
+
+    columns: dict[str, Callable[[Result], str]] = {"system": lambda result: md(result.name)}
+    return _columns_table(results, columns | {name: partial(cell, name=name) for name in results[0].answers})
 
 
 def refusal_table(results: Sequence[Result]) -> str:
