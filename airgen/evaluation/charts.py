@@ -4,7 +4,8 @@
 
 Every text is data of the specification: Vega escapes it, and `label` removes control characters first. Equal results
 give equal bytes. Nothing is fetched: the renderer and its fonts come with vl-convert. Import this module only where a
-chart is written, because Altair takes half a second to import.
+chart is written, because Altair takes half a second to import. Its check of each part against Vega-Lite's schema is
+left to the tests: it takes as long as all the rest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 from numpy.typing import NDArray
 
 from airgen.evaluation.result import Result
@@ -63,7 +65,7 @@ class Panel(NamedTuple):
 
 def save_svg(chart: AnyChart, path: Path) -> None:
     """Draw the chart into a file, without any access to a network."""
-    path.write_text(svg_text(chart.to_dict()) + "\n", encoding="utf-8", errors="backslashreplace")
+    path.write_text(svg_text(chart.to_dict(validate=False)) + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def svg_text(specification: dict[str, Any]) -> str:
@@ -103,14 +105,15 @@ def _legend(names: Sequence[str]) -> alt.Legend | None:
 def titled(chart: AnyChart, title: str) -> AnyChart:
     """The chart with its title and the look that all charts share."""
     text: dict[str, Any] = {"labelLimit": 0, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
-    heading = alt.TitleParams(one_line(title, 100), anchor="start", fontSize=14, offset=12)
-    found: AnyChart = (
-        chart.properties(title=heading, padding=12)
-        .configure(font=_FONT, background="white")
-        .configure_axis(**text, gridColor="#e4e4e4", domainColor="#999999", tickColor="#999999")
-        .configure_legend(**text, orient="bottom", columns=4, symbolStrokeWidth=2)
-        .configure_view(stroke=None)
+    look = alt.Config(
+        font=_FONT,
+        background="white",
+        axis=alt.AxisConfig(**text, gridColor="#e4e4e4", domainColor="#999999", tickColor="#999999"),
+        legend=alt.LegendConfig(**text, orient="bottom", columns=4, symbolStrokeWidth=2),
+        view=alt.ViewConfig(stroke=None),
     )
+    heading = alt.TitleParams(one_line(title, 100), anchor="start", fontSize=14, offset=12)
+    found: AnyChart = chart.properties(title=heading, padding=12, config=look)  # each call copies the whole chart
     return found
 
 
@@ -120,6 +123,7 @@ def nothing_chart(title: str) -> AnyChart:
     return titled(chart.properties(width=300, height=60), title)
 
 
+@debug_mode(False)
 def panels_chart(
     names: Sequence[str],
     panels: Sequence[Panel],
@@ -141,11 +145,11 @@ def panels_chart(
     axis: dict[str, Any] = {"title": None, "ticks": False, "domain": False, "grid": True, "labelPadding": 8}
     drawn = []
     for place, panel in enumerate(panels):
-        rows = [
+        rows = tuple(  # no list: Altair copies lists at every step
             {"system": shown[name], "value": value, "low": low, "high": high,
              "text": format(value, panel.form), "group": group[name]}
             for name, (value, low, high) in panel.values.items()
-        ]  # fmt: skip
+        )  # fmt: skip
         scale = alt.Scale(type="log" if panel.log else "linear", zero=False, nice=not panel.log, padding=6)
         base = alt.Chart(alt.InlineData(values=rows)).encode(
             x=alt.X("low:Q", scale=scale, axis=alt.Axis(title=None, format="~g", tickCount=5)),
@@ -158,10 +162,10 @@ def panels_chart(
             color=colours("group", kinds, palette),
         )
         layers = [
-            base.mark_rule(strokeWidth=1.5).encode(x2="high:Q"),
-            base.mark_point(size=50, opacity=1, filled=True).encode(x="value:Q", shape=shape),
+            base.mark_rule(strokeWidth=1.5).encode(x2=alt.X2("high:Q")),
+            base.mark_point(size=50, opacity=1, filled=True).encode(x=alt.X("value:Q"), shape=shape),
             base.mark_text(align="left", fontSize=10, aria=False).encode(
-                x=alt.value(_PANEL + 8), text="text:N", color=alt.value("#444444")
+                x=alt.value(_PANEL + 8), text=alt.Text("text:N"), color=alt.ColorValue("#444444")
             ),
         ]
         heading = alt.TitleParams(label(panel.title), fontSize=12, anchor="start", frame="group", offset=6)
@@ -205,14 +209,15 @@ def latency_chart(results: Sequence[Result]) -> AnyChart:
     return panels_chart(names, panels, groups, title=title, palette=[COLOURS[0], "#999999"])
 
 
+@debug_mode(False)
 def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:
     """A square matrix from -1 (red) over 0 (white) to 1 (blue); an undefined value is grey."""
     shown = chart_names(names)
-    cells = [
+    cells = tuple(
         {"row": shown[row], "column": shown[column], "value": None if math.isnan(value) else round(value, 6)}
         for row, line in enumerate(values.tolist())
         for column, value in enumerate(line)
-    ]
+    )
 
     def axis(angle: int) -> alt.Axis:
         return alt.Axis(title=None, labelAngle=angle, ticks=False, domain=False, grid=False)

@@ -34,7 +34,8 @@ def result(name: str, score: float, ms: float | None = 1.0, dataset: str = "d") 
 
 
 def svg_of(chart: Any, folder: Path) -> xml.dom.minidom.Document:
-    """The drawn chart; it must be the same bytes twice."""
+    """The drawn chart; it must be valid Vega-Lite, and the same bytes twice."""
+    chart.to_dict()  # raises an error for what Vega-Lite's schema does not allow
     charts.save_svg(chart, folder / "one.svg")
     charts.save_svg(chart, folder / "two.svg")
     assert (folder / "one.svg").read_bytes() == (folder / "two.svg").read_bytes()

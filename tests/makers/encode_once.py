@@ -1,13 +1,15 @@
 """The small ONNX encoder computes each text once in a process: the jobs of the tests have the same few passages.
 
 The states of a text depend on nothing but its tokens and the model's file (tests/retrievers and tests/compute show that
-on the encoder as it is), so a job gives the same bytes with and without this. Encoding is most of a small job.
+on the encoder as it is), so a job gives the same bytes with and without this. Loading the model and encoding are three
+quarters of a small job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,48 +21,64 @@ LIMIT = 1000  # texts, of 0.1 MB each or less
 
 
 class Kept:
-    """The states of the first texts, by the model's file and the tokens."""
+    """What was loaded, by the identity of its file; and the states of the first texts, by model and tokens."""
 
     on = True
+    loaded: dict[tuple[Any, ...], Any] = {}  # noqa: RUF012
     states: dict[tuple[Any, ...], NDArray[np.float32]] = {}  # noqa: RUF012
+
+
+def _identity(path: Path) -> tuple[Any, ...]:
+    file = path.stat()
+    return str(path), file.st_mtime_ns, file.st_size
 
 
 @pytest.fixture(autouse=True, scope="session")
 def encode_once() -> Iterator[None]:
-    """Keep what the encoder computes."""
-    from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+    """Keep what the encoder loads and computes."""
+    from airgen.retrievers.dense import onnx_encoder
 
-    plain = OnnxEncoder.__dict__["_run"].func
+    kind, plain_tokenizer = onnx_encoder.OnnxEncoder, onnx_encoder.load_tokenizer
+    plain_run = kind.__dict__["_run"].func
 
-    def run_of(encoder: OnnxEncoder) -> Run:
+    def run_of(encoder: onnx_encoder.OnnxEncoder) -> Run:
         path = encoder._folder / "model.onnx"
         if not Kept.on or not path.exists():
-            return plain(encoder)
-        file, loaded = path.stat(), list[Run]()
+            return plain_run(encoder)
+        file = _identity(path)
 
         def run(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-            key = (str(path), file.st_mtime_ns, file.st_size, ids.tobytes())
+            key = (*file, ids.tobytes())
             if key in Kept.states:
                 return Kept.states[key].copy()
-            if not loaded:
-                loaded.append(plain(encoder))
-            states = loaded[0](ids)
+            if file not in Kept.loaded:
+                Kept.loaded[file] = plain_run(encoder)
+            states = Kept.loaded[file](ids)
             if len(Kept.states) < LIMIT:
                 Kept.states[key] = states.copy()
             return states
 
         return run
 
+    def tokenizer(path: Path, max_length: int) -> Any:
+        if not Kept.on or not path.exists():
+            return plain_tokenizer(path, max_length)
+        key = (*_identity(path), max_length)
+        if key not in Kept.loaded:
+            Kept.loaded[key] = plain_tokenizer(path, max_length)
+        return Kept.loaded[key]
+
     patched = cached_property(run_of)
-    patched.__set_name__(OnnxEncoder, "_run")
+    patched.__set_name__(kind, "_run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OnnxEncoder, "_run", patched)
+        patch.setattr(kind, "_run", patched)
+        patch.setattr(onnx_encoder, "load_tokenizer", tokenizer)
         yield
 
 
 @pytest.fixture(autouse=True, scope="module")
 def encoder_as_it_is() -> Iterator[None]:
-    """Compute every time: for tests that are about the encoder itself, in whose conftest.py this is imported."""
+    """Load and compute every time: for tests of the encoder itself, in whose conftest.py this is imported."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kept, "on", False)
         yield
