@@ -131,6 +131,8 @@ def test_the_whole_way(go: Go, collection: Path, folder: Path) -> None:
     for name in ("ranks.svg", "scores.svg", "resamplings.svg"):
         assert (work / "agreement" / name).read_text().startswith("<svg")
     assert "| grams (weakened) |" in (work / "agreement" / "agreement.md").read_text()
+    pages = {path.parents[2].name for path in work.rglob("report.md")}
+    assert pages == {"generated"}  # none of the ablations, whose figures are in agreement.md
 
 
 def test_the_papers_systems_and_draws(go: Go, collection: Path, folder: Path) -> None:

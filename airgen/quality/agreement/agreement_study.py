@@ -140,7 +140,7 @@ class AgreementStudy:
         job = self.job
         results = run_systems(
             job.dataset, self.systems, job.directory / "agreement" / "generated", "all", self.folder,
-            job.pipeline.language, display,
+            job.pipeline.language, display, report=False,
         )  # fmt: skip
         human_ranks, complete_ranks = average_ranks(-human.means), average_ranks(-complete.side.means)
         found: list[LeaveOneOut] = []

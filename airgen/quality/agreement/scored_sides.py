@@ -145,15 +145,20 @@ def run_systems(
     language: str,
     display: Display,
     indexes: MutableMapping[str, Retriever] | None = None,
+    report: bool = True,
 ) -> list[Result]:
-    """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems."""
+    """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
+
+    report: write the tables, tests of all pairs and charts of the dataset beside its results.
+    """
     if len(systems) < LEAST_SYSTEMS:
         raise UsageError(
             f"{len(systems)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
             "name more systems"
         )
     with display.stage(f"systems on {out.name}", len(systems)) as bar:
-        options = EvaluationOptions(split, ["nDCG@10", "Recall@10", "Recall@100"], language=language, folder=folder)
+        measures = ["nDCG@10", "Recall@10", "Recall@100"]
+        options = EvaluationOptions(split, measures, language=language, folder=folder, report=report)
         return evaluate(
             dataset, systems, out, options,
             indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
@@ -198,7 +203,8 @@ def generated_sides(
         same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
         own = results
         if not same:
-            own = run_systems(directory, systems, out / directory.name, "all", folder, language, display, indexes)
+            place = out / directory.name  # the figures of an ablation stand in the report of the study
+            own = run_systems(directory, systems, place, "all", folder, language, display, indexes, report=False)
         labels = BeirDataset.open(directory).qrels("all").labels
         found.append(GeneratedSide(name, scored(own, labels, measure), labels))
     return found
