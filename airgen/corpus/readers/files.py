@@ -6,9 +6,12 @@ YAML is. So two files of one name in two folders are two documents.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 import posixpath
+import re
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +23,17 @@ from typing import IO, Any, ClassVar, cast
 from airgen.corpus.readers.reader import Place, drop
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
-from airgen.registry import REGISTRY, resolve
+from airgen.registry import REGISTRY, load_extra, resolve
 from airgen.settings.parts import elsewhere
 
 __all__ = ["PathReader", "file_name", "files", "files_below", "kinds_of", "lines", "lines_of", "opened"]
 
+# What a packed file begins with. A text that begins with "BZh" has no block of bzip2 behind it.
+_PACKINGS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+}
 _CHECK = "; check reader.path, or run `airgen corpus fetch`"
 
 
@@ -204,22 +213,46 @@ def _outside(base: Path, pattern: str) -> tuple[Path, str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked if they begin like gzip. Raises CorpusError for a damaged file."""
+    """The file's bytes, unpacked if they begin like gzip, bzip2 or zstd.
+
+    Raises CorpusError for a damaged file, MissingExtra for zstd without its package.
+    """
+    packing = ""
     try:
         with path.open("rb") as raw:
-            if raw.read(2) == b"\x1f\x8b":
-                raw.seek(0)
-                with gzip.open(raw) as unpacked:
-                    yield cast(IO[bytes], unpacked)
-            else:
-                raw.seek(0)
+            head = raw.read(10)
+            raw.seek(0)
+            packing = next((name for name, found in _PACKINGS.items() if found.match(head)), "")
+            if not packing:
                 yield raw
+            elif packing == "zstd":
+                with _unpacked_zstd(raw, path) as unpacked:
+                    yield unpacked
+            else:
+                with gzip.open(raw) if packing == "gzip" else bz2.open(raw) as unpacked:
+                    yield cast(IO[bytes], unpacked)
     except EOFError as error:
-        raise CorpusError(f"{path}: the gzip ends early; fetch or copy it again") from error
+        raise CorpusError(f"{path}: the {packing} ends early; fetch or copy it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise CorpusError(f"{path}: damaged gzip ({error}); fetch or copy it again") from error
     except OSError as error:
+        if packing == "bzip2" and error.errno is None:
+            raise CorpusError(f"{path}: damaged bzip2 ({error}); fetch or copy it again") from error
         raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    library = load_extra(
+        "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", f"reading {path.name}"
+    )
+    # Pushshift's dumps are packed with windows of 2 GB, which the library refuses unless it is told.
+    options = {library.DecompressionParameter.window_log_max: 31}
+    try:
+        with library.ZstdFile(raw, options=options) as unpacked:
+            yield cast(IO[bytes], unpacked)
+    except library.ZstdError as error:
+        raise CorpusError(f"{path}: damaged zstd ({error}); fetch or copy it again") from error
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:

@@ -24,6 +24,7 @@ from airgen.errors import DatasetError
 from airgen.keys import text_key
 from airgen.records import flat_text
 from airgen.training.mining.pairs import MinedPair
+from airgen.training.mining.seen_keys import KeyCounts
 
 __all__ = ["PAIRS", "PairFiles", "StoredPair", "write_pairs"]
 
@@ -39,8 +40,7 @@ def write_pairs(
 
     `counts` is read after the last pair. Raises DatasetError if there is no pair, or if `out` holds something else.
     """
-    queries: set[int] = set()
-    passages: set[int] = set()
+    queries, passages = KeyCounts(), KeyCounts()
     written = 0
     with building(out, PAIRS) as folder:
         (folder / "qrels").mkdir()
@@ -51,12 +51,10 @@ def write_pairs(
             qrels.write(_HEAD)
             for pair in pairs:
                 key = text_key(pair.query)[:16]
-                if (number := int(key, 16)) not in queries:
-                    queries.add(number)
+                if queries.add(int(key, 16)) == 1:
                     row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
                     asking.write(encode_row(row, f"query {key}"))
-                if (number := int(text_key(pair.passage_id)[:16], 16)) not in passages:
-                    passages.add(number)
+                if passages.add(int(text_key(pair.passage_id)[:16], 16)) == 1:
                     row = {"_id": pair.passage_id, "title": "", "text": pair.passage}
                     corpus.write(encode_row(row, f"passage {pair.passage_id}"))
                 qrels.write(f"{key}\t{_plain(pair.passage_id)}\t1\n")

@@ -1,4 +1,4 @@
-"""Text pairs mined from a corpus without labels, after E5's CCPairs (section 3).
+"""Text pairs mined from a corpus or a dump without labels, after E5's CCPairs (section 3).
 
     miner = PairMiner(settings=MiningSettings(seed=42))
     for pair in miner.mine(passages): ...       # a stream; citations come last, when all headings are known
@@ -9,10 +9,12 @@
     question    a heading that is a question, or "Q: ... A: ...", and the answer   E5: (question, answer)
     neighbour   two passages that follow one another in a document     E5, appendix A: passages of one page
     citation    a passage, and a passage whose section, title or manual page it names    E5: citation pairs
+    comment     a post of Reddit, and a comment                          only from a dump (`dumps`)
+    answer      a question of StackExchange, and an upvoted answer       only from a dump
 
 For neighbours and citations a seeded coin decides which side is the query, as in E5's section 4.1. Candidates that are
-refused are counted with the reason. Memory holds about 100 bytes for each pair and heading; texts that a citation may
-need are kept in a temporary file.
+refused are counted with the reason. What was met is known by hashes in temporary files, and so are texts that a
+citation may need; memory holds about 100 bytes for each heading of a corpus that can be cited.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from airgen.records import SURROGATE
 from airgen.registry import closest
 from airgen.text.words import count_words
 from airgen.training.mining.citations import Citations, leaf_of, unnumbered
+from airgen.training.mining.seen_keys import KeyCounts
 
-__all__ = ["KINDS", "MinedPair", "MiningSettings", "PairMiner", "SourcePassage"]
+__all__ = ["KINDS", "LinkedPassages", "MinedPair", "MiningSettings", "PairMiner", "RefusedRow", "SourcePassage"]
 
-KINDS = ("title", "heading", "question", "neighbour", "citation")
+KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer")
 
 _PATH = " > "
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -77,6 +80,23 @@ class MinedPair:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedPassages:
+    """Two passages that belong together. The coin decides which one is the query."""
+
+    one: SourcePassage
+    other: SourcePassage
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row of a dump that gives no pair. `kind` is what it would have been: "comment", "passage", "line", ..."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class MiningSettings:
     """Which pairs are kept.
 
@@ -114,8 +134,7 @@ class PairMiner:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._language, self._settings = language, settings
         self._excluded = {_key(text) for text in exclude}
-        self._queries: Counter[int] = Counter()
-        self._pairs: set[int] = set()
+        self._queries, self._pairs, self._texts = KeyCounts(), KeyCounts(), KeyCounts()
 
     def mine(self, passages: Iterable[SourcePassage]) -> Iterator[MinedPair]:
         """The pairs of all kinds in the order of the passages, then the citations."""
@@ -125,7 +144,7 @@ class PairMiner:
             offsets: list[int] = []
             for passage in passages:
                 passage = replace(passage, text=_without_title(passage))
-                if reason := self._unusable(passage):
+                if reason := self._unusable(passage.text):
                     self.counts["passage", reason] += 1
                     previous = None
                     continue
@@ -142,14 +161,52 @@ class PairMiner:
             if citations is not None:
                 yield from self._cited(citations, spool, offsets)
 
-    def _unusable(self, passage: SourcePassage) -> str:
+    def mine_dump(self, rows: Iterable[SourcePassage | MinedPair | LinkedPassages | RefusedRow]) -> Iterator[MinedPair]:
+        """The pairs of what a reader of dumps yields, in its order.
+
+        A passage gives pairs with its headings, and with the passage before it if both have the same `document`. One
+        that comes again, on any page, is left out, as cc_net does. The limits of length hold for both sides of a pair.
+        """
+        previous: SourcePassage | None = None
+        for row in rows:
+            if isinstance(row, RefusedRow):
+                self.counts[row.kind, row.reason] += 1
+                continue
+            if isinstance(row, SourcePassage):
+                before, previous = previous, self._of_dump(row)
+                if previous is not None:
+                    for pair in self._pairs_of(previous):
+                        yield from self._checked(pair)
+                    if "neighbour" in self.kinds and before is not None and previous.document:
+                        yield from self._neighbours(before, previous)
+                continue
+            if row.kind not in self.kinds:
+                continue
+            pair = row if isinstance(row, MinedPair) else self._tossed(row.one, row.other, row.kind)
+            if reason := self._unusable(pair.passage) or self._too_long(pair.query):
+                self.counts[pair.kind, reason] += 1
+            else:
+                yield from self._checked(pair)
+
+    def _of_dump(self, passage: SourcePassage) -> SourcePassage | None:
+        """A passage of a dump without its title in its text, counted; None if it is left out."""
+        passage = replace(passage, text=_without_title(passage))
+        reason = self._unusable(passage.text)
+        if not reason and self._texts.add(_key(passage.text)) > 1:
+            reason = "comes twice"
+        self.counts["passage", reason or "passages"] += 1
+        return None if reason else passage
+
+    def _unusable(self, text: str) -> str:
         """The reason why a passage is left out, or ""."""
-        most, least = self._settings.max_characters, self._settings.min_words
-        if len(passage.text) > most:
-            return f"longer than {most} characters"
-        if count_words(passage.text[: 40 * least], self._language) < least:
-            return f"shorter than {least} words"
-        return ""
+        least = self._settings.min_words
+        if reason := self._too_long(text):
+            return reason
+        return f"shorter than {least} words" if count_words(text[: 40 * least], self._language) < least else ""
+
+    def _too_long(self, text: str) -> str:
+        most = self._settings.max_characters
+        return f"longer than {most} characters" if len(text) > most else ""
 
     def _pairs_of(self, passage: SourcePassage) -> Iterator[MinedPair]:
         """Pairs of a passage with its own headings, and of questions and answers inside it."""
@@ -211,11 +268,11 @@ class PairMiner:
             reason = "the query of a test collection"
         elif both in self._pairs:
             reason = "comes twice"
-        elif self._queries[query] >= self._settings.per_query:
+        elif self._queries.count(query) >= self._settings.per_query:
             reason = f"its query has {self._settings.per_query} passages already"
         self.counts[pair.kind, reason] += 1
         if reason == "pairs":
-            self._queries[query] += 1
+            self._queries.add(query)
             self._pairs.add(both)
             yield pair
 

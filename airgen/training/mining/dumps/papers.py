@@ -1,0 +1,122 @@
+"""Scientific papers: (title, abstract) and citations, from S2ORC and Semantic Scholar, `papers:metadata_0.jsonl.gz`.
+
+These rows are known:
+
+    S2ORC 2020                  paper_id, title, abstract, outbound_citations: [paper_id, ...]
+    Semantic Scholar            corpusid, title (papers); corpusid, abstract (abstracts); citingcorpusid, citedcorpusid
+    its Graph API               paperId or corpusId, title, abstract, references: [{paperId}, ...]
+
+So title and abstract of a paper, and the papers that it cites, may be in any files and in any order. All rows are read
+once into a temporary file. A paper is its title and abstract.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import CorpusError
+from airgen.records import flat_text
+from airgen.training.mining.dumps.dump_reader import (
+    DumpRow,
+    DumpSettings,
+    first_text,
+    json_rows,
+    passage_id,
+    plain,
+    plain_line,
+)
+from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
+
+__all__ = ["PaperDump"]
+
+_TABLES = """
+PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536;
+CREATE TABLE paper (place INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT, abstract TEXT);
+CREATE TABLE cites (place INTEGER PRIMARY KEY, citing TEXT, cited TEXT);
+BEGIN;
+"""
+_ADD = """
+INSERT INTO paper (id, title, abstract) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+title = coalesce(nullif(title, ''), excluded.title), abstract = coalesce(nullif(abstract, ''), excluded.abstract)
+"""
+_CITED = """
+SELECT citing, one.title, one.abstract, cited, other.title, other.abstract FROM cites
+LEFT JOIN paper AS one ON one.id = citing LEFT JOIN paper AS other ON other.id = cited ORDER BY cites.place
+"""
+_IDS = ("paper_id", "corpusid", "corpusId", "paperId")
+
+
+class PaperDump:
+    """Titles with abstracts in the order in which papers were first met, then citations."""
+
+    def __init__(self, files: Sequence[Path], settings: DumpSettings) -> None:
+        self.files, self.settings = files, settings
+
+    def read(self) -> Iterator[DumpRow]:
+        """A MinedPair for each abstract, LinkedPassages for each citation of two papers that are there."""
+        with (
+            tempfile.TemporaryDirectory(prefix="airgen-dump-") as folder,
+            closing(sqlite3.connect(Path(folder) / "papers.sqlite", isolation_level=None)) as held,
+        ):
+            try:
+                held.executescript(_TABLES)
+                for path in self.files:
+                    for row in json_rows(path):
+                        yield from [row] if isinstance(row, RefusedRow) else _store(row, held)
+                yield from _abstracts(held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
+                yield from _citations(held.execute(_CITED))
+            except sqlite3.Error as error:
+                raise CorpusError(f"{folder}: cannot be written ({error}): free disk space, or set TMPDIR") from error
+
+
+def _store(row: dict[str, Any], held: sqlite3.Connection) -> Iterator[RefusedRow]:
+    citing, cited = _key(row.get("citingcorpusid")), _key(row.get("citedcorpusid"))
+    if citing and cited:
+        held.execute("INSERT INTO cites (citing, cited) VALUES (?, ?)", (citing, cited))
+        return
+    key = next(filter(None, (_key(row.get(name)) for name in _IDS)), "")
+    if not key:
+        yield RefusedRow("line", "without the id of a paper")
+        return
+    held.execute(_ADD, (key, plain_line(first_text(row, "title")), plain(first_text(row, "abstract"))))
+    lists = [row.get(name) for name in ("outbound_citations", "references")]
+    for other in (one for found in lists if isinstance(found, list) for one in found):
+        target = _key(other.get("paperId") or other.get("corpusId") if isinstance(other, dict) else other)
+        if target:
+            held.execute("INSERT INTO cites (citing, cited) VALUES (?, ?)", (key, target))
+
+
+def _key(value: object) -> str:
+    """An id of a row, which is a number or a text, as a text; "" for none."""
+    found = str(value) if type(value) in (int, str) else ""
+    return found if found.isprintable() and len(found) <= 100 else ""
+
+
+def _abstracts(rows: Iterable[tuple[str, str, str]]) -> Iterator[DumpRow]:
+    for key, title, abstract in rows:
+        if title and abstract:
+            yield MinedPair(title, abstract, "title", passage_id(key, abstract))
+        else:
+            yield RefusedRow("title", "a paper without a title" if abstract else "a paper without an abstract")
+
+
+def _citations(rows: Iterable[tuple[str, str | None, str | None, str, str | None, str | None]]) -> Iterator[DumpRow]:
+    for citing, title, abstract, cited, other_title, other_abstract in rows:
+        if citing == cited:
+            yield RefusedRow("citation", "cites itself")
+        elif not (title and other_title and abstract and other_abstract):
+            yield RefusedRow("citation", "a paper without title or abstract here")
+        else:
+            yield LinkedPassages(
+                _paper(citing, title, abstract), _paper(cited, other_title, other_abstract), "citation"
+            )
+
+
+def _paper(key: str, title: str, abstract: str) -> SourcePassage:
+    text = flat_text(title, abstract)
+    return SourcePassage(passage_id(key, text), text)

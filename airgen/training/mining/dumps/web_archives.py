@@ -1,0 +1,181 @@
+"""The pages of WARC, WET and ARC files by warcio: HTML of responses, text of conversions.
+
+for page in archived_pages(Path("CC-MAIN-20220805-00000.warc.gz"), "en"):
+    ...                 # {"url": ..., "title": ..., "text": ..., "language": ...}, or a RefusedRow
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import IO, Any
+
+from airgen.corpus.readers.encodings import decoded
+from airgen.corpus.readers.files import opened
+from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
+from airgen.errors import AirgenError
+from airgen.registry import load_extra
+from airgen.training.mining.pairs import RefusedRow
+
+__all__ = ["archived_pages"]
+
+_LARGEST = 4 << 20  # bytes of one page, after unpacking
+_HEADERS = 1 << 20  # bytes of the headers of one record
+_BLOCK = 1 << 16
+_RECORD = b"WARC/1."
+_HTML = ("text/html", "application/xhtml+xml")
+# Python has more under these names: some take quadratic time, some are no encodings of texts.
+_ENCODINGS = ("utf-8", "utf-16", "cp", "iso8859", "koi8", "gb", "big5", "euc", "shift_jis", "ascii", "mac")
+
+
+class _Bytes:
+    """A stream with the blocks that were read last, so that reading can begin again at a record after a damaged one.
+
+    It refuses to read more than `_HEADERS` bytes for headers: warcio reads lines of any length.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._kept: deque[bytes] = deque()
+        self._ahead = b""  # read before, to be read again
+        self.end = 0  # offset of the next byte
+        self.left: int | None = None  # bytes that headers may still have; None outside of headers
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes."""
+        if self.left is not None:
+            self.left -= size
+            if self.left < 0:
+                raise ValueError("headers without an end")
+        block, self._ahead = (self._ahead[:size], self._ahead[size:]) if self._ahead else (self._stream.read(size), b"")
+        self.end += len(block)
+        self._kept.append(block)
+        while len(self._kept) > 2 + 2 * _HEADERS // max(size, 1):
+            self._kept.popleft()
+        return block
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+        return self.end
+
+    def seek_record(self, damaged: int, least: int) -> bool:
+        """Go to the next record after a damaged one, at `least` or later; False if there is none.
+
+        After a wrong length, `damaged` is behind the first line of a record that was taken for the end of another.
+        """
+        self.left = None
+        held = b"".join(self._kept) + self._ahead
+        self._kept.clear()
+        offset = self.end - len(held) + len(self._ahead)
+        self._ahead = b""
+        inside = held[max(0, damaged - offset) :].startswith(_RECORD)
+        start = max(least, damaged + 1 if inside else damaged - len(b"WARC/1.0\r\n"))
+        held = held[max(0, start - offset) :]
+        offset = max(offset, start)
+        while (found := held.find(_RECORD)) < 0:
+            block = self._stream.read(_BLOCK)
+            if not block:
+                return False
+            offset += max(0, len(held) - len(_RECORD))
+            held = held[-len(_RECORD) :] + block
+        self._ahead, self.end = held[found:], offset + found
+        return True
+
+
+def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
+    """The pages in the order of the file. Raises CorpusError for damaged gzip, MissingExtra without warcio."""
+    archives = load_extra("warcio.archiveiterator", "reading WARC files")
+    with opened(path) as stream:
+        source = _Bytes(stream)
+        least = 0
+        while True:
+            records = archives.ArchiveIterator(source, arc2warc=True)
+            for record in _records(records, source):
+                if record is None:
+                    yield RefusedRow("record", "damaged")
+                else:
+                    yield from _page(record, language)
+                    while record.raw_stream.read(_BLOCK):
+                        pass
+            if source.left is None or not source.seek_record(records.offset, least):
+                return
+            least = source.end + 1
+
+
+def _records(records: Any, source: _Bytes) -> Iterator[Any]:
+    """The records; None for one whose headers cannot be read, and no more. `source.left` is None if all were read."""
+    while True:
+        source.left = _HEADERS
+        try:
+            with redirect_stderr(io.StringIO()):  # where warcio remarks on wrong lengths
+                record = next(records, None)
+        except (AirgenError, OSError, EOFError, zlib.error):
+            raise
+        except Exception:  # noqa: BLE001  # warcio raises errors of many kinds for damaged headers
+            source.left = 0
+            yield None
+            return
+        source.left = None
+        if record is None:
+            return
+        yield record
+
+
+def _page(record: Any, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
+    """The page of one record; nothing for a record that holds none."""
+    if record.rec_type not in ("response", "conversion"):
+        return
+    address = record.rec_headers.get_header("WARC-Target-URI") or ""
+    try:
+        content = record.content_stream().read(_LARGEST + 1)
+    except Exception:  # noqa: BLE001  # chunks and packed content that are damaged
+        yield RefusedRow("record", "damaged content")
+        return
+    if len(content) > _LARGEST:
+        yield RefusedRow("page", f"larger than {_LARGEST >> 20} MB")
+    elif record.rec_type == "conversion":
+        title, _, text = content.decode("utf-8", "replace").strip().partition("\n")
+        language = record.rec_headers.get_header("WARC-Identified-Content-Language") or ""
+        yield {"url": address, "title": title, "text": text, "language": language}
+    else:
+        yield from _of_response(record, address, content, language)
+
+
+def _of_response(record: Any, address: str, content: bytes, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
+    http = record.http_headers
+    if http is None:  # DNS and the like
+        return
+    kind, _, rest = (http.get_header("Content-Type") or "").lower().partition(";")
+    if kind.strip() not in _HTML:
+        yield RefusedRow("record", "no HTML")
+        return
+    if http.get_statuscode() != "200":
+        yield RefusedRow("record", "an error or a redirection")
+        return
+    try:
+        title, blocks = html_blocks(_decoded(content, rest, language), extract="main")
+    except TooMuchMarkupError as error:
+        yield RefusedRow("page", error.reason)
+        return
+    except (UnicodeError, LookupError):
+        yield RefusedRow("page", "unknown encoding")
+        return
+    text = "\n".join(block.text for block in blocks if not block.level)
+    yield {"url": address, "title": title, "text": text}
+
+
+def _decoded(content: bytes, parameters: str, language: str) -> str:
+    """The text of a page: in the encoding that the server names, else in what its bytes look like."""
+    _, _, named = parameters.partition("charset=")
+    try:
+        name = codecs.lookup(named.strip(" \"';")[:40] or "utf-8").name
+        if name.startswith(_ENCODINGS):
+            return content.decode(name)
+    except (UnicodeError, LookupError, ValueError):
+        pass  # servers are often wrong
+    return decoded(content, "", language)
