@@ -24,7 +24,15 @@ app = new_app("train")
 
 def _train(
     context: typer.Context,
-    on: Annotated[Path, typer.Option("--on", help="A dataset in BEIR format, or pairs of `airgen train pairs`.")],
+    on: Annotated[
+        list[str],
+        typer.Option(
+            "--on",
+            metavar="DATASET[=WEIGHT]",
+            help="A dataset in BEIR format, or pairs of `airgen train pairs`. Repeatable: an epoch has each query of a "
+            "dataset WEIGHT times (1), or that share of them.",
+        ),
+    ],
     base: Annotated[str, typer.Option(help="The base model: of `airgen models list`, a folder, or the Hub.")],
     out: Annotated[Path, typer.Option(help="Folder of the trained model.")],
     recipe: Annotated[Path | None, typer.Option(help="A YAML recipe, as `airgen train recipe KIND` prints it.")] = None,
@@ -51,10 +59,11 @@ def _train(
 
     from airgen.training import train
     from airgen.training.card import read_card, system_line
+    from airgen.training.mixture import weighted_dataset
     from airgen.training.recipe import Fold, TrainingRequest
 
     request = TrainingRequest(
-        on=on,
+        on=tuple(map(weighted_dataset, on)),
         base=base,
         out=out,
         recipe=recipe,

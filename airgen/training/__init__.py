@@ -6,6 +6,8 @@ A kind of training is one module of `kinds`, which has a recipe and a task, and 
 
     recipe.py        hyperparameters, each with its source, and what the command line asked for
     data.py          queries with positives and hard negatives, dev queries, folds; never the test split
+    mixture.py       several datasets with weights as one
+    order.py         the batches of an epoch
     base_models.py   the pretrained model that training starts from
     task.py          what a kind gives the loop: batches, a loss, dev figures, a folder to write
     loop.py          the one training loop
@@ -53,12 +55,29 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     """Train a model of that kind and write its folder. Raises what `task_class`, the data, the base and `run` raise."""
     task = task_class(kind)
 
-    from airgen.training.data import load_training_set, with_negatives
+    from airgen.training.data import load_training_set, reserved_wordings, with_negatives
     from airgen.training.loop import run
+    from airgen.training.mixture import mixed
 
     recipe = request.recipe_of(task.RECIPE)
-    data = load_training_set(
-        request.on, split=request.split, fold=request.fold, dev_share=recipe.dev_share, language=request.language
-    )
-    data = with_negatives(data, recipe)
+    datasets = request.datasets
+    several = len(datasets) > 1 or datasets[0][1] != 1
+    if several and not task.weighted:
+        raise UsageError(f"{kind} learns passages by themselves, so it takes one dataset without a weight")
+    reserved = {text for path, _ in datasets for text in reserved_wordings(path)} if several else set()
+    sets = [
+        with_negatives(
+            load_training_set(
+                path,
+                split=request.split,
+                fold=request.fold,
+                dev_share=recipe.dev_share,
+                language=request.language,
+                reserved_elsewhere=reserved,
+            ),
+            recipe,
+        )
+        for path, _ in datasets
+    ]
+    data = mixed(sets, [weight for _, weight in datasets]) if several else sets[0]
     return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)

@@ -97,6 +97,11 @@ def _words(card: Mapping[str, Any]) -> str:
             f"Base: {md(card['base']['model'])}. Data: {md(data['dataset'])}, split {md(data['split'])}{fold}: "
             f"{data['training_queries']} training and {data['dev_queries']} dev queries over "
             f"{data['passages']} passages; content hash {data['digest']}.",
+            *(
+                f"- {md(one['name'])}, weight {one['weight']:g}: {one['training_queries']} training and "
+                f"{one['dev_queries']} dev queries, split {md(one['split'])}; content hash {one['digest']}."
+                for one in data.get("datasets", ())
+            ),
             "",
             f"Dev figures of these weights: {figures}. {card['steps']} steps ({card['stopped']}), "
             f"{costs['seconds']:.0f} s on {costs['device']}, {costs['memory_bytes'] / 1e6:.0f} MB at most. "

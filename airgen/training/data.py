@@ -12,12 +12,10 @@ the hash of their wording and holds one part out. The held-out queries and all o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
@@ -25,6 +23,7 @@ from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
 from airgen.keys import content_key, rng, text_key
 from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.training.order import Share, epoch_batches
 from airgen.training.recipe import Fold, Recipe
 
 __all__ = [
@@ -32,10 +31,11 @@ __all__ = [
     "Example",
     "TrainingSet",
     "draw",
-    "epoch_batches",
     "load_training_set",
     "read_corpus",
+    "reserved_wordings",
     "with_negatives",
+    "wording",
 ]
 
 Labels = Mapping[str, Mapping[str, float]]
@@ -81,13 +81,22 @@ class Dev:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The data of one training. `held_out` are the labels of a fold: they are saved with the model and not used."""
+    """The data of one training.
+
+    held_out: the labels of a fold; they are saved with the model and not used. shares: of several datasets, how many of
+    the examples are each one's, in their order, and its weight.
+    """
 
     corpus: Corpus
     examples: tuple[Example, ...]
     dev: Dev
     held_out: Labels = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    shares: tuple[Share, ...] = ()
+
+    def batches(self, size: int, seed: int, epoch: int) -> list[list[int]]:
+        """The places of an epoch's examples in batches; see `epoch_batches`."""
+        return epoch_batches(len(self.examples), size, seed, epoch, self.shares)
 
     @property
     def digest(self) -> str:
@@ -103,12 +112,14 @@ def load_training_set(
     fold: Fold | None = None,
     dev_share: float = 0.1,
     language: str | None = None,
+    reserved_elsewhere: Collection[str] = (),
 ) -> TrainingSet:
     """Read the training queries of a dataset. Negatives are the passages that its qrels judge 0 or less.
 
     The dev queries are the dataset's dev split, if it has one that is not trained on, else `dev_share` of the training
     queries. These queries are left out and counted in `about["left_out"]`: those without text, those without a positive
-    in the corpus, and those that are also in a reserved split, by id or by wording.
+    in the corpus, and those that are also in a reserved split, by id or by wording, or in `reserved_elsewhere`, the
+    `reserved_wordings` of other datasets.
 
     Raises UsageError for a reserved split without a fold, DatasetError for a missing split and for fewer than two
     training queries.
@@ -133,7 +144,7 @@ def load_training_set(
     else:
         names = [name for name in dataset.splits if name in RESERVED]
         reserved = {query: labels for name in names for query, labels in dataset.qrels(name).labels.items()}
-    wordings = {_wording(texts[query]) for query in reserved if query in texts}
+    wordings = {wording(texts[query]) for query in reserved if query in texts}.union(reserved_elsewhere)
     left_out: dict[str, int] = {}
     places = {key: place for place, key in enumerate(corpus.ids)}
     examples = []
@@ -144,7 +155,7 @@ def load_training_set(
             reason = "without text"
         elif not found:
             reason = "without a positive in the corpus"
-        elif query in reserved or _wording(texts[query]) in wordings:
+        elif query in reserved or wording(texts[query]) in wordings:
             reason = "also held out or a test query"
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
@@ -223,14 +234,12 @@ def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tupl
     return positive, tuple(random.sample(example.negatives, min(count, len(example.negatives))))
 
 
-def epoch_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int]]:
-    """The numbers 0 to count - 1 in a random order of that epoch, in batches of `size`.
-
-    A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.
-    """
-    order = np.random.default_rng(rng("order", seed, epoch).getrandbits(64)).permutation(count).tolist()
-    batches = [order[first : first + size] for first in range(0, count, size)]
-    return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 < size else batches
+def reserved_wordings(path: Path) -> set[str]:
+    """The wordings of the queries that a dataset has for testing."""
+    dataset = BeirDataset.open(path)
+    names = [name for name in dataset.splits if name in RESERVED]
+    known = {query for name in names for query in dataset.qrels(name).labels}
+    return {wording(query.text) for key, query in dataset.queries().items() if key in known} if known else set()
 
 
 def _corpus(dataset: BeirDataset, language: str | None) -> Corpus:
@@ -241,8 +250,8 @@ def _held_out(
     labels: dict[str, dict[str, float]], texts: Mapping[str, str], fold: Fold
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     """(held out, rest). Queries of one wording stay together. The split does not depend on a seed."""
-    wordings = {query: _wording(texts.get(query, query)) for query in labels}
-    ordered = sorted(set(wordings.values()), key=lambda wording: (text_key(f"fold\x1f{wording}"), wording))
+    wordings = {query: wording(texts.get(query, query)) for query in labels}
+    ordered = sorted(set(wordings.values()), key=lambda text: (text_key(f"fold\x1f{text}"), text))
     if len(ordered) < fold.parts:
         raise DatasetError(
             f"{len(ordered)} queries cannot be divided into {fold.parts} folds: use --fold 1/{len(ordered)}"
@@ -265,18 +274,16 @@ def _dev(
     own = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
     if fold is None and own is not None:
         found = {query: row for query, row in dataset.qrels(own).labels.items() if texts.get(query, "").strip()}
-        wordings = {_wording(texts[query]) for query in found}
-        kept = [e for e in examples if e.id not in found and _wording(e.query) not in wordings]
+        wordings = {wording(texts[query]) for query in found}
+        kept = [e for e in examples if e.id not in found and wording(e.query) not in wordings]
         return kept, Dev({query: texts[query] for query in found}, found)
-    ordered = sorted(
-        {_wording(e.query) for e in examples}, key=lambda wording: (text_key(f"dev\x1f{wording}"), wording)
-    )
+    ordered = sorted({wording(e.query) for e in examples}, key=lambda text: (text_key(f"dev\x1f{text}"), text))
     chosen = set(ordered[: round(share * len(ordered))])
-    inside = {e.id: labels[e.id] for e in examples if _wording(e.query) in chosen}
+    inside = {e.id: labels[e.id] for e in examples if wording(e.query) in chosen}
     kept = [e for e in examples if e.id not in inside]
     return kept, Dev({query: texts[query] for query in inside}, inside)
 
 
-def _wording(text: str) -> str:
+def wording(text: str) -> str:
     """A query in lower case with single spaces, by which equal wordings are recognised."""
     return " ".join(text.casefold().split())

@@ -100,12 +100,12 @@ class Recipe(Settings):
 class TrainingRequest:
     """The options of `airgen train KIND`.
 
-    on: a dataset directory in BEIR format (published, generated, or mined pairs). base: the model to start from: a name
-    of `airgen models list`, a folder, or a Hub name. out: the folder of the trained model. changes: NAME=VALUE, single
-    settings that replace the recipe's. resume: go on from an existing checkpoint.
+    on: a dataset directory in BEIR format (published, generated, or mined pairs), or several with weights. base: the
+    model to start from: a name of `airgen models list`, a folder, or a Hub name. out: the folder of the trained model.
+    changes: NAME=VALUE, single settings that replace the recipe's. resume: go on from an existing checkpoint.
     """
 
-    on: Path
+    on: Path | tuple[tuple[Path, float], ...]
     base: str
     out: Path
     recipe: Path | None = None
@@ -116,6 +116,11 @@ class TrainingRequest:
     language: str | None = None
     device: str | None = None
     quiet: bool = False
+
+    @property
+    def datasets(self) -> tuple[tuple[Path, float], ...]:
+        """(path, weight) of each dataset."""
+        return ((self.on, 1.0),) if isinstance(self.on, Path) else self.on
 
     def recipe_of(self, kind: type[R]) -> R:
         """The recipe file as a recipe of that kind, with `changes` applied. Raises SettingsError, UsageError."""

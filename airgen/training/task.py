@@ -33,11 +33,13 @@ class TrainingTask(ABC):
     """One kind of training, on one dataset.
 
     RECIPE: the kind's class of recipe. memory: names of the settings that lower its use of memory. model: the
-    torch.nn.Module that is trained, on its device; checkpoints hold its state.
+    torch.nn.Module that is trained, on its device; checkpoints hold its state. weighted: whether an epoch is one of
+    queries, so that datasets can have weights.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe
     memory: tuple[str, ...] = ("batch_size",)
+    weighted: ClassVar[bool] = True
     model: Any
 
     @abstractmethod

@@ -29,7 +29,7 @@ from airgen.retrievers.lexical.inverted_index import InvertedIndex
 from airgen.retrievers.lexical.query_terms import QueryReader
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
-from airgen.training.data import TrainingSet, draw, epoch_batches
+from airgen.training.data import TrainingSet, draw
 from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery
 from airgen.training.kinds.transformer import first_three
 from airgen.training.losses import info_nce
@@ -154,7 +154,7 @@ class AugmentTask(TrainingTask):
     def batches(self, epoch: int) -> Sequence[tuple[int, list[int]]]:
         """(epoch, places of examples)."""
         recipe = self.recipe
-        batches = epoch_batches(len(self.data.examples), recipe.batch_size, recipe.seed, epoch)
+        batches = self.data.batches(recipe.batch_size, recipe.seed, epoch)
         return [(epoch, batch) for batch in batches]
 
     def loss(self, batch: tuple[int, list[int]]) -> Mapping[str, Any]:

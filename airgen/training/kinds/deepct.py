@@ -22,7 +22,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher, words_of
 from airgen.text.analysis import Analyser, analyser
 from airgen.training.base_models import load_base
-from airgen.training.data import TrainingSet, epoch_batches
+from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
     Batch,
@@ -33,6 +33,7 @@ from airgen.training.kinds.transformer import (
     save_with_tokenizer,
     token_limit,
 )
+from airgen.training.order import epoch_batches
 
 __all__ = ["DeepCTRecipe", "DeepCTTask", "term_recall"]
 
@@ -61,6 +62,7 @@ def term_recall(queries: Sequence[str], analyse: Analyser) -> dict[str, float]:
 class DeepCTTask(TransformerTask):
     """Trains the regression of term weights."""
 
+    weighted = False
     RECIPE = DeepCTRecipe
     memory = ("batch_size", "max_length")
     recipe: DeepCTRecipe

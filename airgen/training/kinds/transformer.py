@@ -20,7 +20,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever, model_place
 from airgen.retrievers.dense.embedders import loaded
 from airgen.training.base_models import quiet
-from airgen.training.data import Example, TrainingSet, draw, epoch_batches
+from airgen.training.data import Example, TrainingSet, draw
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask
 from airgen.training.teachers import Teacher, TeacherSpec
@@ -127,7 +127,7 @@ class TransformerTask(TrainingTask):
         With in-batch negatives, a positive that is there twice would be a negative of the other query.
         """
         size = self.recipe.batch_size
-        parts = separate(self.data.examples, epoch_batches(len(self.data.examples), size, self.recipe.seed, epoch))
+        parts = separate(self.data.examples, self.data.batches(size, self.recipe.seed, epoch))
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def describe_batch(self, batch: Any) -> str:
