@@ -29,6 +29,7 @@ import numpy as np
 import yaml
 from trained import Collection, trained
 
+from airgen.corpus.readers.files import opened
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.significance import bootstrap_interval, fisher_test
 from airgen.keys import text_key
@@ -97,8 +98,9 @@ def accepted_of(job: Job, judged: bool) -> Pairs:
 def write_pairs(collection: Path, out: Path, pairs: Pairs) -> int:
     """A BEIR folder with the collection's passages and these queries as `train`; how many were left out."""
     (out / "qrels").mkdir(parents=True, exist_ok=True)
-    for path in collection.glob("corpus.jsonl*"):
-        shutil.copy(path, out / path.name)
+    (packed,) = collection.glob("corpus.jsonl*")
+    with opened(packed) as source, (out / "corpus.jsonl").open("wb") as target:
+        shutil.copyfileobj(source, target)  # unpacked, because the filter reads its rows in any order
     tested = {wording(query.text) for query in BeirDataset.open(collection).queries().values()}
     kept = {key: pair for key, pair in pairs.items() if wording(pair[0]) not in tested}
     rows = [json.dumps({"_id": key, "text": text}, ensure_ascii=False) + "\n" for key, (text, _) in kept.items()]
