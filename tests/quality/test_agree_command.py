@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from beir_folder import write_beir
 from command_line import call
-from job_maker import FACTS, PLACES, TOPICS
+from job_maker import FACTS, PLACES, TOPICS, make_corpus
 from rich.console import Console
 
+from airgen import models
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.rank_correlation import spearman_p
 from airgen.evaluation.systems import load_systems
@@ -55,8 +56,7 @@ FULL = {"hard_negatives: [0, 0], rewrites: 0": "hard_negatives: [1, 2], rewrites
 Go = Callable[..., AgreementReport]
 
 
-@pytest.fixture
-def collection(folder: Path) -> Path:
+def make_collection(folder: Path) -> Path:
     """The folder's corpus as a BEIR directory: a human query of each topic but the last, two positives each."""
     path = folder / "Made Up"
     rows = [json.loads(line) for line in (folder / "small.jsonl").read_text().splitlines()]
@@ -73,8 +73,13 @@ def collection(folder: Path) -> Path:
 
 
 @pytest.fixture
-def go(collection: Path, folder: Path) -> Go:
-    """Compare on the made collection, after some replacements in the pipeline's or the systems' text."""
+def collection(folder: Path) -> Path:
+    return make_collection(folder)
+
+
+def go_in(folder: Path) -> Go:
+    """Compare on the folder's made collection, after some replacements in the pipeline's or the systems' text."""
+    collection = folder / "Made Up"
 
     def run(runs: str = "runs", changes: dict[str, str] | None = None, systems: str = SYSTEMS, **options: Any) -> Any:
         text = PIPELINE
@@ -95,6 +100,22 @@ def go(collection: Path, folder: Path) -> Go:
     return run
 
 
+@pytest.fixture
+def go(collection: Path, folder: Path) -> Go:
+    return go_in(folder)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AgreementReport]:
+    """A folder in which a study with every step is finished, and its report."""
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen models fetch tests")
+    folder = tmp_path_factory.mktemp("full")
+    make_corpus(folder / "small.jsonl", 60)
+    make_collection(folder)
+    return folder, go_in(folder)(changes=FULL)
+
+
 def positives(collection: Path) -> set[str]:
     lines = (collection / "qrels" / "test.tsv").read_text().splitlines()[1:]
     return {line.split("\t")[1] for line in lines}
@@ -106,10 +127,10 @@ def sources_of(work: Path) -> dict[str, str]:
     return {row["source"]: row["original"] for row in rows}
 
 
-def test_the_whole_way(go: Go, collection: Path, folder: Path) -> None:
-    report = go(changes=FULL)
+def test_the_whole_way(full: tuple[Path, AgreementReport]) -> None:
+    folder, report = full
     work = folder / "runs" / "try-made-up"
-    assert set(sources_of(work)) <= positives(collection)
+    assert set(sources_of(work)) <= positives(folder / "Made Up")
     names = ["complete", "graded labels", "soft gains", "no quality control", "no correction of labels"]
     assert [one.name for one in report.variants] == [*names, "no hard negatives", "no rewriting"]
     variants = {one.name: one for one in report.variants}
@@ -156,14 +177,14 @@ def test_the_papers_systems_and_draws(go: Go, collection: Path, folder: Path) ->
     assert value["problems"] == [] and [one["name"] for one in value["systems"]][:2] == ["bm25", "bm25-raw"]
 
 
-def test_again_costs_nothing_and_says_the_same(go: Go, folder: Path) -> None:
-    first = go(changes=FULL)
+def test_again_costs_nothing_and_says_the_same(full: tuple[Path, AgreementReport]) -> None:
+    folder, first = full
     work = folder / "runs" / "try-made-up"
     runs = sorted((folder / "runs").rglob("*.run.gz"))
     before = {path: path.stat().st_mtime_ns for path in runs}
     written = (work / "agreement" / "agreement.json").read_bytes()
     assert len(runs) == 6 * 5  # human, complete, and four ablations that change the corpus or the queries
-    again = go(changes=FULL)
+    again = go_in(folder)(changes=FULL)
     assert {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*.run.gz"))} == before
     assert (work / "agreement" / "agreement.json").read_bytes() == written
     assert again.as_dict() == first.as_dict()
