@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "rng", "row_key", "text_key"]
+__all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "key_of_pieces", "rng", "row_key", "text_key"]
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
@@ -35,6 +35,14 @@ def canonical_json(value: object) -> str:
 def text_key(text: str) -> str:
     """128-bit BLAKE2b of a text, as 32 hex digits. Lone surrogates are allowed."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_SIZE).hexdigest()
+
+
+def key_of_pieces(pieces: Iterable[str]) -> str:
+    """`text_key` of the pieces one after another, of which only one is in memory."""
+    total = hashlib.blake2b(digest_size=_SIZE)
+    for piece in pieces:
+        total.update(piece.encode("utf-8", "surrogatepass"))
+    return total.hexdigest()
 
 
 def content_key(value: object) -> str:

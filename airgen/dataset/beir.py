@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
 from airgen.dataset.clean_columns import CleanColumns, clean_columns
@@ -50,6 +50,17 @@ class _Place:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.number}"
+
+
+class IdSet(Protocol):
+    """What a set of ids can do, for readers that note which they met."""
+
+    def __contains__(self, key: object, /) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, key: str, /) -> None:
+        """Note an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +180,13 @@ class BeirDataset:
         named = self.manifest.get("withheld")
         return sorted({str(one) for one in named} - set(self.splits)) if isinstance(named, list) else []
 
-    def passages(self) -> Iterator[BeirPassage]:
-        """The corpus in file order. Raises DatasetError for an id that comes twice or a missing field."""
+    def passages(self, seen: IdSet | None = None) -> Iterator[BeirPassage]:
+        """The corpus in file order. Raises DatasetError for an id that comes twice or a missing field.
+
+        `seen` is where ids are noted, empty at first; by default a set.
+        """
         path = self.file("corpus")
-        seen: set[str] = set()
+        seen = set() if seen is None else seen
         for where, row in _objects(path):
             key, text, title = row.get("_id"), row.get("text"), row.get("title", "")
             if not (key and type(key) is type(text) is type(title) is str and key not in seen):
@@ -188,16 +202,18 @@ class BeirDataset:
 
         Of all splits. With `split` a layout that has a file for each split gives the queries of that one alone.
         """
-        seen: set[str] = set()
-        found = {}
+        return {query.id: query for query in self.each_query(split)}
+
+    def each_query(self, split: str | None = None, seen: IdSet | None = None) -> Iterator[BeirQuery]:
+        """The same as a stream. `seen` is where ids are noted, empty at first; by default a set."""
+        seen = set() if seen is None else seen
         for path, known in self._queries_files(split):
             for where, row in _objects(path):
                 key = _identifier(row, where, seen)
                 metadata = row.get("metadata") or {}
                 if not isinstance(metadata, dict):
                     raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
-                found[key] = BeirQuery(key, _text(row, "text", where), {**metadata, **known} if known else metadata)
-        return found
+                yield BeirQuery(key, _text(row, "text", where), {**metadata, **known} if known else metadata)
 
     def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
         """The files of queries, each with the metadata that its name gives."""
@@ -246,6 +262,13 @@ class BeirDataset:
             for query, passages in one.labels.items():
                 labels.setdefault(query, {}).update(passages)
         return Qrels(labels, sum(one.repeated for one in found))
+
+    def label_rows(self, split: str = "test") -> Iterator[tuple[str, str, float]]:
+        """(query id, passage id, label) of each line, in file order, as a stream; lines may repeat earlier ones."""
+        for path in self._qrels_files(split):
+            rows = _jsonl_labels(path) if ".jsonl" in path.suffixes else _column_labels(path)
+            for _, query, passage, label in rows:
+                yield query, passage, label
 
     def digest(self, split: str = "test") -> str:
         """SHA-256 of the decompressed corpus, queries and qrels of the split, on which a score depends.
@@ -345,7 +368,7 @@ def _label(value: object, where: _Place) -> float:
     return label
 
 
-def _identifier(row: Mapping[str, Any], where: _Place, seen: set[str]) -> str:
+def _identifier(row: Mapping[str, Any], where: _Place, seen: IdSet) -> str:
     value = row.get("_id", row.get("id"))
     if value is None or value == "" or isinstance(value, dict | list | bool):
         raise DatasetError(f"{where}: no _id")

@@ -6,6 +6,7 @@ A kind of training is one module of `kinds`, which has a recipe and a task, and 
 
     recipe.py        hyperparameters, each with its source, and what the command line asked for
     data.py          queries with positives and hard negatives, dev queries, folds; never the test split
+    columns.py       the files of a dataset, with texts on disk (stored.py) and labels as numbers (examples.py)
     mixture.py       several datasets with weights as one
     order.py         the batches of an epoch
     base_models.py   the pretrained model that training starts from

@@ -12,17 +12,24 @@ the hash of their wording and holds one part out. The held-out queries and all o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from airgen.batches import batched
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
-from airgen.keys import content_key, rng, text_key
+from airgen.keys import canonical_json, content_key, key_of_pieces, rng, text_key
 from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.training.columns import DatasetColumns
+from airgen.training.examples import Example, Examples
+from airgen.training.folds import folded, wording
 from airgen.training.order import Share, epoch_batches
 from airgen.training.recipe import Fold, Recipe
 
@@ -43,17 +50,8 @@ Labels = Mapping[str, Mapping[str, float]]
 RESERVED = ("test", "all")
 """Splits that are never trained on without a fold."""
 
+_SEARCHED = 10_000  # queries whose negatives are mined at once
 _DEV_SPLITS = ("dev", "validation", "val", "valid")
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A training query. `positives` and `negatives` are places in the corpus, best (or highest ranked) first."""
-
-    id: str
-    query: str
-    positives: tuple[int, ...]
-    negatives: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class TrainingSet:
     """
 
     corpus: Corpus
-    examples: tuple[Example, ...]
+    examples: Examples
     dev: Dev
     held_out: Labels = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -101,8 +99,14 @@ class TrainingSet:
     @property
     def digest(self) -> str:
         """A key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
-        rows = [[e.id, list(e.positives), list(e.negatives)] for e in self.examples]
-        return content_key([self.about.get("digest"), rows, sorted(self.dev.labels)])
+        # The key of [digest, [[id, positives, negatives], ...], dev ids] without the list of all rows in memory.
+        rows = (canonical_json([e.id, list(e.positives), list(e.negatives)]) for e in self.examples)
+        pieces = chain(
+            (f"[{canonical_json(self.about.get('digest'))},[", next(rows, "")),
+            (f",{row}" for row in rows),
+            (f"],{canonical_json(sorted(self.dev.labels))}]",),
+        )
+        return key_of_pieces(pieces)
 
 
 def load_training_set(
@@ -134,36 +138,36 @@ def load_training_set(
     if split not in dataset.splits and split != "all":
         hint = ": cross-validate over its queries with --split test --fold 1/5" if "test" in dataset.splits else ""
         raise DatasetError(f"{path} has no split {split!r} to train on (it has {', '.join(dataset.splits)}){hint}")
-    corpus = _corpus(dataset, language)
-    texts = {key: query.text for key, query in dataset.queries().items()}
-    labels: dict[str, dict[str, float]] = dataset.qrels(split).labels
-    held_out: dict[str, dict[str, float]] = {}
+    columns = DatasetColumns(dataset, _language(dataset, language))
+    held_out, rows = folded(dataset, split, fold)
     if fold is not None:
-        held_out, labels = _held_out(labels, texts, fold)
-        reserved = held_out
+        reserved: Collection[str] = held_out
     else:
         names = [name for name in dataset.splits if name in RESERVED]
-        reserved = {query: labels for name in names for query, labels in dataset.qrels(name).labels.items()}
-    wordings = {wording(texts[query]) for query in reserved if query in texts}.union(reserved_elsewhere)
+        reserved = {query for name in names for query in dataset.qrels(name).labels}
+    wordings = {wording(text) for query in reserved if (text := columns.text(query))}.union(reserved_elsewhere)
     left_out: dict[str, int] = {}
-    places = {key: place for place, key in enumerate(corpus.ids)}
-    examples = []
-    for query, of_query in labels.items():
+    examples = Examples(columns.query_ids, columns.query_texts)
+    groups = columns.groups(rows)
+    if groups is None:
+        dataset.qrels(split)  # raises the error with the line
+    for group in groups or ():
+        text = columns.query_texts[group.query] if group.query >= 0 else ""
+        pairs = [(label, place) for label, place in zip(group.labels, group.passages, strict=True) if place >= 0]
+        positives = columns.ordered([(-label, place) for label, place in pairs if label > 0])
         reason = ""
-        found = sorted((-label, passage) for passage, label in of_query.items() if label > 0 and passage in places)
-        if not texts.get(query, "").strip():
+        if not text.strip():
             reason = "without text"
-        elif not found:
+        elif not positives:
             reason = "without a positive in the corpus"
-        elif query in reserved or wording(texts[query]) in wordings:
+        elif columns.query_ids[group.query] in reserved or wording(text) in wordings:
             reason = "also held out or a test query"
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
-        wrong = sorted(passage for passage, label in of_query.items() if label <= 0 and passage in places)
-        positives = tuple(places[passage] for _, passage in found)
-        examples.append(Example(query, texts[query], positives, tuple(places[passage] for passage in wrong)))
-    examples, dev = _dev(dataset, split, fold, examples, labels, texts, dev_share)
+        examples.append(group.query, positives, columns.ordered([(0.0, place) for label, place in pairs if label <= 0]))
+    examples, dev = _dev(dataset, split, fold, examples, columns, dev_share)
+    corpus = columns.corpus
     if len(examples) < 2:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise DatasetError(
@@ -185,12 +189,13 @@ def load_training_set(
         "training_query_ids": content_key(sorted(example.id for example in examples)),
         "held_out_query_ids": sorted(held_out),
     }
-    return TrainingSet(corpus, tuple(examples), dev, held_out, about)
+    return TrainingSet(corpus, examples, dev, held_out, about)
 
 
 def read_corpus(path: Path, language: str | None = None) -> Corpus:
-    """The corpus of a dataset in BEIR's layout. Raises DatasetError."""
-    return _corpus(BeirDataset.open(path), language)
+    """The corpus of a dataset in BEIR's layout, in memory. Raises DatasetError."""
+    dataset = BeirDataset.open(path)
+    return Corpus.from_passages(dataset.passages(), _language(dataset, language))
 
 
 def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | None = None) -> TrainingSet:
@@ -201,7 +206,7 @@ def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | Non
     own negatives and it has none.
     """
     if not recipe.hard_negatives:
-        return replace(data, examples=tuple(replace(example, negatives=()) for example in data.examples))
+        return replace(data, examples=data.examples.with_negatives(() for _ in data.examples))
     if recipe.negatives == "dataset":
         if not any(example.negatives for example in data.examples):
             raise DatasetError(
@@ -214,14 +219,17 @@ def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | Non
 
         retriever = BM25()
         retriever.index(data.corpus)
-    hits = retriever.search([example.query for example in data.examples], recipe.mined_depth)
-    examples = []
-    for example, row in zip(data.examples, hits.positions, strict=True):
-        own = () if recipe.negatives == "bm25" else example.negatives
-        known = {*example.positives, *example.negatives}
-        mined = tuple(place for place in row.tolist() if place >= 0 and place not in known)
-        examples.append(replace(example, negatives=(*own, *mined)))
-    return replace(data, examples=tuple(examples))
+    return replace(data, examples=data.examples.with_negatives(_mined(data.examples, retriever, recipe)))
+
+
+def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) -> Iterator[tuple[int, ...]]:
+    """The negatives of each example."""
+    for some in batched(examples, _SEARCHED):
+        hits = retriever.search([example.query for example in some], recipe.mined_depth)
+        for example, row in zip(some, hits.positions, strict=True):
+            own = () if recipe.negatives == "bm25" else example.negatives
+            known = {*example.positives, *example.negatives}
+            yield *own, *(place for place in row.tolist() if place >= 0 and place not in known)
 
 
 def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tuple[int, ...]]:
@@ -242,48 +250,28 @@ def reserved_wordings(path: Path) -> set[str]:
     return {wording(query.text) for key, query in dataset.queries().items() if key in known} if known else set()
 
 
-def _corpus(dataset: BeirDataset, language: str | None) -> Corpus:
-    return Corpus.from_passages(dataset.passages(), language or str(dataset.info.get("language") or "en"))
-
-
-def _held_out(
-    labels: dict[str, dict[str, float]], texts: Mapping[str, str], fold: Fold
-) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """(held out, rest). Queries of one wording stay together. The split does not depend on a seed."""
-    wordings = {query: wording(texts.get(query, query)) for query in labels}
-    ordered = sorted(set(wordings.values()), key=lambda text: (text_key(f"fold\x1f{text}"), text))
-    if len(ordered) < fold.parts:
-        raise DatasetError(
-            f"{len(ordered)} queries cannot be divided into {fold.parts} folds: use --fold 1/{len(ordered)}"
-        )
-    chosen = set(ordered[fold.number - 1 :: fold.parts])
-    inside = {query: of_query for query, of_query in labels.items() if wordings[query] in chosen}
-    return inside, {query: of_query for query, of_query in labels.items() if query not in inside}
+def _language(dataset: BeirDataset, language: str | None) -> str:
+    return language or str(dataset.info.get("language") or "en")
 
 
 def _dev(
-    dataset: BeirDataset,
-    split: str,
-    fold: Fold | None,
-    examples: Sequence[Example],
-    labels: Labels,
-    texts: Mapping[str, str],
-    share: float,
-) -> tuple[list[Example], Dev]:
+    dataset: BeirDataset, split: str, fold: Fold | None, examples: Examples, columns: DatasetColumns, share: float
+) -> tuple[Examples, Dev]:
     """Training examples and dev queries, which share no wording."""
     own = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
     if fold is None and own is not None:
-        found = {query: row for query, row in dataset.qrels(own).labels.items() if texts.get(query, "").strip()}
-        wordings = {wording(texts[query]) for query in found}
-        kept = [e for e in examples if e.id not in found and wording(e.query) not in wordings]
-        return kept, Dev({query: texts[query] for query in found}, found)
-    ordered = sorted({wording(e.query) for e in examples}, key=lambda text: (text_key(f"dev\x1f{text}"), text))
-    chosen = set(ordered[: round(share * len(ordered))])
-    inside = {e.id: labels[e.id] for e in examples if wording(e.query) in chosen}
-    kept = [e for e in examples if e.id not in inside]
-    return kept, Dev({query: texts[query] for query in inside}, inside)
-
-
-def wording(text: str) -> str:
-    """A query in lower case with single spaces, by which equal wordings are recognised."""
-    return " ".join(text.casefold().split())
+        labels = {query: row for query, row in dataset.qrels(own).labels.items() if columns.text(query).strip()}
+        texts = {query: columns.text(query) for query in labels}
+        wordings = {wording(text) for text in texts.values()}
+        kept = np.array([e.id not in labels and wording(e.query) not in wordings for e in examples], np.bool_)
+        return examples.where(kept), Dev(texts, labels)
+    keys = np.array([text_key(f"dev\x1f{wording(e.query)}") for e in examples], "S32")
+    ordered = np.unique(keys)
+    inside = np.isin(keys, ordered[: round(share * len(ordered))])
+    texts = {e.id: e.query for e in examples.where(inside)}
+    labels = {query: {} for query in texts}
+    if texts:
+        for query, passage, label in dataset.label_rows(split):
+            if query in labels:
+                labels[query].setdefault(passage, label)
+    return examples.where(~inside), Dev(texts, labels)

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
 from airgen.errors import UsageError
 from airgen.keys import content_key
 from airgen.retrievers.base import Corpus
-from airgen.training.data import Dev, Example, TrainingSet, wording
+from airgen.training.data import Dev, TrainingSet, wording
+from airgen.training.examples import Examples
 from airgen.training.order import Share
+from airgen.training.stored import Joined
 
 __all__ = ["mixed", "weighted_dataset"]
 
@@ -46,24 +47,30 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
     if any(one.held_out for one in sets):
         raise UsageError("--fold is for one dataset")
     names = _names(sets)
-    starts = [0, *accumulate(len(one.corpus) for one in sets)]
     dev_wordings = {wording(text) for one in sets for text in one.dev.queries.values()}
-    examples: list[Example] = []
+    examples = Examples(
+        Joined([one.examples.ids for one in sets], lambda part, key: f"{names[part]}/{key}"),
+        Joined([one.examples.texts for one in sets]),
+    )
     shares, tables = [], []
-    for one, name, start, weight in zip(sets, names, starts, weights, strict=False):
-        own = [e for e in one.examples if wording(e.query) not in dev_wordings]
-        examples += (
-            Example(f"{name}/{e.id}", e.query, _moved(e.positives, start), _moved(e.negatives, start)) for e in own
-        )
-        shares.append(Share(len(own), weight))
+    queries, passages = 0, 0
+    for one, name, weight in zip(sets, names, weights, strict=True):
+        count = len(examples)
+        for query, positives, negatives in one.examples.rows():
+            if not dev_wordings or wording(one.examples.texts[query]) not in dev_wordings:
+                moved = ([place + passages for place in places] for places in (positives, negatives))
+                examples.append(query + queries, *moved)
+        queries, passages = queries + len(one.examples.texts), passages + len(one.corpus)
+        count = len(examples) - count
+        shares.append(Share(count, weight))
         left_out = {**one.about["left_out"]}
-        if len(own) < len(one.examples):
-            left_out["a dev query of another dataset"] = len(one.examples) - len(own)
-        tables.append({**one.about, "name": name, "weight": weight, "left_out": left_out, "training_queries": len(own)})
+        if count < len(one.examples):
+            left_out["a dev query of another dataset"] = len(one.examples) - count
+        tables.append({**one.about, "name": name, "weight": weight, "left_out": left_out, "training_queries": count})
     corpus = Corpus(
-        [f"{name}/{key}" for one, name in zip(sets, names, strict=True) for key in one.corpus.ids],
-        list(chain.from_iterable(one.corpus.texts for one in sets)),
-        list(chain.from_iterable(one.corpus.titles or [""] * len(one.corpus) for one in sets))
+        Joined([one.corpus.ids for one in sets], lambda part, key: f"{names[part]}/{key}"),
+        Joined([one.corpus.texts for one in sets]),
+        Joined([one.corpus.titles or _Blank(len(one.corpus)) for one in sets])
         if any(one.corpus.titles for one in sets)
         else (),
         languages[0],
@@ -76,7 +83,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
             for key, labels in one.dev.labels.items()
         },
     )
-    return TrainingSet(corpus, tuple(examples), dev, about=_about(tables, len(corpus), len(dev)), shares=tuple(shares))
+    return TrainingSet(corpus, examples, dev, about=_about(tables, len(corpus), len(dev)), shares=tuple(shares))
 
 
 def _about(tables: Sequence[dict[str, Any]], passages: int, dev: int) -> dict[str, Any]:
@@ -113,5 +120,18 @@ def _names(sets: Sequence[TrainingSet]) -> list[str]:
     return names
 
 
-def _moved(places: Sequence[int], start: int) -> tuple[int, ...]:
-    return tuple(place + start for place in places)
+class _Blank(Sequence[str]):
+    """The titles of a corpus without titles."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [""] * len(range(*place.indices(self._count)))
+        if not -self._count <= place < self._count:
+            raise IndexError(place)
+        return ""

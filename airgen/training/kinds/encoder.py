@@ -41,6 +41,7 @@ from airgen.training.kinds.transformer import (
 from airgen.training.losses import distillation, false_negatives, info_nce
 from airgen.training.negatives import Queue, follow, momentum_copy
 from airgen.training.recipe import Recipe
+from airgen.training.stored import key_of
 from airgen.training.teachers import TeacherSpec
 
 __all__ = ["EncoderRecipe", "EncoderTask"]
@@ -89,7 +90,7 @@ class EncoderTask(SentenceTransformersTask):
         self.encoder = _encoder(base, recipe, device)
         self.model = self.torch.nn.Module()  # checkpoints hold the encoder and the queue of extra negatives
         self.model.encoder = self.encoder
-        self._text_ids = _TextIds([data.corpus.full_text(place) for place in range(len(data.corpus))])
+        self._text_ids = _TextIds(data.corpus.full_texts)
         self.queue: Queue | None = None
         if recipe.extra_negatives != "none":
             self.queue = Queue(self.model, recipe.queue_size, int(self.encoder.get_embedding_dimension()))
@@ -196,18 +197,18 @@ class EncoderTask(SentenceTransformersTask):
 
 
 class _TextIds:
-    """Ids of the passages' texts. Equal texts have equal ids, so no passage is a negative of its duplicate's query.
+    """Ids of texts. Equal texts have equal ids, so no passage is a negative of its duplicate's query.
 
-    of_passages: the id of each passage's text, by its place in the corpus.
+    An id is a hash, so that the texts need not be in memory. of_passages: the id of each passage's text, by its place
+    in the corpus.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._ids: dict[str, int] = {}
-        self.of_passages = np.array([self._ids.setdefault(text, len(self._ids)) for text in texts], np.int64)
+        self.of_passages = np.fromiter(map(key_of, texts), np.int64, len(texts))
 
     def of_texts(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The ids of texts, or -1 for a text that is not a passage."""
-        return np.array([self._ids.get(text, -1) for text in texts], np.int64)
+        """The ids of texts."""
+        return np.array([key_of(text) for text in texts], np.int64)
 
 
 def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:

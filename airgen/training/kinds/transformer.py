@@ -227,6 +227,7 @@ def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list
         taken[place] |= positives
         if len(separated[place]) == len(batches[place]):
             unfilled.remove(place)
+            taken[place] = set()  # of millions of examples only those of unfilled batches
     return separated
 
 
