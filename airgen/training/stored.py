@@ -77,6 +77,10 @@ class StoredTexts(Sequence[str]):
         for place in range(len(self)):
             yield self[place]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets a list: the file is this one's."""
+        return list, (list(self),)
+
     def _write(self) -> None:
         if not self._held:
             return
@@ -128,3 +132,7 @@ class Joined(Sequence[T]):
         for number, part in enumerate(self._parts):
             for item in part:
                 yield self._change(number, item)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets a list."""
+        return list, (list(self),)

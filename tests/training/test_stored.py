@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,6 +39,12 @@ def test_sequences_are_joined() -> None:
     assert joined[-1] == "2c"
     with pytest.raises(IndexError):
         joined[3]
+
+
+def test_another_process_gets_a_list() -> None:
+    stored = StoredTexts(["a", "ü"])
+    assert pickle.loads(pickle.dumps(stored)) == ["a", "ü"]
+    assert pickle.loads(pickle.dumps(Joined([stored, ["b"]]))) == ["a", "ü", "b"]
 
 
 def test_keys_are_found_at_their_first_place() -> None:
