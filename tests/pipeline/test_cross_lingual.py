@@ -18,6 +18,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import stage_prompt
+from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.settings import load_pipeline
 from airgen.text.language_check import untranslated, wrong_language
 
@@ -198,7 +199,9 @@ def test_the_setting(folder: Path) -> None:
     not models.fetched("multilingual-e5-small-q4"), reason="airgen models fetch multilingual-e5-small-q4"
 )
 def test_a_multilingual_model_recalls_and_votes(folder: Path) -> None:
+    make_corpus(folder / "small.jsonl", 14)  # the model needs a tenth of a second for a passage
     control = "control: {recall: {model: multilingual-e5-small-q4, top_k: 20}, rerankers: [multilingual-e5-small-q4]}\n"
-    job, result = run(folder, PIPELINE.partition("control:")[0] + control)
+    with shared_encodings(folder / "embeddings"):
+        job, result = run(folder, PIPELINE.partition("control:")[0] + control)
     assert result.manifest is not None and len(rows(job.dataset / "queries.jsonl")) == 4
     assert advice(job) == []
