@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -32,6 +33,10 @@ hypothesis.settings.register_profile(
 )
 if os.environ.get("AIRGEN_FUZZ"):
     hypothesis.settings.load_profile("fuzz")
+
+# A shell lets what runs in the background (`make test &`) ignore SIGINT, and commands that tests interrupt would, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
