@@ -60,6 +60,7 @@ def _train(
     from airgen.training import train
     from airgen.training.card import read_card, system_line
     from airgen.training.mixture import weighted_dataset
+    from airgen.training.processes import rank
     from airgen.training.recipe import Fold, TrainingRequest
 
     request = TrainingRequest(
@@ -76,6 +77,8 @@ def _train(
         quiet=as_json,
     )
     trained = train(str(context.command.name), request)
+    if rank() > 0:  # one process prints
+        return
     if as_json:
         echo(json.dumps({**asdict(trained), "out": str(trained.out)}, ensure_ascii=False))
         return

@@ -12,6 +12,7 @@ A kind of training is one module of `kinds`, which has a recipe and a task, and 
     base_models.py   the pretrained model that training starts from
     task.py          what a kind gives the loop: batches, a loss, dev figures, a folder to write
     loop.py          the one training loop
+    processes.py     several processes that train one model
     card.py          the files that are written beside the weights
 """
 
@@ -59,12 +60,15 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     from airgen.training.data import load_training_set, reserved_wordings, with_negatives
     from airgen.training.loop import run
     from airgen.training.mixture import mixed
+    from airgen.training.processes import processes
 
     recipe = request.recipe_of(task.RECIPE)
     datasets = request.datasets
     several = len(datasets) > 1 or datasets[0][1] != 1
     if several and not task.weighted:
         raise UsageError(f"{kind} learns passages by themselves, so it takes one dataset without a weight")
+    if processes() > 1 and not task.shares_batches:
+        raise UsageError(f"{kind} is trained by one process; pretrain and encoder can have several")
     reserved = {text for path, _ in datasets for text in reserved_wordings(path)} if several else set()
     sets = [
         with_negatives(

@@ -27,11 +27,13 @@ from airgen.training import checkpoint
 from airgen.training.base_models import base_identity, pick_device
 from airgen.training.card import read_card, write_card
 from airgen.training.data import TrainingSet
+from airgen.training.learning_rate import learning_rate_share
+from airgen.training.processes import joined_processes, rank, shared, wait_for_all
 from airgen.training.progress import TrainingProgress
 from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import Trained, TrainingTask
 
-__all__ = ["learning_rate_share", "run"]
+__all__ = ["run"]
 
 _WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _CHECKPOINT = "checkpoint.pt"
@@ -79,14 +81,31 @@ def run(
         raise UsageError(
             f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start from the beginning"
         )
-    device = pick_device(request.device)
-    load_extra("torch", "training").manual_seed(recipe.seed)  # the GPU's too
-    task = make(device)
-    with TrainingProgress(kind, quiet=request.quiet) as progress:
-        state = _Loop(task, recipe, work, parts, progress).run(resume=request.resume)
+    with joined_processes(pick_device(request.device)) as device:
+        wait_for_all()  # all have seen that there is no model yet
+        load_extra("torch", "training").manual_seed(recipe.seed)  # the GPU's too
+        task = make(device)
+        with TrainingProgress(kind, quiet=request.quiet or rank() > 0) as progress:
+            state = _Loop(task, recipe, work, parts, progress).run(resume=request.resume)
+        trained = _finished(kind, task, state, recipe, data, request, parts, device)
+        wait_for_all()  # the model is there for all
+    return trained
+
+
+def _finished(
+    kind: str,
+    task: TrainingTask,
+    state: _State,
+    recipe: Recipe,
+    data: TrainingSet,
+    request: TrainingRequest,
+    parts: Mapping[str, Any],
+    device: str,
+) -> Trained:
+    """Write the model; of several processes the first one does."""
     trained = Trained(
         out=request.out,
-        fingerprint=fingerprint,
+        fingerprint=content_key(parts)[:16],
         steps=state.step,
         figures=_kept_figures(state, recipe),
         history=state.history,
@@ -94,8 +113,9 @@ def run(
         seconds=state.seconds,
         memory_bytes=peak_bytes() or 0,
     )
-    write_card(kind, task, trained, recipe, data, parts, device)
-    shutil.rmtree(work, ignore_errors=True)
+    if rank() == 0:
+        write_card(kind, task, trained, recipe, data, parts, device)
+        shutil.rmtree(request.out.with_name(f"{request.out.name}.training"), ignore_errors=True)
     return trained
 
 
@@ -143,6 +163,7 @@ class _Loop:
             if evaluates or self.state.step % self.recipe.checkpoint_every == 0:
                 self._save()
         self.state.seconds = before + time.monotonic() - began
+        wait_for_all()  # best.pt is written
         if self.recipe.keep == "best" and self.state.history and (self.work / "best.pt").exists():
             self.task.model.load_state_dict(checkpoint.read(self.work / "best.pt"))
         self.state.stopped = self.state.stopped or "all steps done"
@@ -171,7 +192,7 @@ class _Loop:
         """Evaluate on dev and keep the weights if they are the best so far; stop after `patience` worse evaluations."""
         self.task.model.eval()
         with self.torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
-            figures = dict(self.task.evaluate())
+            figures = shared(dict(self.task.evaluate()) if rank() == 0 else {})
         self.task.model.train()
         state = self.state
         state.history.append({"step": state.step, **figures, **{k: round(v, 6) for k, v in (numbers or {}).items()}})
@@ -179,7 +200,8 @@ class _Loop:
             return
         if figures[_WATCHED] > state.best:
             state.best, state.best_step, state.worse = figures[_WATCHED], state.step, 0
-            checkpoint.write(self.work / "best.pt", self.task.model.state_dict())
+            if rank() == 0:
+                checkpoint.write(self.work / "best.pt", self.task.model.state_dict())
         else:
             state.worse += 1
             if self.recipe.patience and state.worse >= self.recipe.patience:
@@ -187,6 +209,8 @@ class _Loop:
         self.progress.evaluated(state.step, figures, state.best, numbers)
 
     def _save(self) -> None:
+        if rank() > 0:
+            return
         value = {
             "parts": dict(self.parts),
             "state": asdict(self.state),
@@ -225,21 +249,6 @@ def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
             if chosen:
                 groups.append({"params": chosen, "lr": rate, "weight_decay": decay})
     return groups
-
-
-def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
-    """The learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the recipe's schedule.
-
-    >>> [round(learning_rate_share(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
-    [0.5, 1.0, 1.0, 0.5, 0.125]
-    """
-    warm = round(total * recipe.warmup)
-    if step < warm:
-        return (step + 1) / warm
-    done = (step - warm) / max(1, total - warm)
-    if recipe.schedule == "linear":
-        return 1 - done
-    return 0.5 * (1 + math.cos(math.pi * done)) if recipe.schedule == "cosine" else 1.0
 
 
 @contextmanager

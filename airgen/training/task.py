@@ -34,12 +34,13 @@ class TrainingTask(ABC):
 
     RECIPE: the kind's class of recipe. memory: names of the settings that lower its use of memory. model: the
     torch.nn.Module that is trained, on its device; checkpoints hold its state. weighted: whether an epoch is one of
-    queries, so that datasets can have weights.
+    queries, so that datasets can have weights. shares_batches: whether several processes can train it.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe
     memory: tuple[str, ...] = ("batch_size",)
     weighted: ClassVar[bool] = True
+    shares_batches: ClassVar[bool] = False
     model: Any
 
     @abstractmethod

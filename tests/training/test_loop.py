@@ -18,7 +18,8 @@ from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers.base import Hits  # noqa: E402
 from airgen.training.base_models import load_base, pick_device  # noqa: E402
 from airgen.training.data import TrainingSet, load_training_set  # noqa: E402
-from airgen.training.loop import learning_rate_share, run  # noqa: E402
+from airgen.training.learning_rate import learning_rate_share  # noqa: E402
+from airgen.training.loop import run  # noqa: E402
 from airgen.training.order import epoch_batches  # noqa: E402
 from airgen.training.recipe import Recipe, TrainingRequest  # noqa: E402
 from airgen.training.task import Trained, TrainingTask  # noqa: E402

@@ -40,6 +40,7 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.losses import distillation, false_negatives, info_nce
 from airgen.training.negatives import Queue, follow, momentum_copy
+from airgen.training.processes import processes, seed_step, sum_gradients
 from airgen.training.recipe import Recipe
 from airgen.training.stored import key_of
 from airgen.training.teachers import TeacherSpec
@@ -83,6 +84,7 @@ class EncoderTask(SentenceTransformersTask):
 
     RECIPE: ClassVar[type[Recipe]] = EncoderRecipe
     memory = ("chunk", "max_length", "batch_size")
+    shares_batches = True
     recipe: EncoderRecipe
 
     def __init__(self, recipe: EncoderRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -115,13 +117,18 @@ class EncoderTask(SentenceTransformersTask):
             follow(self.model.twin, self.encoder, self.recipe.momentum)
         texts = self._texts(sample, passages)
         order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))
-        chunks = [order[first : first + self.recipe.chunk] for first in range(0, len(order), self.recipe.chunk)]
+        # Every process needs a chunk, or more.
+        size = min(self.recipe.chunk, max(1, len(order) // processes()))
+        chunks = [order[first : first + size] for first in range(0, len(order), size)]
+        seed_step(self.recipe.seed, batch.step)
         back = self.torch.tensor(np.argsort(np.array(order)), device=self.device)
-        return cached_backward(
+        numbers = cached_backward(
             lambda chunk: self._encode([texts[place] for place in chunk]),
             chunks,
             lambda vectors: self._loss(vectors[back], sample, passages),
         )
+        sum_gradients(self.encoder.parameters())
+        return numbers
 
     def _sample(self, batch: Batch) -> tuple[SampledBatch, NDArray[np.int64]]:
         """The sample of the batch, and the places of its passages, each once."""

@@ -1,0 +1,59 @@
+"""Two processes under torch's launcher give the weights of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import airgen
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sentence_transformers")
+
+
+def train(folder: Path, out: str, base: Path, data: Path, processes: int, *more: str) -> Path:
+    """`airgen train encoder` by so many processes."""
+    command = ["-m", "airgen", "train", "encoder", "--on", str(data), "--base", str(base), "--out", str(folder / out)]
+    for change in ("batch_size=8", "epochs=2", "max_length=16", "hard_negatives=1", "negatives=bm25", "chunk=4",
+                   "learning_rate=1e-3", "checkpoint_every=1", *more):  # fmt: skip
+        command += ["--set", change] if "=" in change else [change]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    place = {"PYTHONPATH": str(Path(airgen.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *(launcher if processes > 1 else []), *command, "--device", "cpu"],
+        env={**os.environ, **place}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("model: ") == 1
+    return folder / out
+
+
+@pytest.fixture
+def still_bert(new_bert: Callable[..., Path]) -> Path:
+    """A random BERT without dropout, whose masks would differ between one process and two."""
+    folder = new_bert()
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def test_two_processes_give_the_weights_of_one(tmp_path: Path, still_bert: Path, dataset: Path) -> None:
+    from safetensors.torch import load_file
+
+    one = train(tmp_path, "one", still_bert, dataset, 1)
+    two = train(tmp_path, "two", still_bert, dataset, 2)
+    weights, others = (load_file(folder / "model.safetensors") for folder in (one, two))
+    before = load_file(still_bert / "model.safetensors")
+    assert weights.keys() == others.keys()
+    assert max(float((weights[name] - others[name]).abs().max()) for name in weights) < 1e-5
+    word = "embeddings.word_embeddings.weight"
+    assert float((weights[word] - before[f"bert.{word}"]).abs().max()) > 1e-3  # the training has done something
+    cards = [json.loads((folder / "card.json").read_text("utf-8")) for folder in (one, two)]
+    assert cards[0]["fingerprint"] == cards[1]["fingerprint"] and cards[0]["steps"] == cards[1]["steps"] == 6
