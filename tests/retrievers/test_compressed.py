@@ -225,6 +225,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
         folder = tmp_path / threads
         folder.mkdir()
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+        limits["PYTHONPATH"] = os.pathsep.join(place for place in sys.path if place)  # the helpers of the tests
         root = str(Path(__file__).parents[2])
         command = [sys.executable, "-c", code, root, str(folder)]
         found.add(subprocess.run(command, env={**os.environ, **limits}, check=True, capture_output=True).stdout)
