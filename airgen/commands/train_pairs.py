@@ -50,7 +50,7 @@ def pairs(
     ] = "full",
     max_perplexity: Annotated[
         float | None,
-        typer.Option(help="Leave out web pages above it; without it, those of cc_net's tail.", callback=finite),
+        typer.Option(min=1, help="Leave out web pages above it; without it, those of cc_net's tail.", callback=finite),
     ] = None,
     seed: Seed = 42,
     compute: Compute = None,
