@@ -73,7 +73,7 @@ def render_report(report: dict[str, Any]) -> str:
         rate, left = stage.get("rate") or 0, ""
         if report["running"] and rate and stage.get("total") and stage["done"] < stage["total"]:
             left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
-        taken = f" in {stage['seconds']:,.0f} s" if stage.get("seconds") else ""
+        taken = f" in {stage['seconds']:,.0f} s" if stage.get("seconds") is not None else ""
         lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{taken}{left}  {stage.get('note', '')}".rstrip())
     lines += [_compute_line(report["compute"])] if report.get("compute") else []
     lines += [_call_line(row) for row in report.get("calls", ())]
@@ -117,7 +117,7 @@ def render_work(report: dict[str, Any]) -> str:
         figures = (row["calls"], read, row["cached_tokens"], row["completion_tokens"])
         rows.append([row["stage"].replace("_", " "), f"{row['seconds']:,.0f}", *(f"{figure:,}" for figure in figures)])
     for name, stage in report["stages"].items():
-        if name not in _ASKS and stage.get("seconds"):
+        if name not in _ASKS and stage.get("seconds") is not None:
             rows.append([name, f"{stage['seconds']:,.0f}", "", "", "", ""])
     return "\n".join(line.rstrip() for line in terminal_table(rows).splitlines())
 
