@@ -6,7 +6,8 @@ For every set of one to `--most` of the voters, the combined judge without an LL
 one and tried on that one, as `airgen calibrate rerankers` does. A voter is written as in `control.rerankers`: a name,
 or JSON. `--pools` are further retrievers of the recall, whose ranks count in every set; "the recall alone" is a set
 without voters. Recall, pre-labels and encodings are kept in `--out`, so that a further voter costs only its own work.
-`--fit-on` fits on these collections alone, and never on the one that is tried.
+`--fit-on` fits on these collections alone, and never on the one that is tried. `--languages` takes each collection's
+language from the end of its name (`xquad-de`).
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--most", type=int, default=2, help="voters in a set, at most")
     parser.add_argument("--fit-on", nargs="+")
+    parser.add_argument("--languages", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/voters"))
     options = parser.parse_args()
     base = default_pipeline().control
@@ -86,7 +88,8 @@ def main() -> None:
     with Store.open(options.out / "work.duckdb") as store, shared_encodings(options.out / "embeddings"):
         for name, folder in zip(names, options.collections, strict=True):
             chosen = Selection(
-                count=options.pairs, label_from=LABEL_FROM.get(name, 1), ignore=IGNORED.get(name, ())
+                count=options.pairs, label_from=LABEL_FROM.get(name, 1), ignore=IGNORED.get(name, ()),
+                language=name.rpartition("-")[2] if options.languages else "en",
             )  # fmt: skip
             try:
                 evidence.append(gather(store, folder, chosen, control, display, options.out / "embeddings"))

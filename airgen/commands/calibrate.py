@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import Budget, Json, Seed, Split, echo, new_app, shipped
+from airgen.commands.options import Budget, Json, Language, Seed, Split, echo, new_app, shipped
 
 __all__ = ["app"]
 
@@ -42,6 +42,7 @@ def calibrate(
     ] = None,
     words: Annotated[int | None, typer.Option(min=1, help="Maximum number of words of a document for an LLM.")] = None,
     split: Split = "test",
+    language: Language = None,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Folder for answers, vectors and reports.")] = Path("runs/calibrate"),
     save: Annotated[Path | None, typer.Option(help="JSON file for the coefficients of the combined judge.")] = None,
@@ -70,7 +71,7 @@ def calibrate(
     if unknown := sorted((least.keys() | left_out.keys()) - names):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
     chosen = [
-        (folder, Selection(split, pairs, depth, max(least.get(name, [1.0])), tuple(left_out.get(name, [])), seed))
+        (folder, Selection(split, pairs, depth, max(least.get(name, [1.0])), tuple(left_out.get(name, [])), seed, language or "en"))
         for folder, name in ((folder, folder.resolve().name) for folder in collections)
     ]
     own = load_pipeline(pipeline) if pipeline else default_pipeline()

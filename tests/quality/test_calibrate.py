@@ -186,3 +186,25 @@ def test_wrong_use(folder: Path) -> None:
         call(folder, "query")
     with pytest.raises(SettingsError, match="No such file"):
         call(folder, "none.json")
+
+
+def test_a_collection_without_a_manifest_is_read_in_its_language(folder: Path) -> None:
+    """German words of one stem match only where German is stemmed."""
+    forms = {"Geige": "Geigen", "Lampe": "Lampen", "Katze": "Katzen", "Wolke": "Wolken", "Blume": "Blumen"}
+    corpus, queries, labels = [], [], []
+    for number, (one, many) in enumerate(forms.items()):
+        queries.append({"_id": f"q{number}", "text": f"wann ruhen {many}"})
+        for place in range(4):
+            text = f"Eine {one} ruhte, Fall {place}." if place < 2 else f"Ohne {one[:3]} wann ging man um {place} Uhr."
+            corpus.append({"_id": f"d{number}-{place}", "title": "", "text": text})
+            if place < 2:
+                labels.append((f"q{number}", f"d{number}-{place}", 1))
+    write_beir(folder / "german", corpus, queries, {"test": labels})
+
+    def area(*words: str) -> float:
+        found = json.loads(call(folder, "bm25", "--json", *words, collections=("german",)))
+        return float(found["tables"]["By score"][0]["auc"]["all"]["value"])
+
+    english = area()
+    assert area("--language", "de") == 1.0 > english
+    assert area() == english  # each language keeps its own recall

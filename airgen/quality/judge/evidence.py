@@ -29,7 +29,7 @@ __all__ = ["Evidence", "Selection", "gather"]
 @dataclass(frozen=True)
 class Selection:
     """How pairs are chosen. `label_from` is the lowest human label that counts as relevant; pairs with a label in
-    `ignore` are left out."""
+    `ignore` are left out. `language` is that of a collection whose manifest does not say it."""
 
     split: str = "test"
     count: int = 60
@@ -37,6 +37,7 @@ class Selection:
     label_from: float = 1
     ignore: tuple[float, ...] = ()
     seed: int = 0
+    language: str = "en"
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -65,11 +66,13 @@ def gather(
     because quality control never judges one. Raises DatasetError if the pools hold no relevant passage, or no other.
     """
     dataset = BeirDataset.open(folder)
-    task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or "en"))
+    language = str(dataset.info.get("language") or selection.language)
+    task = DatasetSplit(dataset, selection.split, language)
     corpus, depth = task.corpus, selection.depth
+    digest = task.digest if language == "en" else f"{task.digest}-{language}"  # what is kept of a language is its own
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     queries = {key: query.text for key, query in task.queries.items()}
-    work = SetWork(store, control, corpus, task.digest, places, queries, display, embeddings, scope=task.digest)
+    work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest)
     work = add_rows(RECALL, work)
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     bm25 = load_retriever("bm25")
