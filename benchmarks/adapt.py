@@ -44,7 +44,7 @@ from airgen.text.display import markdown_table
 from airgen.training.mining.consistency import filter_pairs
 
 CHANGES = (
-    "query_prefix=''", "passage_prefix=''", "temperature=0.05", "batch_size=32", "learning_rate=2e-5", "keep=last",
+    "query_prefix=", "passage_prefix=", "temperature=0.05", "batch_size=32", "learning_rate=2e-5", "keep=last",
     "patience=0", "max_length=128", "evaluate_every=1000000", "dev_passages=100",
 )  # fmt: skip
 """MiniLM's own temperature, no prefixes, and E5's rate. Nothing was searched."""

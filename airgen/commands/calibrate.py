@@ -54,6 +54,7 @@ def calibrate(
     Example: airgen calibrate combined datasets/scifact datasets/nfcorpus --pairs 200 --save calibration.json
     """
     import json
+    from dataclasses import replace
 
     from airgen.dataset.files import write_text
     from airgen.errors import UsageError
@@ -70,14 +71,15 @@ def calibrate(
     names = {folder.resolve().name for folder in collections}
     if unknown := sorted((least.keys() | left_out.keys()) - names):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
+    drawn = Selection(split, pairs, depth, seed=seed, language=language or "en")
     chosen = [
-        (folder, Selection(split, pairs, depth, max(least.get(name, [1.0])), tuple(left_out.get(name, [])), seed, language or "en"))
+        (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
         for folder, name in ((folder, folder.resolve().name) for folder in collections)
     ]
-    own = load_pipeline(pipeline) if pipeline else default_pipeline()
+    models = load_pipeline(pipeline) if pipeline else default_pipeline()
     beside = pipeline.parent if pipeline else Path()
     prompts = PromptSet.beside(beside) if pipeline else PromptSet()
-    trial = JudgeTrial(own, prompts, out, words, budget, beside)
+    trial = JudgeTrial(models, prompts, out, words, budget, beside)
     result = run(judge, chosen, trial, Display(out / "status.json"))
     if save is not None and result.combination is not None:
         write_text(save, json.dumps(result.combination.as_dict(), ensure_ascii=False, indent=1) + "\n")

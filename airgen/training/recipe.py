@@ -128,6 +128,9 @@ class TrainingRequest:
         if not self.changes:
             return base
         changed = dict(_assignment(text) for text in self.changes)
+        for name, value in changed.items():
+            if value is None and name in kind.model_fields and kind.model_fields[name].annotation is str:
+                changed[name] = ""  # `query_prefix=` is a text without words
         return kind.of({**base.model_dump(mode="json"), **changed}, "--set")
 
 

@@ -14,6 +14,7 @@ from airgen.paths import data_dir
 from airgen.settings.yaml_file import load_yaml
 from airgen.training.data import draw, load_training_set, with_negatives
 from airgen.training.kinds.augment import AugmentRecipe
+from airgen.training.kinds.pretrain import PretrainRecipe
 from airgen.training.order import epoch_batches
 from airgen.training.recipe import Fold, Recipe, TrainingRequest, commented_yaml
 
@@ -156,6 +157,9 @@ def test_single_settings_from_the_command_line(tmp_path: Path) -> None:
         "weights": False,
         "max_steps": None,
     }
+    assert made("max_steps=").max_steps is None
+    plain = TrainingRequest(tmp_path, "b", tmp_path, changes=("query_prefix=",)).recipe_of(PretrainRecipe)
+    assert plain.query_prefix == ""  # the default is E5's
     with pytest.raises(UsageError, match="NAME=VALUE"):
         made("l1")
     with pytest.raises(SettingsError, match="unknown key"):
