@@ -1,0 +1,100 @@
+"""BM25 query augmentation from many training queries: the paper's own configuration and the shipped recipe.
+
+    airgen train pairs python-docs postgresql-manual data/scifact --kinds title,heading,question --out data/pairs
+    python benchmarks/augment_pairs.py WORK data/scifact data/medline --pairs data/pairs --set batch_size=144
+
+Every row is one training on the same mined pairs, without labels. It is tested on the human queries of each COLLECTION
+and on held-out queries of the pairs (--held-out), which no row is trained on. "Weights alone" learns no added terms,
+"terms alone" leaves the weights at 1. The last table says what the added terms are worth. Finished models in WORK are
+not trained again, and stopped ones go on. --rows takes the beginnings of the names of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from augment import added, quality, slug
+from trained import Collection, trained
+
+from airgen.evaluation.significance import bootstrap_interval, fisher_test
+from airgen.keys import rng
+from airgen.retrievers.lexical.augment import Augmented
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.text.display import markdown_table
+
+SHIPPED = Path(__file__).resolve().parent.parent / "pipelines" / "train-augment.yaml"
+SETUPS: dict[str, Path | None] = {"paper": None, "shipped": SHIPPED}
+SWITCHES = {"full": (), "weights alone": ("augmentation=false",), "terms alone": ("weights=false",)}
+
+
+def held_out(pairs: Path, out: Path, count: int) -> Path:
+    """A copy of `pairs` whose test split has `count` random queries, and whose train split has the others."""
+    if not (out / "manifest.json").exists():
+        shutil.rmtree(out, ignore_errors=True)
+        (out / "qrels").mkdir(parents=True)
+        head, *rows = (pairs / "qrels" / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+        queries = sorted({row.split("\t")[0] for row in rows})
+        chosen = set(rng("held out", 1).sample(queries, min(count, len(queries) // 2)))
+        for split, inside in (("train", False), ("test", True)):
+            own = [row for row in rows if (row.split("\t")[0] in chosen) == inside]
+            (out / "qrels" / f"{split}.tsv").write_text(head + "".join(own), encoding="utf-8")
+        for name in ("corpus.jsonl", "queries.jsonl", "manifest.json"):
+            shutil.copyfile(pairs / name, out / name)
+    return out
+
+
+def worth(found: Mapping[str, Any]) -> str:
+    """nDCG@10 of each full model less that of its weights alone: intervals, and p of Fisher's test of this pair."""
+    rows = []
+    for setup in SETUPS:
+        names = [f"{setup}, full", f"{setup}, weights alone"]
+        if any(name not in found for name in names):
+            continue
+        gap = found[names[0]][0][0] - found[names[1]][0][0]
+        low, high = bootstrap_interval(gap)[0]
+        rows.append([setup, f"{gap.mean():+.4f} ({low:+.3f}–{high:+.3f})", f"{fisher_test(gap[None, :])[0]:.4f}"])
+    return markdown_table(["", "added terms are worth", "p"], rows)
+
+
+def test(collection: Collection, models: Mapping[str, Path], base: str) -> None:
+    """Print the tables of one collection."""
+    found: dict[str, Any] = {
+        "BM25, words": (collection.scores(collection.index(BM25())), None),
+        "BM25, WordPiece": (collection.scores(collection.index(BM25(analyser={"wordpiece": base}))), None),
+    }
+    for name, folder in models.items():
+        system = collection.index(Augmented(folder))
+        found[name] = collection.scores(system), added(system, list(collection.queries.values()))
+    print(collection.title())
+    print(quality(found), worth(found), sep="\n", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("collections", type=Path, nargs="*")
+    parser.add_argument("--pairs", type=Path, required=True, help="what `airgen train pairs` wrote")
+    parser.add_argument("--held-out", type=int, default=500, help="queries of the pairs that are tested on")
+    parser.add_argument("--base", default="splade-bert-tiny")
+    parser.add_argument("--set", action="append", default=[], help="a setting of all rows, NAME=VALUE")
+    parser.add_argument("--rows", nargs="*", default=["paper", "shipped"], help="such as paper, or 'shipped, full'")
+    options = parser.parse_args(arguments)
+    pairs = held_out(options.pairs, options.work / "pairs", options.held_out)
+    models = {}
+    for setup, recipe in SETUPS.items():
+        for switch, changes in SWITCHES.items():
+            name = f"{setup}, {switch}"
+            if name.startswith(tuple(options.rows)):
+                out = options.work / slug(name.replace(",", ""))
+                trained("augment", pairs, options.base, out, (*options.set, *changes), recipe=recipe, device="cpu")
+                models[name] = out
+    for path in (*options.collections, pairs):
+        test(Collection(path), models, options.base)
+
+
+if __name__ == "__main__":
+    main()
