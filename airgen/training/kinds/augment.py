@@ -164,13 +164,13 @@ class AugmentTask(TrainingTask):
         samples = [draw(example, self.recipe.hard_negatives, self.recipe.seed, epoch) for example in examples]
         passages = [positive for positive, _ in samples] + [place for _, negatives in samples for place in negatives]
         weighted, added = self.augment.weights([self.queries[place] for place in places])
-        documents = self.torch.tensor(self.documents.dense(passages), device=self.device)
+        columns, vectors = (self.torch.tensor(part, device=self.device) for part in self.documents.dense(passages))
         positives = [frozenset(example.positives) for example in examples]
         masked = [
             [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(samples))
         ]
         rank = info_nce(
-            weighted @ documents.T / self.recipe.temperature,
+            weighted.index_select(1, columns) @ vectors.T / self.recipe.temperature,
             self.torch.arange(len(samples), device=self.device),
             self.torch.tensor(masked, device=self.device),
         )
@@ -237,17 +237,22 @@ class _PassageVectors:
     """The transpose of the inverted index: the weights of terms by passage."""
 
     def __init__(self, index: InvertedIndex, factor: float) -> None:
-        self._width = len(index.starts) - 1
-        columns = np.repeat(np.arange(self._width, dtype=np.int32), np.diff(index.starts))
+        columns = np.repeat(np.arange(len(index.starts) - 1, dtype=np.int32), np.diff(index.starts))
         order = np.argsort(index.positions, kind="stable")
         self._columns, self._impacts = columns[order], index.impacts[order] * np.float32(factor)
         self._starts = np.zeros(index.size + 1, np.int64)
         np.cumsum(np.bincount(index.positions, minlength=index.size), out=self._starts[1:])
 
-    def dense(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        """The dense vectors v * f(d) of passages, (passages, columns)."""
-        found = np.zeros((len(passages), self._width), np.float32)
-        for row, passage in enumerate(passages):
-            part = slice(self._starts[passage], self._starts[passage + 1])
-            found[row, self._columns[part]] = self._impacts[part]
-        return found
+    def dense(self, passages: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The columns of the passages' terms, (n,), and v * f(d) of the passages at these columns, (passages, n).
+
+        All other columns are 0, and a batch has few of a large vocabulary.
+        """
+        parts = [slice(self._starts[passage], self._starts[passage + 1]) for passage in passages]
+        columns, places = np.unique(np.concatenate([self._columns[part] for part in parts]), return_inverse=True)
+        lengths = [part.stop - part.start for part in parts]
+        found = np.zeros((len(passages), len(columns)), np.float32)
+        found[np.repeat(np.arange(len(passages)), lengths), places] = np.concatenate(
+            [self._impacts[part] for part in parts]
+        )
+        return columns.astype(np.int64), found

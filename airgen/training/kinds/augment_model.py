@@ -134,22 +134,22 @@ class AugmentModel:
         if places:
             rows, columns = torch.tensor(places, device=self.device).T
             bow[rows, columns] = 1.0
-        if not self.learns_weights:
-            return bow + added, added
-        own = torch.relu(self.module["weight"](states)).squeeze(-1)
-        seen = [
-            (row, place, row * shape[1] + column)
-            for row, query in enumerate(queries)
-            for place, column in enumerate(query.columns)
-            if column >= 0
-        ]
-        weight = torch.ones(shape, device=self.device)
-        if seen:  # a term that appears several times has its greatest weight; -1 is below all weights
-            rows, at, flat = torch.tensor(seen, device=self.device).T
-            best = torch.full((shape[0] * shape[1],), -1.0, device=self.device)
-            best = best.scatter_reduce(0, flat, own[rows, at], "amax").view(shape)
-            weight = torch.where(best >= 0, best, weight)
-        return weight * (bow + added), added
+        total = (bow + added).flatten()
+        if self.learns_weights:
+            own = torch.relu(self.module["weight"](states)).squeeze(-1)
+            seen = [
+                (row, place, row * shape[1] + column)
+                for row, query in enumerate(queries)
+                for place, column in enumerate(query.columns)
+                if column >= 0
+            ]
+            if seen:  # a term that appears several times has its greatest weight; -1 is below all weights
+                rows, at, flat = torch.tensor(seen, device=self.device).T
+                terms, places = flat.unique(return_inverse=True)
+                best = torch.full((len(terms),), -1.0, device=self.device)
+                best = best.scatter_reduce(0, places, own[rows, at], "amax")
+                total = total.index_copy(0, terms, total[terms] * best)  # few of all terms, so no matrix of weights
+        return total.view(shape), added
 
     def start_randomly(self) -> None:
         """Leave W and u as torch initialises a linear layer, without biases as in the paper's formula."""
