@@ -7,6 +7,7 @@
 Each row of a table is one training on the same pairs with one change, evaluated on the test queries of each collection:
 nDCG@10 with its 95 % bootstrap interval over queries, and the difference from the first trained row with its interval.
 Models are kept in --work: a stopped run goes on, and tables share equal rows. --set changes the recipe of all rows.
+--sample trains all rows on as many random ones of the pairs.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--base", default="splade-bert-tiny")
     parser.add_argument("--work", type=Path, default=Path("e5"))
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the recipe, for all rows")
+    parser.add_argument("--sample", type=int, metavar="N", help="train on N random pairs of --pairs; default: on all")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 256, 64], help="batch sizes of table 5")
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--pool", type=int, default=1_000_000)
@@ -150,6 +152,8 @@ def main() -> None:
     parser.add_argument("--eval-length", type=int, default=256, help="tokens of a text when searching and filtering")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
+    if arguments.sample:
+        arguments.pairs = sample(arguments.pairs, arguments.work / "pairs-sample", arguments.sample, 0)
     bench = Bench(arguments)
     match arguments.table:
         case 5:
