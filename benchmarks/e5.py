@@ -127,12 +127,16 @@ def table_7(bench: Bench, k: int, pool: int) -> None:
     bench.table("Table 7: data filtering", [("untrained", ""), *rows])
 
 
-def table_8(bench: Bench, queue: int) -> None:
+def table_8(bench: Bench, queue: int, momenta: list[float]) -> None:
     """Negatives: the batch's own, earlier batches' too, MoCo."""
     bench.trained("all", bench.pairs)
-    for kind in ("pre-batch", "moco"):
-        bench.trained(kind, bench.pairs, f"extra_negatives={kind}", f"queue_size={queue}")
-    rows = [("in batch", "all"), (f"+ pre-batch {queue:,}", "pre-batch"), (f"MoCo {queue:,}", "moco")]
+    bench.trained("pre-batch", bench.pairs, "extra_negatives=pre-batch", f"queue_size={queue}")
+    rows = [("in batch", "all"), (f"+ pre-batch {queue:,}", "pre-batch")]
+    for momentum in momenta:
+        name = f"moco-{momentum}"
+        changes = ("extra_negatives=moco", f"queue_size={queue}", f"momentum={momentum}")
+        bench.trained(name, bench.pairs, *changes)
+        rows.append((f"MoCo {queue:,}, momentum {momentum}", name))
     bench.table("Table 8: negatives", [("untrained", ""), *rows])
 
 
@@ -149,6 +153,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--pool", type=int, default=1_000_000)
     parser.add_argument("--queue", type=int, default=8192, help="extra negatives of table 8")
+    parser.add_argument("--momentum", type=float, nargs="+", default=[0.999], help="of MoCo in table 8, a row for each")
     parser.add_argument("--eval-length", type=int, default=256, help="tokens of a text when searching and filtering")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
@@ -161,7 +166,7 @@ def main() -> None:
         case 7:
             table_7(bench, arguments.k, arguments.pool)
         case _:
-            table_8(bench, arguments.queue)
+            table_8(bench, arguments.queue, arguments.momentum)
 
 
 if __name__ == "__main__":
