@@ -5,8 +5,9 @@
 
 Every row is one training on the same mined pairs, without labels. It is tested on the human queries of each COLLECTION
 and on held-out queries of the pairs (--held-out), which no row is trained on. "Weights alone" learns no added terms,
-"terms alone" leaves the weights at 1. The last table says what the added terms are worth. Finished models in WORK are
-not trained again, and stopped ones go on. --rows takes the beginnings of the names of rows.
+"terms alone" leaves the weights at 1, and "max_added: 0" is the full model without its added terms. The last table says
+what these are worth. Finished models in WORK are not trained again, and stopped ones go on. --rows takes the beginnings
+of the names of rows.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def worth(found: Mapping[str, Any]) -> str:
     """nDCG@10 of each full model less that of its weights alone: intervals, and p of Fisher's test of this pair."""
     rows = []
     for setup in SETUPS:
-        names = [f"{setup}, full", f"{setup}, weights alone"]
-        if any(name not in found for name in names):
-            continue
-        gap = found[names[0]][0][0] - found[names[1]][0][0]
-        low, high = bootstrap_interval(gap)[0]
-        rows.append([setup, f"{gap.mean():+.4f} ({low:+.3f}–{high:+.3f})", f"{fisher_test(gap[None, :])[0]:.4f}"])
-    return markdown_table(["", "added terms are worth", "p"], rows)
+        for other in (f"{setup}, full, max_added: 0", f"{setup}, weights alone"):
+            if f"{setup}, full" not in found or other not in found:
+                continue
+            gap = found[f"{setup}, full"][0][0] - found[other][0][0]
+            low, high = bootstrap_interval(gap)[0]
+            p = fisher_test(gap[None, :])[0]
+            rows.append([f"{setup}, full", other, f"{gap.mean():+.4f} ({low:+.3f}–{high:+.3f})", f"{p:.4f}"])
+    return markdown_table(["", "against", "nDCG@10", "p"], rows)
 
 
 def test(collection: Collection, models: Mapping[str, Path], base: str) -> None:
@@ -69,6 +71,9 @@ def test(collection: Collection, models: Mapping[str, Path], base: str) -> None:
     for name, folder in models.items():
         system = collection.index(Augmented(folder))
         found[name] = collection.scores(system), added(system, list(collection.queries.values()))
+        if name.endswith(", full"):
+            system.max_added = 0
+            found[f"{name}, max_added: 0"] = collection.scores(system), 0.0
     print(collection.title())
     print(quality(found), worth(found), sep="\n", flush=True)
 
