@@ -8,8 +8,9 @@
 Documents are indexed once, as for any BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d), with
 a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for the i-th token of the query (BM25 Query
 Augmentation Learned End-to-End, section 2). v * f(d) is what a BM25 index holds, so w * (bow + a) is all that a search
-needs. A term that is in the query twice has the greater of its two weights. An added term that is not in the query has
-the weight 1. `airgen train augment` makes the folder, and the model runs here by numpy, without torch.
+needs. A term that is in the query twice has the greater of its two weights. A term beyond the encoder's length has the
+mean weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment`
+makes the folder, and the model runs here by numpy, without torch.
 """
 
 from __future__ import annotations
@@ -129,8 +130,10 @@ class Augmenter:
         for term, weight in zip(query.terms, own.tolist(), strict=True):
             if term is not None:
                 weights[term] = max(weight, weights.get(term, 0.0))
-        for term in query.rest:  # what the encoder did not see keeps BM25's weight
-            weights.setdefault(term, 1.0)
+        seen = [weight for term, weight in zip(query.terms, own.tolist(), strict=True) if term is not None]
+        beyond = sum(seen) / len(seen) if seen else 1.0
+        for term in query.rest:  # learned weights have a scale of their own: 1 may be far above them
+            weights.setdefault(term, beyond)
         totals = {term: weight * (1 + added.get(term, 0.0)) for term, weight in weights.items()}
         mean = sum(totals.values()) / max(1, len(totals)) or 1.0
         own_terms = [

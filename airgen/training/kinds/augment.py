@@ -145,7 +145,7 @@ class AugmentTask(TrainingTask):
         known = self.retriever.vocabulary
         found = []
         for query in self.read(texts):
-            columns = [-1 if term is None else known.get(term, -1) for term in query.terms]
+            columns = [-1 if term is None else known.get(term, -2) for term in query.terms]
             every = dict.fromkeys(column for column in columns if column >= 0)
             every |= dict.fromkeys(known[term] for term in query.rest if term in known)
             found.append(EncodedQuery(query.ids, columns, list(every)))

@@ -35,7 +35,7 @@ class EncodedQuery:
     """A query as the model takes it.
 
     ids: token ids with the special ones, cut to the encoder's length. columns: for each token the column of its term,
-    or -1 without one. terms: the columns of all terms of the text, each once.
+    -1 without a term, -2 for a term that has no column. terms: the columns of all terms of the text, each once.
     """
 
     ids: list[int]
@@ -95,8 +95,11 @@ class AugmentModel:
         return self.torch.nn.utils.rnn.pad_sequence(kept, batch_first=True), mask
 
     def _mask(self, ids: Sequence[Sequence[int]]) -> Any:
-        length = max(map(len, ids))
-        return self.torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self.device)
+        return self._padded([[1] * len(row) for row in ids])
+
+    def _padded(self, rows: Sequence[Sequence[float]]) -> Any:
+        length = max(map(len, rows))
+        return self.torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], device=self.device)
 
     def remember(self, ids: Sequence[Sequence[int]]) -> None:
         """Encode new queries with an encoder that is not trained, whose states never change."""
@@ -143,6 +146,16 @@ class AugmentModel:
                 for place, column in enumerate(query.columns)
                 if column >= 0
             ]
+            beyond = [
+                (row, row * shape[1] + column)
+                for row, query in enumerate(queries)
+                for column in {*query.terms} - {*query.columns}
+            ]
+            if beyond:  # a term that the encoder does not see has the mean weight of the tokens that it sees
+                words = self._padded([[float(column != -1) for column in query.columns] for query in queries])
+                means = torch.where(words.any(1), (own * words).sum(1) / words.sum(1).clamp(min=1), 1.0)
+                rows, flat = torch.tensor(sorted(beyond), device=self.device).T
+                total = total.index_copy(0, flat, total[flat] * means[rows])
             if seen:  # a term that appears several times has its greatest weight; -1 is below all weights
                 rows, at, flat = torch.tensor(seen, device=self.device).T
                 terms, places = flat.unique(return_inverse=True)
