@@ -1,4 +1,4 @@
-"""Two processes under torch's launcher give the weights of one."""
+"""Two processes under torch's launcher give the weights of one, also when one of them was killed on the way."""
 
 from __future__ import annotations
 
@@ -17,19 +17,41 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
 
-def train(folder: Path, out: str, base: Path, data: Path, processes: int, *more: str) -> Path:
+KILLED = """
+import os, signal
+if os.environ.get("RANK") == "1":
+    from airgen.training.kinds.encoder import EncoderTask
+    inner, steps = EncoderTask.backward, []
+    def backward(self, batch):
+        steps.append(batch)
+        if len(steps) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return inner(self, batch)
+    EncoderTask.backward = backward
+"""
+"""Python runs a module of this name at its start: the second process dies at its fourth step."""
+
+
+def train(folder: Path, out: str, base: Path, data: Path, processes: int, *more: str, killed: bool = False) -> Path:
     """`airgen train encoder` by so many processes."""
     command = ["-m", "airgen", "train", "encoder", "--on", str(data), "--base", str(base), "--out", str(folder / out)]
     for change in ("batch_size=8", "epochs=2", "max_length=16", "hard_negatives=1", "negatives=bm25", "chunk=4",
                    "learning_rate=1e-3", "checkpoint_every=1", *more):  # fmt: skip
         command += ["--set", change] if "=" in change else [change]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    place = {"PYTHONPATH": str(Path(airgen.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    paths = [str(Path(airgen.__file__).parents[1])]
+    if killed:
+        paths.insert(0, str(folder / "killed"))
+        (folder / "killed").mkdir()
+        (folder / "killed" / "sitecustomize.py").write_text(KILLED, "utf-8")
+    place = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *(launcher if processes > 1 else []), *command, "--device", "cpu"],
         env={**os.environ, **place}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode != 0) is killed, done.stderr
+    if killed:
+        return folder / out
     assert done.stdout.count("model: ") == 1
     return folder / out
 
@@ -57,3 +79,8 @@ def test_two_processes_give_the_weights_of_one(tmp_path: Path, still_bert: Path,
     assert float((weights[word] - before[f"bert.{word}"]).abs().max()) > 1e-3  # the training has done something
     cards = [json.loads((folder / "card.json").read_text("utf-8")) for folder in (one, two)]
     assert cards[0]["fingerprint"] == cards[1]["fingerprint"] and cards[0]["steps"] == cards[1]["steps"] == 6
+    # The second process is killed at the fourth step: the launcher ends the first one, and both go on together.
+    cut = train(tmp_path, "cut", still_bert, dataset, 2, killed=True)
+    assert not cut.exists() and (tmp_path / "cut.training" / "checkpoint.pt").exists()
+    train(tmp_path, "cut", still_bert, dataset, 2, "--resume")
+    assert (cut / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
