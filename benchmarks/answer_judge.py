@@ -153,7 +153,7 @@ class Trial:
         rows = [features(pair.id, one.recalls[pair.query], one.prelabels[pair.query], None) for pair in self.pairs]
         self.others = np.array([[row[name] for name in FEATURES[1:]] for row in rows])
 
-    def ask(self, pipeline: Pipeline, prompts: PromptSet, store: Store, bar: Display) -> None:
+    def ask(self, pipeline: Pipeline, prompts: PromptSet, store: Store, ways: list[str]) -> None:
         """The answer to each query from its source, then each pair in every way; the pairs of a document together."""
         prompt = prompts.get("small/answer")
 
@@ -170,21 +170,22 @@ class Trial:
 
         queries = sorted(self.sources)
         self.answers = dict(zip(queries, ask_about(queries, answer, pipeline, store), strict=True))
-        order = sorted(self.pairs, key=lambda pair: (pair.id, pair.query))
-        for way, (name, shown) in WAYS.items():
-            own = judged(pipeline, name)
+        plans = {way: judged(pipeline, WAYS[way][0]) for way in ways}
+        # All that begins with one document stands together, so that a prefix cache serves it.
+        order = [(pair, way) for pair in sorted(self.pairs, key=lambda pair: (pair.id, pair.query)) for way in ways]
 
-            async def one(engine: Llm, pair: CalibrationPair, own: Pipeline = own, shown: bool = shown) -> float:
-                query, known = self.evidence.queries[pair.query], self.answers[pair.query]
-                query = f"{query}\n\n{ANSWER}{known}" if shown and known else query
-                document = cut(self.evidence.documents[pair.id], self.words)
-                found = await judge_pair(Tools(own, prompts, {}, engine), query, document)
-                return logit(found.probability or 0.0) if isinstance(found, Verdict) else math.nan
+        async def one(engine: Llm, item: tuple[CalibrationPair, str]) -> float:
+            pair, way = item
+            query, known = self.evidence.queries[pair.query], self.answers[pair.query]
+            query = f"{query}\n\n{ANSWER}{known}" if WAYS[way][1] and known else query
+            document = cut(self.evidence.documents[pair.id], self.words)
+            found = await judge_pair(Tools(plans[way], prompts, {}, engine), query, document)
+            return logit(found.probability or 0.0) if isinstance(found, Verdict) else math.nan
 
-            scores = dict(zip(order, ask_about(order, one, own, store), strict=True))
-            self.said[way] = np.array([scores[pair] for pair in self.pairs])
-            print(f"{self.name}: {way}", flush=True)
-        self.said["both orders"] = (self.said["answer"] + self.said["answer, last"]) / 2
+        scores = dict(zip(order, ask_about(order, one, judged(pipeline, "answer_first"), store), strict=True))
+        self.said = {way: np.array([scores[pair, way] for pair in self.pairs]) for way in ways}
+        if {"answer", "answer, last"} <= set(ways):
+            self.said["both orders"] = (self.said["answer"] + self.said["answer, last"]) / 2
         self.said["overlap"] = np.array(
             [borrowed(self.answers[pair.query], self.evidence.documents[pair.id], "en")[0] for pair in self.pairs]
         )
@@ -212,6 +213,7 @@ def main() -> None:
     parser.add_argument("collections", type=Path, nargs="+")
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--words", type=int, default=150, help="of a document, for the LLM")
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), metavar="WAY")
     parser.add_argument("--ignore", nargs="*", default=[], metavar="NAME=LABEL")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
@@ -227,12 +229,12 @@ def main() -> None:
             selection = Selection(count=given.pairs, ignore=ignored)
             one = gather(store, folder, selection, pipeline.control, display, given.work / "embeddings")
             trials.append(Trial(one, folder, selection, given.words))
-            trials[-1].ask(pipeline, prompts, store, display)
+            trials[-1].ask(pipeline, prompts, store, given.ways)
     for one in trials:
         print(f"\n## {one.name}\n")
         for query in sorted(one.sources)[:6]:
             print(f"- {one.evidence.queries[query]}\n  -> {one.answers[query]}")
-    ways = [*WAYS, "both orders", "overlap"]
+    ways = list(trials[0].said)
     heads = ["", *(f"{one.name} ({int(one.relevant.sum())} of {len(one.pairs)})" for one in trials)]
     rows = [[way, *(one.area(one.said[way]) for one in trials)] for way in ways]
     rows.append(["scores and votes", *(one.area(combined(trials, one, None)) for one in trials)])

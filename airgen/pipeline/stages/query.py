@@ -129,6 +129,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
             checks.names_character(text, character),
             None if cross else checks.off_subject(text, source, scenario.text, character, language),
             run_together(text, length, language, source, scenario.text) if constrained and not model else None,
+            checks.repeats_itself(text, language),
             checks.copied(text, source, language, generation.max_copied_words),
             None
             if cross or generation.rewrites

@@ -78,6 +78,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
             checks.self_reference(new),
             checks.wrong_length(new, length, language) if length else None,
             run_together(new, length, language, document, original.text) if length and constrained else None,
+            checks.repeats_itself(new, language),
             checks.copied(new, document, language, generation.max_copied_words),
             checks.too_near(new, lineage.passage.title, document, language, generation) if last and not cross else None,
         )

@@ -136,6 +136,7 @@ def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
     [
         ("what does the passage say of bees", "refers to the document"),
         ("do workers pass it from mouth to mouth until", "copies the document: 8 words in a row"),
+        ("how do bees bees bees bees bees bees make", "repeats itself: its 9 words are 4 different ones"),
         ("honey", "malformed"),
     ],
 )

@@ -109,3 +109,17 @@ def test_an_original_query_names_something_of_its_subject(query: str, language: 
 )
 def test_a_query_does_not_speak_of_its_character(query: str, character: str, good: bool) -> None:
     assert (checks.names_character(query, character) is None) == good
+
+
+@pytest.mark.parametrize(
+    ("query", "good"),
+    [
+        ("what are the signs and symptoms signs symptoms signs symptoms signs symptoms", False),  # a 1.5B model's
+        ("vaccine vaccine for dogs for dogs vaccine for cats dogs", False),  # four of ten words are different ones
+        ("is the tax on the sale of a house the tax of the year of the sale", True),
+        ("New York, New York", True),
+        ("la la la la la la", True),  # a song; too short to tell
+    ],
+)
+def test_a_query_does_not_run_in_circles(query: str, good: bool) -> None:
+    assert (checks.repeats_itself(query, "en") is None) == good
