@@ -195,7 +195,8 @@ class _Loop:
             figures = shared(dict(self.task.evaluate()) if rank() == 0 else {})
         self.task.model.train()
         state = self.state
-        state.history.append({"step": state.step, **figures, **{k: round(v, 6) for k, v in (numbers or {}).items()}})
+        last_batch = {name: round(value, 6) for name, value in (numbers or {}).items()}
+        state.history.append({"step": state.step, **last_batch, **figures})  # of one name, dev's figure counts
         if _WATCHED not in figures:
             return
         if figures[_WATCHED] > state.best:

@@ -61,8 +61,24 @@ def fit(
     return run("line", lambda device: task(recipe, data, figures), recipe, data, request)
 
 
+class Counting(Line):
+    """Has a figure of one name in its loss and on dev."""
+
+    def loss(self, batch: list[int]) -> Mapping[str, Any]:
+        return {**super().loss(batch), "added": torch.tensor(99.0)}
+
+    def evaluate(self) -> Mapping[str, float]:
+        return {**super().evaluate(), "added": 2.5}
+
+
 def weights(out: Path) -> dict[str, Any]:
     return dict(torch.load(out / "line.pt", weights_only=True))
+
+
+def test_the_history_has_the_figure_of_dev_not_that_of_the_last_batch(dataset: Path, tmp_path: Path) -> None:
+    history = fit(dataset, tmp_path / "a", [0.1, 0.5], Counting, max_steps=3).history
+    assert [entry["added"] for entry in history] == [2.5, 2.5]
+    assert "loss" in history[1]
 
 
 def test_the_best_weights_are_kept_and_no_better_ones_end_it(dataset: Path, tmp_path: Path) -> None:
