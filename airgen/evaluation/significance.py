@@ -36,6 +36,7 @@ __all__ = [
 
 Matrix = NDArray[np.float64]
 _CELLS = 4_000_000  # resampled cells held at once: 32 MB
+_SAMPLES = 10_000  # random sign patterns of Fisher's test
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def rank_bounds(
     return found
 
 
-def fisher_test(differences: Matrix, *, samples: int = 10_000, seed: int = 0) -> Matrix:
+def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) -> Matrix:
     """Two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
     Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried where there are
@@ -213,11 +214,13 @@ def queries_needed(difference: float, deviation: float, *, alpha: float = 0.05, 
 
 
 def compare(
-    names: Sequence[str], scores: Matrix, *, alpha: float = 0.05, samples: int = 10_000, seed: int = 0
+    names: Sequence[str], scores: Matrix, *, alpha: float = 0.05, samples: int | None = None, seed: int = 0
 ) -> Comparison:
     """Compare every pair of systems by Fisher's test after Holm, and each system with all others for its rank.
 
-    names: one for each row of scores, float64 (systems, queries). Raises UsageError for another number of names.
+    names: one for each row of scores, float64 (systems, queries). samples: sign patterns of Fisher's test, by default
+    10,000, and for more than 250 pairs so many that the smallest p, after Holm, is half of alpha: with fewer, no pair
+    of many systems could be significant. Raises UsageError for another number of names.
     """
     scores = _matrix(scores)
     if len(names) != len(scores):
@@ -226,6 +229,7 @@ def compare(
     ranked = [names[row] for row in order]
     couples = [(order[i], order[j]) for i in range(len(order)) for j in range(i + 1, len(order))]
     means = [float(scores[row].mean()) for row in order]
+    samples = samples or max(_SAMPLES, math.ceil(2 * len(couples) / alpha))
     if not couples:
         return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], alpha, samples)
     differences = np.stack([scores[one] - scores[other] for one, other in couples])

@@ -164,6 +164,15 @@ def test_compare_tells_a_clear_winner_and_joins_equals():
     assert pair.fisher == pytest.approx(1 / 10001)  # no sampled pattern is as extreme
 
 
+def test_compare_can_tell_many_systems_apart():
+    """Of 40 systems there are 780 pairs: with 10,000 sign patterns no p could be below .05 after Holm's correction."""
+    scores = np.arange(40)[:, None] / 40 + np.random.default_rng(3).normal(0, 0.02, (40, 50))
+    found = compare([f"s{place}" for place in range(40)], scores)
+    assert found.samples == 31_200
+    apart = [pair for pair in found.pairs if pair.fisher_holm <= 0.05]
+    assert len(apart) == 780 and max(pair.fisher_holm for pair in apart) == pytest.approx(0.025, rel=1e-3)
+
+
 def test_compare_rarely_finds_what_is_not_there():
     # Ten systems that differ by noise alone: Holm keeps the chance of any false difference near alpha.
     random = np.random.default_rng(11)
