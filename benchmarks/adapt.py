@@ -12,7 +12,7 @@ mined negatives     the same, with BM25's best passages beside them
 filtered            drafts whose source is in the base's top two among all passages (`airgen train filter`)
 filtered, mined     the same, with BM25's best passages
 accepted            the queries that quality control accepted, with all their positives
-accepted, judged    the same, with the passages that were judged not relevant
+accepted, judged    the same, with the passages that were judged not relevant, where the dataset names any
 
 Prints nDCG@10 with 95 % intervals over queries, and the difference from the base with Fisher's p. Models are kept.
 """
@@ -123,14 +123,16 @@ def arms(work: Path, collection: Path, base: str) -> dict[str, tuple[Path, tuple
         found = filter_pairs(home / "drafts", home / "filtered", load_embedder(base))
         print(f"{collection.name}: the filter keeps {found.kept} of {found.pairs}", flush=True)
     none, mined = ("hard_negatives=0",), (f"hard_negatives={MINED}", "negatives=bm25")
-    return {
+    found = {
         "drafts": (home / "drafts", none),
         "mined negatives": (home / "drafts", mined),
         "filtered": (home / "filtered", none),
         "filtered, mined": (home / "filtered", mined),
         "accepted": (home / "accepted", none),
-        "accepted, judged": (home / "judged", (f"hard_negatives={MINED}", "negatives=dataset")),
     }
+    if any(label == 0 for _, labels in accepted_of(job, True).values() for label in labels.values()):
+        found["accepted, judged"] = (home / "judged", (f"hard_negatives={MINED}", "negatives=dataset"))
+    return found
 
 
 def scores(model: str, collection: Collection, kept: Path) -> np.ndarray[Any, Any]:
