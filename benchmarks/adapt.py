@@ -113,15 +113,14 @@ def write_pairs(collection: Path, out: Path, pairs: Pairs) -> int:
 def arms(work: Path, collection: Path, base: str) -> dict[str, tuple[Path, tuple[str, ...]]]:
     """{arm: (its training pairs, its own settings)}"""
     home, job = work / collection.name, job_of(work, collection)
-    for name, pairs in (
-        ("drafts", drafts_of(job)), ("accepted", accepted_of(job, False)), ("judged", accepted_of(job, True)),
-    ):  # fmt: skip
+    judged = accepted_of(job, True)
+    for name, pairs in (("drafts", drafts_of(job)), ("accepted", accepted_of(job, False)), ("judged", judged)):
         if not (home / name).exists():
             left = write_pairs(collection, home / name, pairs)
             print(f"{collection.name}: {name}: {len(pairs) - left} queries; {left} were left out", flush=True)
     if not (home / "filtered").exists():
-        found = filter_pairs(home / "drafts", home / "filtered", load_embedder(base))
-        print(f"{collection.name}: the filter keeps {found.kept} of {found.pairs}", flush=True)
+        kept = filter_pairs(home / "drafts", home / "filtered", load_embedder(base))
+        print(f"{collection.name}: the filter keeps {kept.kept} of {kept.pairs}", flush=True)
     none, mined = ("hard_negatives=0",), (f"hard_negatives={MINED}", "negatives=bm25")
     found = {
         "drafts": (home / "drafts", none),
@@ -130,7 +129,7 @@ def arms(work: Path, collection: Path, base: str) -> dict[str, tuple[Path, tuple
         "filtered, mined": (home / "filtered", mined),
         "accepted": (home / "accepted", none),
     }
-    if any(label == 0 for _, labels in accepted_of(job, True).values() for label in labels.values()):
+    if any(label == 0 for _, labels in judged.values() for label in labels.values()):
         found["accepted, judged"] = (home / "judged", (f"hard_negatives={MINED}", "negatives=dataset"))
     return found
 

@@ -71,7 +71,7 @@ def calibrate(
     names = {folder.resolve().name for folder in collections}
     if unknown := sorted((least.keys() | left_out.keys()) - names):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
-    drawn = Selection(split, pairs, depth, seed=seed, language=language or "en")
+    drawn = Selection(split, pairs, depth, seed=seed, language=language or Selection.language)
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
         for folder, name in ((folder, folder.resolve().name) for folder in collections)

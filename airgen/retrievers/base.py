@@ -24,6 +24,7 @@ from airgen.dataset.beir import BeirPassage
 from airgen.errors import UsageError
 from airgen.records import flat_text
 from airgen.registry import resolve
+from airgen.sequences import Indexed
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import moved
 from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
@@ -81,7 +82,7 @@ class Corpus:
         return _FullTexts(self)
 
 
-class _FullTexts(Sequence[str]):
+class _FullTexts(Indexed[str]):
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
 
@@ -92,11 +93,7 @@ class _FullTexts(Sequence[str]):
         corpus = self._corpus
         return map(flat_text, corpus.titles, corpus.texts) if corpus.titles else iter(corpus.texts)
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self._corpus.full_text(at) for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
+    def _item(self, place: int) -> str:
         return self._corpus.full_text(place)
 
 

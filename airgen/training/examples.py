@@ -9,10 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from airgen.sequences import Indexed
 
 __all__ = ["Example", "Examples"]
 
@@ -41,7 +42,7 @@ class _Lists:
         return tuple(self.places[self.ends[number] : self.ends[number + 1]])
 
 
-class Examples(Sequence[Example]):
+class Examples(Indexed[Example]):
     """Examples whose ids and texts are in `ids` and `texts`, at the places `of_queries`."""
 
     def __init__(self, ids: Sequence[str], texts: Sequence[str]) -> None:
@@ -59,12 +60,8 @@ class Examples(Sequence[Example]):
     def __len__(self) -> int:
         return len(self._queries) if self._chosen is None else len(self._chosen)
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        number = place % len(self) if self._chosen is None else int(self._chosen[place])
+    def _item(self, place: int) -> Example:
+        number = place if self._chosen is None else int(self._chosen[place])
         query = self._queries[number]
         return Example(self.ids[query], self.texts[query], self._positives[number], self._negatives[number])
 

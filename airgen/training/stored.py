@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import disk_error
 from airgen.keys import text_key
+from airgen.sequences import Indexed
 
 __all__ = ["Joined", "KeyPlaces", "StoredTexts", "key_of"]
 
@@ -34,7 +35,7 @@ def key_of(text: str) -> int:
     return int(text_key(text)[:16], 16) >> 1
 
 
-class StoredTexts(Sequence[str]):
+class StoredTexts(Indexed[str]):
     """Texts in a temporary file (in TMPDIR). Raises AirgenError if the disk refuses."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -57,14 +58,8 @@ class StoredTexts(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
-        size = len(self)
-        if not -size <= place < size:
-            raise IndexError(place)
+    def _item(self, place: int) -> str:
         self._write()
-        place %= size
         start, end = self._ends[place], self._ends[place + 1]
         if hasattr(os, "pread"):
             data = os.pread(self._file, end - start, start)
@@ -109,7 +104,7 @@ class KeyPlaces:
         return np.where(self._sorted[at] == wanted, self._order[at], -1).astype(np.int64)
 
 
-class Joined(Sequence[T]):
+class Joined(Indexed[T]):
     """Several sequences one after another; `change(number of the sequence, item)` is what an item becomes."""
 
     def __init__(self, parts: Sequence[Sequence[T]], change: Callable[[int, T], T] = lambda _, item: item) -> None:
@@ -119,12 +114,7 @@ class Joined(Sequence[T]):
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        place %= len(self)
+    def _item(self, place: int) -> T:
         part = int(np.searchsorted(self._starts, place, "right")) - 1
         return self._change(part, self._parts[part][place - self._starts[part]])
 

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.stage import Plan
 from airgen.retrievers.base import Corpus
+from airgen.sequences import Indexed
 from airgen.store import Store
 
 __all__ = ["Pool"]
@@ -104,7 +104,7 @@ def _passages(store: Store, places: NDArray[np.int64]) -> Iterator[tuple[str, st
         yield from store.passages_at(places[first : first + _BLOCK], _COLUMNS)
 
 
-class _Ids(Sequence[str]):
+class _Ids(Indexed[str]):
     """Strings one after another in one array: a list of them would take four times the memory."""
 
     def __init__(self) -> None:
@@ -117,16 +117,11 @@ class _Ids(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        place %= len(self)
+    def _item(self, place: int) -> str:
         return self._bytes[self._ends[place] : self._ends[place + 1]].decode("utf-8", "surrogatepass")
 
 
-class _Column(Sequence[str]):
+class _Column(Indexed[str]):
     """Titles (0) or texts (1) of a pool, by place."""
 
     def __init__(self, pool: Pool, which: int) -> None:
@@ -138,10 +133,6 @@ class _Column(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return (row[self._which] for row in self._pool)
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        number, at = divmod(place % len(self), _BLOCK)
+    def _item(self, place: int) -> str:
+        number, at = divmod(place, _BLOCK)
         return self._pool.block(number)[at][self._which]
