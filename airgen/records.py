@@ -29,6 +29,7 @@ __all__ = [
     "Fitted",
     "HardNegative",
     "Judgment",
+    "Likeness",
     "OwnQuery",
     "Partner",
     "Passage",
@@ -254,6 +255,19 @@ class Prelabel(Row):
     scores: list[float] = field(default_factory=list)
     scorer: str = ""
     texts: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness(Row):
+    """How like recalled documents are to the `sources` of a query, the documents it was made from.
+
+    `parent` is the query. scores: cosine similarity of each of `ids` with the source that is nearest to it.
+    """
+
+    model: str
+    sources: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

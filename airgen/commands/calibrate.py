@@ -41,6 +41,14 @@ def calibrate(
         typer.Option(metavar="NAME=LABEL", help="Leave out the pairs of collection NAME with this label (repeatable)."),
     ] = None,
     words: Annotated[int | None, typer.Option(min=1, help="Maximum number of words of a document for an LLM.")] = None,
+    source: Annotated[
+        bool,
+        typer.Option(
+            "--source",
+            help="For `combined` and `rerankers`: draw a relevant passage of each query as its source, and weigh "
+            "also how like the others are to it.",
+        ),
+    ] = False,
     split: Split = "test",
     language: Language = None,
     seed: Seed = 0,
@@ -71,7 +79,7 @@ def calibrate(
     names = {folder.resolve().name for folder in collections}
     if unknown := sorted((least.keys() | left_out.keys()) - names):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
-    drawn = Selection(split, pairs, depth, seed=seed, language=language or Selection.language)
+    drawn = Selection(split, pairs, depth, seed=seed, language=language or Selection.language, source=source)
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
         for folder, name in ((folder, folder.resolve().name) for folder in collections)

@@ -343,6 +343,8 @@ def provenance(
         prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         model = (judge.llm or pipeline.llm).model
         uses.append(ModelUse(f"judge ({about})", model, prompt.name, _version(prompt)))
+    if combination is not None and combination.weighs_source:
+        uses.append(ModelUse("likeness to the source of a query", _model_name(settings.model)))
     if combination is not None:
         what = "combined judge (its decisions weigh the judge, recall and re-rankers)"
         name, fingerprint = combination.name, combination.fingerprint

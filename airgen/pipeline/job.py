@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,14 @@ class Job:
         if judge.profile is not None:
             found = found.for_profile(judge.profile)
         elif judge.kind == "rerankers" and "threshold" in judge.model_fields_set:
-            found = replace(found, threshold=judge.threshold)
+            found = found.with_threshold(judge.threshold)
+        if found.weighs_source and self.pipeline.control.recall.pools_only:
+            raise SettingsError(
+                [
+                    f"control.judge.calibration: {name} weighs how like documents are to the source of a query, by the "
+                    "recall model's vectors: remove recall.pools_only, or take another calibration"
+                ]
+            )
         try:
             judge.holds(found.threshold)
         except ValueError as error:

@@ -208,3 +208,24 @@ def test_a_collection_without_a_manifest_is_read_in_its_language(folder: Path) -
     english = area()
     assert area("--language", "de") == 1.0 > english
     assert area() == english  # each language keeps its own recall
+
+
+def test_likeness_to_a_source_is_fitted_beside_weights_without_it(folder: Path) -> None:
+    value = json.loads(call(folder, "rerankers", "--source", "--save", folder / "like.json", "--json"))
+    like, alone = value["tables"].values()
+    assert list(value["tables"]) == ["Scores, votes and likeness", "Scores and votes alone"]
+    # One of the three relevant passages of each query is its source, and in no pair.
+    assert like[0]["counts"]["relevant"] == alone[0]["counts"]["relevant"] == 16
+    assert like[0]["auc"]["all"]["value"] > 0.8
+    saved = json.loads((folder / "like.json").read_text(encoding="utf-8"))
+    assert set(saved["weights"]) == {"scores", "votes", "source"} and set(saved["profiles"]) == {"rank", "train"}
+    assert saved["weights"]["source"] > 0  # of our making: the relevant passages say nearly the same
+    assert set(saved["sourceless"]["weights"]) == {"scores", "votes"}
+    # Another seed draws other sources, and nothing of the first is taken for theirs.
+    other = json.loads(call(folder, "rerankers", "--source", "--seed", 1, "--json"))
+    assert other["combination"]["weights"] != saved["weights"]
+    assert json.loads(call(folder, "rerankers", "--source", "--json")) == value
+    applied = json.loads(call(folder, "like.json", "--source", "--json"))
+    assert applied["combination"]["sourceless"] == saved["sourceless"]
+    with pytest.raises(UsageError, match="--source: only a combined judge"):
+        call(folder, "bm25", "--source")

@@ -6,6 +6,9 @@
 The judge is a logistic regression over a few features, fitted on human labels. No feature but the LLM's has the scale
 of a single system: they are votes and scores standardised within the query, averaged over systems. So few labels are
 enough, and other re-rankers may take part. The LLM's weight belongs to one prompt and model; others are refused.
+
+A judge may also weigh how like a document is to the source of the query. The source itself cannot be judged so, nor
+can a query of the user's own, which has none: for these it has weights without that feature (`sourceless`).
 """
 
 from __future__ import annotations
@@ -19,17 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.errors import SettingsError
 from airgen.keys import fingerprint
 from airgen.pipeline.control.judge_kinds import level_of_probability
-from airgen.records import Judgment, Prelabel, Recall
+from airgen.records import Judgment, Likeness, Prelabel, Recall
 from airgen.registry import closest
 
 __all__ = ["FEATURES", "Combination", "features", "load_combination", "shipped"]
 
 FORMAT = 1
-FEATURES = ("llm", "scores", "votes")
+FEATURES = ("llm", "scores", "votes", "source")
+SOURCE = FEATURES[-1]
 REFERENCE = 100  # passages, the first recalled, that scores are standardised on and ranks counted in
 VOTE = 10  # a system votes for the documents that it ranks before this place (the paper's threshold, A.3)
 _MARGIN = 1e-4  # probabilities are kept this far from 0 and 1, so that one certain judge cannot outweigh the rest
@@ -41,7 +46,7 @@ class Combination:
 
     `judge` identifies the LLM judge behind the feature `llm`: model, prompt, fingerprint of the prompt. It is empty
     where that feature has no weight. `notes` tell people what the weights were fitted on. `profiles` are other
-    thresholds, by what the labels are for.
+    thresholds, by what the labels are for. `sourceless` decides about documents whose likeness to a source is unknown.
     """
 
     name: str
@@ -51,41 +56,68 @@ class Combination:
     judge: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     profiles: Mapping[str, float] = field(default_factory=dict)
+    sourceless: Combination | None = None
+
+    @property
+    def weighs_source(self) -> bool:
+        """Whether it needs to know how like documents are to the source of their query."""
+        return SOURCE in self.weights
+
+    def with_threshold(self, threshold: float) -> Combination:
+        """The same judge with another threshold, for all documents."""
+        rest = None if self.sourceless is None else self.sourceless.with_threshold(threshold)
+        return replace(self, threshold=threshold, sourceless=rest)
 
     def for_profile(self, name: str) -> Combination:
         """The same judge with the threshold of one of its profiles. Raises SettingsError for an unknown one."""
         if name not in self.profiles:
             advice = closest(name, list(self.profiles))
             raise SettingsError([f"control.judge.profile: the calibration {self.name} has no profile {name!r}{advice}"])
-        return replace(self, threshold=self.profiles[name])
+        rest = None if self.sourceless is None else self.sourceless.for_profile(name)
+        return replace(self, threshold=self.profiles[name], sourceless=rest)
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that changes a probability or a decision: not of name, notes and profiles."""
+        rest = {} if self.sourceless is None else {"sourceless": self.sourceless.fingerprint}
         return fingerprint(
-            weights=dict(self.weights), intercept=self.intercept, threshold=self.threshold, judge=dict(self.judge)
-        )
+            weights=dict(self.weights), intercept=self.intercept, threshold=self.threshold, judge=dict(self.judge),
+            **rest,
+        )  # fmt: skip
 
-    def probability(self, id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None) -> float | None:
+    def probability(
+        self,
+        id_: str,
+        recall: Recall,
+        prelabels: Sequence[Prelabel],
+        llm: float | None,
+        likeness: Likeness | None = None,
+    ) -> float | None:
         """P(relevant) of one document, in (0, 1); None where it was not recalled, or the LLM's probability is missing.
 
         `llm` is the LLM's probability of Yes.
         """
-        values = features(id_, recall, prelabels, llm)
-        if any(name not in values for name in self.weights):
-            return None
-        total = self.intercept + math.fsum(weight * values[name] for name, weight in self.weights.items())
-        return 1 / (1 + math.exp(-max(-700.0, min(700.0, total))))
+        found = self._weighed(features(id_, recall, prelabels, llm, likeness))
+        return None if found is None else found[0]
 
-    def judged(self, found: Judgment, recall: Recall | None, prelabels: Sequence[Prelabel]) -> Judgment:
+    def judged(
+        self, found: Judgment, recall: Recall | None, prelabels: Sequence[Prelabel], likeness: Likeness | None = None
+    ) -> Judgment:
         """The LLM's judgment with this judge's probability and level; unchanged where a feature is missing."""
         if recall is None:
             return found
-        probability = self.probability(found.id, recall, prelabels, found.probability)
-        if probability is None:
+        weighed = self._weighed(features(found.id, recall, prelabels, found.probability, likeness))
+        if weighed is None:
             return found
-        level = level_of_probability(probability, self.threshold)
-        return replace(found, level=level, probability=round(probability, 6))
+        probability, threshold = weighed
+        return replace(found, level=level_of_probability(probability, threshold), probability=round(probability, 6))
+
+    def _weighed(self, values: Mapping[str, float]) -> tuple[float, float] | None:
+        """The probability and the threshold that it is cut at; None where a feature is missing."""
+        if any(name not in values for name in self.weights):
+            return None if self.sourceless is None else self.sourceless._weighed(values)
+        total = self.intercept + math.fsum(weight * values[name] for name, weight in self.weights.items())
+        return 1 / (1 + math.exp(-max(-700.0, min(700.0, total)))), self.threshold
 
     def check(self, judge: Mapping[str, str]) -> None:
         """Raises SettingsError unless the pipeline's judge is the one that the weights were fitted with."""
@@ -102,20 +134,27 @@ class Combination:
         """What `load_combination` reads."""
         return {
             "format": FORMAT,
-            "weights": dict(self.weights),
-            "intercept": self.intercept,
-            "threshold": self.threshold,
-            "profiles": dict(self.profiles),
+            **self.cut,
+            **({} if self.sourceless is None else {"sourceless": self.sourceless.cut}),
             "judge": dict(self.judge),
             "notes": dict(self.notes),
         }
 
+    @property
+    def cut(self) -> dict[str, Any]:
+        """What turns features into a decision."""
+        numbers = {"weights": dict(self.weights), "intercept": self.intercept, "threshold": self.threshold}
+        return {**numbers, "profiles": dict(self.profiles)}
 
-def features(id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None) -> dict[str, float]:
+
+def features(
+    id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None, likeness: Likeness | None = None
+) -> dict[str, float]:
     """The features of one document that are known, by name.
 
     llm: the logit of the LLM's probability of Yes. scores: its score, standardised on the first recalled passages,
     averaged over the recall model and the re-rankers. votes: the share of them that rank it within the first ten.
+    source: its likeness to the query's source, standardised on the first recalled passages that are no source.
     """
     found: dict[str, float] = {}
     if llm is not None:
@@ -126,10 +165,18 @@ def features(id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float
         standard, votes = [], []
         for ids, scores in lists:
             mine, reference = scores[ids.index(id_)], np.asarray(scores[:REFERENCE], np.float64)
-            standard.append((mine - float(reference.mean())) / (float(reference.std()) or 1.0))
+            standard.append(_standard(mine, reference))
             votes.append(float((reference > mine).sum() < VOTE))
         found |= {"scores": math.fsum(standard) / len(lists), "votes": math.fsum(votes) / len(lists)}
+    if likeness is not None and id_ in likeness.ids and id_ not in likeness.sources:
+        like = dict(zip(likeness.ids, likeness.scores, strict=True))
+        others = [score for one, score in like.items() if one not in likeness.sources]
+        found["source"] = _standard(like[id_], np.asarray(others[:REFERENCE], np.float64))
     return found
+
+
+def _standard(mine: float, reference: NDArray[np.float64]) -> float:
+    return (mine - float(reference.mean())) / (float(reference.std()) or 1.0)
 
 
 def shipped() -> list[str]:
@@ -151,17 +198,28 @@ def load_combination(name: str, beside: Path = Path()) -> Combination:
         value = json.loads(text)
         if value["format"] != FORMAT:
             raise SettingsError([f"{where}: has format {value['format']!r}, this airgen reads {FORMAT}"])
-        weights = {str(key): float(weight) for key, weight in value["weights"].items()}
-        if unknown := sorted(set(weights) - set(FEATURES)):
-            raise SettingsError([f"{where}: unknown feature {unknown[0]!r}{closest(unknown[0], list(FEATURES))}"])
-        profiles = {str(key): float(cut) for key, cut in value.get("profiles", {}).items()}
-        intercept, threshold = float(value["intercept"]), float(value["threshold"])
-        sound = all(map(math.isfinite, [*weights.values(), intercept]))
-        if not sound or not all(0 < cut < 1 for cut in (threshold, *profiles.values())):
-            raise SettingsError([f"{where}: wants finite weights, and thresholds between 0 and 1"])
-        judge, notes = dict(value["judge"]), dict(value.get("notes", {}))
+        rest = value.get("sourceless")
+        sourceless = None if rest is None else _read(name, rest, where, FEATURES[:-1])
+        found = replace(
+            _read(name, value, where, FEATURES),
+            judge=dict(value["judge"]), notes=dict(value.get("notes", {})), sourceless=sourceless,
+        )  # fmt: skip
+        if found.weighs_source and sourceless is None:
+            raise SettingsError([f"{where}: weighs {SOURCE!r}, so it needs `sourceless`: weights without this feature"])
     except OSError as error:
         raise SettingsError([f"{where}: {error.strerror}{closest(name, shipped())}"]) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsError([f"{where}: not a calibration of airgen ({error})"]) from error
-    return Combination(name, weights, intercept, threshold, judge, notes, profiles)
+    return found
+
+
+def _read(name: str, value: Mapping[str, Any], where: str, known: Sequence[str]) -> Combination:
+    weights = {str(key): float(weight) for key, weight in value["weights"].items()}
+    if unknown := sorted(set(weights) - set(known)):
+        raise SettingsError([f"{where}: unknown feature {unknown[0]!r}{closest(unknown[0], list(known))}"])
+    profiles = {str(key): float(cut) for key, cut in value.get("profiles", {}).items()}
+    intercept, threshold = float(value["intercept"]), float(value["threshold"])
+    sound = all(map(math.isfinite, [*weights.values(), intercept]))
+    if not sound or not all(0 < cut < 1 for cut in (threshold, *profiles.values())):
+        raise SettingsError([f"{where}: wants finite weights, and thresholds between 0 and 1"])
+    return Combination(name, weights, intercept, threshold, profiles=profiles)

@@ -11,14 +11,14 @@ from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, ow
 from airgen.pipeline.control.prelabels import prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage
 from airgen.pipeline.control.table2 import decide, decide_own, is_unsure
-from airgen.records import Decision, HardNegative, Judgment, Recall
+from airgen.records import Decision, HardNegative, Judgment, Likeness, Recall
 
 __all__ = ["DECISIONS"]
 
 
 def _fingerprint(control: Control, model: Any) -> str:
     settings, combination = control.settings, control.combination
-    names = ("judgment", OWN)
+    names = ("judgment", OWN, "likeness")
     read = {stage: fp for stage, fp in control.plan.items() if stage.startswith("prelabel") or stage in names}
     return fingerprint(
         stage="decision", version=1, relevant_from=settings.judge.relevant_from, plan=read,
@@ -53,16 +53,18 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
     Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
     """
     asked = {(pair.query, pair.id) for pair in pairs_of(control)}
-    sources = {lineage.final.key: [one.id for one in lineage.sources] for lineage in control.accepted.lineages}
+    sources = control.sources
     asked |= {(key, id_) for key, ids in sources.items() for id_ in ids}
     changed = changed_texts(control.store, control.plan["corpus"])
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
+    likeness = control.rows("likeness", Likeness) if "likeness" in control.plan else {}
     found: dict[str, dict[str, Judgment]] = {}
     for row in control.store.made(Judgment, control.plan["judgment"], control.queries):
         if (row.parent, row.id) not in asked or not is_current(row, changed, sources[row.parent]):
             continue
         if control.combination is not None:
-            weighed = control.combination.judged(row, recalls.get(row.parent), prelabels[row.parent])
+            key = row.parent
+            weighed = control.combination.judged(row, recalls.get(key), prelabels[key], likeness.get(key))
             # A document that was not recalled, and about which no LLM was asked, has no evidence at all.
             missing = weighed is row and not control.settings.judge.members
             row = replace(row, level=0, reason="not recalled") if missing else weighed

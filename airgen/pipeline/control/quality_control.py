@@ -6,6 +6,7 @@ import asyncio
 
 from airgen.pipeline.control.decisions import DECISIONS
 from airgen.pipeline.control.judgments import add_judgments
+from airgen.pipeline.control.likeness import LIKENESS
 from airgen.pipeline.control.mining import MINED
 from airgen.pipeline.control.prelabels import prelabel_stages
 from airgen.pipeline.control.recall import RECALL
@@ -16,11 +17,13 @@ __all__ = ["control_quality"]
 
 
 async def control_quality(control: Control) -> Plan:
-    """Append recall, pre-label, judgment, decision and mined-negative rows; returns the plan with their fingerprints.
+    """Append the rows of recall, pre-labels, judgments, decisions and mined negatives; returns the plan with their
+    fingerprints. Likeness to the source is measured where the combined judge weighs it.
 
     Set-wise work is arithmetic that never waits, so it runs in a thread: Ctrl-C is heard meanwhile.
     """
-    for stage in (RECALL, *prelabel_stages(control)):
+    likeness = [LIKENESS] if control.combination is not None and control.combination.weighs_source else []
+    for stage in (RECALL, *prelabel_stages(control), *likeness):
         control = await asyncio.to_thread(add_rows, stage, control)
     await add_judgments(control)
     pipeline = control.tools.pipeline

@@ -19,7 +19,7 @@ from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Plan, Tools
-from airgen.records import Row, flat_text, prompt_text
+from airgen.records import TABLES, Row, flat_text, prompt_text
 from airgen.retrievers.base import Corpus, IndexProgress
 from airgen.settings import ControlSettings
 from airgen.store import Store
@@ -33,7 +33,8 @@ class SetWork:
 
     `names` are the ids of the queries in the finished dataset, whose name is `name`: run files have them.
     `digest` is the corpus's, `places` its positions by id (where texts are in memory). `scope` tells query keys of
-    several corpora apart. Relative paths of the settings start at `folder`. `encoding` is told how
+    several corpora apart. `sources` are the documents that each query was made from, by id; the user's own queries have
+    none. Relative paths of the settings start at `folder`. `encoding` is told how
     many passages a model has encoded.
     """
 
@@ -51,6 +52,7 @@ class SetWork:
     folder: Path | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     encoding: IndexProgress = lambda done, total: None
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
@@ -89,9 +91,10 @@ class Control(SetWork):
         pool = Pool.of(store, tools.plan, accepted)
         corpus = pool.corpus(tools.pipeline.language)
         queries = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
+        sources = {lineage.final.key: [one.id for one in lineage.sources] for lineage in accepted.lineages}
         return cls(
             store, tools.pipeline.control, corpus, pool.digest, {}, queries, display, embeddings,
-            plan=tools.plan, folder=tools.folder, pool=pool, tools=tools, accepted=accepted, **rest,
+            plan=tools.plan, folder=tools.folder, sources=sources, pool=pool, tools=tools, accepted=accepted, **rest,
         )  # fmt: skip
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
@@ -127,6 +130,8 @@ def add_rows(stage: SetStage, work: W) -> W:
     """
     model = stage.model(work)
     fingerprint = stage.fingerprint(work, model)
+    if stage.writes not in TABLES:
+        work.store.ensure_table(stage.writes)
     made = () if stage.always else work.store.made(stage.writes, fingerprint, work.queries)
     known = {row.parent for row in made}
     pending = [key for key in work.queries if key not in known]

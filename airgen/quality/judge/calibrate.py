@@ -19,7 +19,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import UsageError
 from airgen.llms.base import Llm
 from airgen.pipeline.ask_each import ask_about
-from airgen.pipeline.control.combined_judge import FEATURES, Combination, load_combination, shipped
+from airgen.pipeline.control.combined_judge import FEATURES, SOURCE, Combination, load_combination, shipped
 from airgen.pipeline.control.judge import judge_identity, judge_name, judge_pair
 from airgen.pipeline.control.judge_kinds import Verdict, kind_of_prompt
 from airgen.pipeline.progress import Display
@@ -115,6 +115,8 @@ def calibrate(
     if judge == "pipeline" and not pipeline.control.judge.members:
         raise UsageError("the pipeline's judge asks no LLM: calibrate `rerankers`, or its calibration by name")
     combines = saved is not None or judge in FITTED
+    if not combines and any(how.source for _, how in collections):
+        raise UsageError("--source: only a combined judge weighs the likeness to a source")
     wordless = judge == "rerankers" or (saved is not None and "llm" not in saved.weights)
     settings = pipeline.control.judge if combines or judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
     control = pipeline.control
@@ -219,15 +221,20 @@ def _combined(
     if saved is not None:
         table = [applied(saved, one, probability) for one in found]
         return Calibration(judge, "A combined judge as it was saved.", {"As saved": table}, saved, refusals)
-    names = FEATURES if judge == "combined" else FEATURES[1:]
-    tables = {"Scores and votes alone": leave_one_out(found, probability, identity, FEATURES[1:])}
-    if judge == "combined":
-        tables = {"LLM, scores and votes": leave_one_out(found, probability, identity), **tables}
-        tables["The LLM alone"] = leave_one_out(found, probability, identity, FEATURES[:1])
+    llm, source = judge == "combined", any(one.likeness for one in found)
+    names = tuple(name for name in FEATURES if (name != "llm" or llm) and (name != SOURCE or source))
+    tried = {"LLM, scores, votes and likeness": FEATURES, "LLM, scores and votes": ("llm", "scores", "votes")}
+    tried |= {"Scores, votes and likeness": ("scores", "votes", SOURCE), "Scores and votes alone": ("scores", "votes")}
+    tried |= {"The LLM alone": ("llm",)}
+    tables = {
+        title: leave_one_out(found, probability, identity, some)
+        for title, some in tried.items()
+        if set(some) <= set(names)
+    }
     about = (
-        "Logistic regression over the LLM's yes/no logit (unless it is left out) and the scores and votes of recall "
-        "and re-rankers. Each row is a collection that neither the weights nor the threshold have seen; the "
-        "coefficients are fitted on all."
+        "Logistic regression over the LLM's yes/no logit (unless it is left out), the scores and votes of recall and "
+        "re-rankers, and, with `--source`, the likeness to another relevant passage. Each row is a collection that "
+        "neither the weights nor the threshold have seen; the coefficients are fitted on all."
     )
     fitted = fit_combination(found, probability, identity, names)
     notes = {f"on {one.collection}, when left out": _figures(one) for one in next(iter(tables.values()))}

@@ -6,19 +6,21 @@ Recall and pre-labels are made by the stages of quality control and kept in the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.keys import text_key
+from airgen.pipeline.control.likeness import LIKENESS
 from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import SetWork, add_rows
 from airgen.pipeline.progress import Display
 from airgen.quality.judge.labelled_pairs import CalibrationPair, select_pairs
-from airgen.records import Prelabel, Recall
+from airgen.records import Likeness, Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings
 from airgen.store import Store
@@ -28,8 +30,12 @@ __all__ = ["Evidence", "Selection", "gather"]
 
 @dataclass(frozen=True)
 class Selection:
-    """How pairs are chosen. `label_from` is the lowest human label that counts as relevant; pairs with a label in
-    `ignore` are left out. `language` is that of a collection whose manifest does not say it."""
+    """How pairs are chosen.
+
+    `label_from` is the lowest human label that counts as relevant; pairs with a label in `ignore` are left out.
+    `language` is that of a collection whose manifest does not say it. With `source`, a relevant passage of each query,
+    drawn by the seed, is its source, like the document of a generated query. It is in no pair.
+    """
 
     split: str = "test"
     count: int = 60
@@ -38,16 +44,22 @@ class Selection:
     ignore: tuple[float, ...] = ()
     seed: int = 0
     language: str = "en"
+    source: bool = False
 
     @property
     def rules(self) -> dict[str, Any]:
         """For `select_pairs`."""
         return {"relevant_from": self.label_from, "ignore": self.ignore, "seed": self.seed}
 
+    def source_of(self, query: str, labels: Mapping[str, float]) -> list[str]:
+        """The source of a query, by these labels of its passages; empty where none is relevant."""
+        relevant = [id_ for id_, label in labels.items() if label >= self.label_from and label not in self.ignore]
+        return sorted(relevant, key=lambda id_: text_key(f"source\x1f{self.seed}\x1f{query}\x1f{id_}"))[:1]
+
 
 @dataclass(frozen=True)
 class Evidence:
-    """The pairs of one collection; recall and pre-labels by query id, texts by id."""
+    """The pairs of one collection; recall, pre-labels and likeness to the source by query id, texts by id."""
 
     name: str
     pairs: list[CalibrationPair]
@@ -55,6 +67,7 @@ class Evidence:
     documents: Mapping[str, str]
     recalls: Mapping[str, Recall]
     prelabels: Mapping[str, list[Prelabel]]
+    likeness: Mapping[str, Likeness] = field(default_factory=dict)
 
 
 def gather(
@@ -72,7 +85,10 @@ def gather(
     digest = task.digest if language == "en" else f"{task.digest}-{language}"  # what is kept of a language is its own
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     queries = {key: query.text for key, query in task.queries.items()}
-    work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest)
+    sources: dict[str, list[str]] = {}
+    if selection.source:
+        sources = {key: selection.source_of(key, task.qrels.labels.get(key, {})) for key in queries}
+    work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
     work = add_rows(RECALL, work)
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     bm25 = load_retriever("bm25")
@@ -81,7 +97,7 @@ def gather(
     pools = {}
     for place, key in enumerate(queries):
         both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
-        recalled = set(recalls[key].ids)
+        recalled = set(recalls[key].ids) - set(sources.get(key, ()))
         pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
     pairs = select_pairs(task.qrels.labels, pools, selection.count, **selection.rules)
     if not pairs:
@@ -91,8 +107,9 @@ def gather(
         )
     chosen = {pair.query: queries[pair.query] for pair in pairs}
     work = replace(work, queries=chosen)
-    for stage in prelabel_stages(work):
+    for stage in (*prelabel_stages(work), *([LIKENESS] if selection.source else [])):
         work = add_rows(stage, work)
+    likeness = work.rows("likeness", Likeness) if selection.source else {}
     documents = work.documents({pair.id for pair in pairs})
     kept = {key: recalls[key] for key in chosen}
-    return Evidence(dataset.name, pairs, queries, documents, kept, prelabels_of(work))
+    return Evidence(dataset.name, pairs, queries, documents, kept, prelabels_of(work), likeness)

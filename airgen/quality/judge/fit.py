@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.pipeline.control.combined_judge import FEATURES, Combination, features
+from airgen.pipeline.control.combined_judge import FEATURES, SOURCE, Combination, features
 from airgen.pipeline.control.judge_kinds import level_of_probability
 from airgen.quality.judge.agreement_figures import best_threshold
 from airgen.quality.judge.assess import Assessment, Opinion, assess
 from airgen.quality.judge.evidence import Evidence
 from airgen.quality.judge.labelled_pairs import CalibrationPair
 from airgen.quality.judge.logistic import fit, predict
+from airgen.records import Prelabel, Recall
 
 __all__ = ["applied", "fit_combination", "leave_one_out", "precise_cut"]
 
@@ -44,7 +45,8 @@ class _Rows:
 def _rows(one: Evidence, said: Probability, names: Sequence[str]) -> _Rows:
     kept, values = [], []
     for pair in one.pairs:
-        found = features(pair.id, one.recalls[pair.query], one.prelabels[pair.query], said(one.name, pair))
+        likeness = one.likeness.get(pair.query)
+        found = features(pair.id, *_of_query(one, pair), said(one.name, pair), likeness)
         if all(name in found for name in names):
             kept.append(pair)
             values.append([found[name] for name in names])
@@ -52,10 +54,16 @@ def _rows(one: Evidence, said: Probability, names: Sequence[str]) -> _Rows:
     return _Rows(one.name, kept, matrix, np.array([pair.relevant for pair in kept], bool))
 
 
+def _of_query(one: Evidence, pair: CalibrationPair) -> tuple[Recall, list[Prelabel]]:
+    return one.recalls[pair.query], one.prelabels[pair.query]
+
+
 def fit_combination(
     evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str] = FEATURES
 ) -> Combination:
-    """Fit weights on all these collections, which count equally. Raises UsageError if there are no pairs."""
+    """Fit weights on all these collections, which count equally; where the likeness to a source is among the features,
+    those without it, too. Raises UsageError if there are no pairs.
+    """
     rows = [_rows(one, said, names) for one in evidence]
     rows = [one for one in rows if len(one.kept)]
     if not rows:
@@ -70,9 +78,11 @@ def fit_combination(
     notes = {"fitted on pairs of": pairs, "with": _systems(evidence)}
     threshold = round(min(max(threshold, 0.01), 0.99), _DECIMALS)
     profiles = {"rank": threshold, "train": precise_cut(stated, relevant, weights)}
+    plain = [name for name in names if name != SOURCE]
+    sourceless = fit_combination(evidence, said, {}, plain) if SOURCE in names else None
     return Combination(
         "fitted", dict(zip(names, found[:-1].tolist(), strict=True)), float(found[-1]),
-        threshold, dict(judge) if "llm" in names else {}, notes, profiles,
+        threshold, dict(judge) if "llm" in names else {}, notes, profiles, sourceless,
     )  # fmt: skip
 
 
@@ -105,8 +115,8 @@ def applied(combination: Combination, one: Evidence, said: Probability) -> Asses
     """How a combination does on a collection."""
     opinions: list[Opinion | None] = []
     for pair in one.pairs:
-        of_query = (one.recalls[pair.query], one.prelabels[pair.query])
-        probability = combination.probability(pair.id, *of_query, said(one.name, pair))
+        likeness = one.likeness.get(pair.query)
+        probability = combination.probability(pair.id, *_of_query(one, pair), said(one.name, pair), likeness)
         level = None if probability is None else level_of_probability(probability, combination.threshold)
         opinions.append(None if probability is None else Opinion(probability, level, probability))
     return assess(one.name, one.pairs, opinions, threshold=combination.threshold)

@@ -15,7 +15,7 @@ from airgen.pipeline.control.judge import judge_identity
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline
 from airgen.quality.judge.fit import precise_cut
-from airgen.records import Judgment, Prelabel, Recall
+from airgen.records import Judgment, Likeness, Prelabel, Recall
 
 
 def recalled(scores: dict[str, float]) -> Recall:
@@ -148,3 +148,53 @@ def test_the_cut_for_training_has_nine_of_ten_right_by_weight_and_enough_pairs()
     heavy = np.where(stated > 0.6, 2.0, 1.0)  # relevant pairs count twice: 78 of 78 + 8 is .907, and of 78 + 9 .897
     assert precise_cut(stated, stated > 0.6, heavy) == 0.53
     assert precise_cut(stated, stated > 0.95, np.ones(100)) == 0.99  # of 20 pairs only four are relevant
+
+
+LIKENESS = Likeness("l", "q", "f", 0, "m", ["a"], ["a", "b", "c", "d"], [1.0, 0.5, 0.3, 0.1])
+
+
+def test_likeness_to_the_source_by_hand() -> None:
+    recall = recalled({"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.0})
+    found = features("b", recall, [], None, LIKENESS)
+    # Without the source, the mean is .3 and the deviation sqrt((.04 + 0 + .04) / 3).
+    assert found["source"] == pytest.approx(0.2 / math.sqrt(0.08 / 3))
+    assert features("c", recall, [], None, LIKENESS)["source"] == pytest.approx(0.0)
+    assert "source" not in features("a", recall, [], None, LIKENESS)  # the source is like itself, which says nothing
+    assert "source" not in features("b", recall, [], None)
+
+
+def test_the_source_itself_is_decided_without_likeness() -> None:
+    recall = recalled({"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.0})
+    sourceless = Combination("own", {"scores": 1.0}, 0.0, 0.3)
+    judge = Combination("own", {"source": 2.0}, -1.0, 0.7, sourceless=sourceless)
+    own = judge.judged(Judgment("j", "q", "f", 0, "a", 0, None, "", ""), recall, [], LIKENESS)
+    z = 1.5 / math.sqrt(1.25)  # of the score 3 among 3, 2, 1, 0
+    assert own.probability == pytest.approx(1 / (1 + math.exp(-z)), abs=1e-6) and own.level == 3
+    other = judge.judged(Judgment("j", "q", "f", 0, "b", 0, None, "", ""), recall, [], LIKENESS)
+    assert other.probability == pytest.approx(1 / (1 + math.exp(1 - 2 * 0.2 / math.sqrt(0.08 / 3))), abs=1e-6)
+    assert other.level == 2  # .81 is between .7 and the middle of .7 and 1
+    # A query of the user's own has no source, and nothing is like it.
+    assert judge.probability("b", recall, [], None) == sourceless.probability("b", recall, [], None)
+    stricter = judge.with_threshold(0.9)
+    assert (stricter.threshold, stricter.sourceless) == (0.9, sourceless.with_threshold(0.9))
+    assert judge.fingerprint != Combination("own", {"source": 2.0}, -1.0, 0.7).fingerprint
+
+
+def test_a_calibration_with_likeness_is_read_as_it_was_written(tmp_path: Path) -> None:
+    sourceless = Combination("own.json", {"scores": 1.0}, 0.0, 0.3, profiles={"rank": 0.3, "train": 0.8})
+    profiles = {"rank": 0.6, "train": 0.9}
+    judge = Combination("own.json", {"source": 2.0}, -1.0, 0.6, profiles=profiles, sourceless=sourceless)
+    (tmp_path / "own.json").write_text(json.dumps(judge.as_dict()), encoding="utf-8")
+    found = load_combination("own.json", tmp_path)
+    assert found == judge and found.weighs_source
+    train = found.for_profile("train")
+    assert train.sourceless is not None and (train.threshold, train.sourceless.threshold) == (0.9, 0.8)
+    value = judge.as_dict()
+    for change, problem in (
+        ({"sourceless": None}, "weighs 'source', so it needs `sourceless`"),
+        ({"sourceless": {**value["sourceless"], "weights": {"source": 1.0}}}, "unknown feature 'source'"),
+        ({"sourceless": []}, "not a calibration"),
+    ):
+        (tmp_path / "own.json").write_text(json.dumps({**value, **change}), encoding="utf-8")
+        with pytest.raises(SettingsError, match=problem):
+            load_combination("own.json", tmp_path)
