@@ -28,6 +28,14 @@ def calibrate(
         Path | None, typer.Option(help="Use this pipeline's models (default: quickstart's).", callback=shipped)
     ] = None,
     pairs: Annotated[int, typer.Option(min=2, help="Pairs drawn from each collection; half are relevant.")] = 60,
+    every_pair: Annotated[
+        bool,
+        typer.Option(
+            "--every-pair",
+            help="Every recalled passage instead of a sample, for judges that ask no LLM: probabilities then hold for "
+            "the passages that quality control meets, most of which are not relevant.",
+        ),
+    ] = False,
     depth: Annotated[int, typer.Option(min=1, help="Draw pairs from the top hits of BM25 and the recall model.")] = 10,
     relevant_from: Annotated[
         list[str] | None,
@@ -79,7 +87,9 @@ def calibrate(
     names = {folder.resolve().name for folder in collections}
     if unknown := sorted((least.keys() | left_out.keys()) - names):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
-    drawn = Selection(split, pairs, depth, seed=seed, language=language or Selection.language, source=source)
+    drawn = Selection(
+        split, None if every_pair else pairs, depth, seed=seed, language=language or Selection.language, source=source
+    )
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
         for folder, name in ((folder, folder.resolve().name) for folder in collections)

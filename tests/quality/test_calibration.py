@@ -121,6 +121,20 @@ def test_thresholds_are_picked_on_one_half_and_used_on_the_other() -> None:
         best_threshold(np.array([]), np.array([], bool))
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 3)), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_the_best_threshold_is_that_of_every_cut_tried(rows: list[tuple[int, bool, int]]) -> None:
+    """A pair with a weight counts as so many pairs."""
+    repeated = [row for row in rows for _ in range(row[2])]
+    scores, relevant = np.array([row[0] for row in repeated], float), np.array([row[1] for row in repeated])
+    found = best_threshold(scores, relevant)
+    values = np.unique(scores)
+    cuts = [values[0], *((values[1:] + values[:-1]) / 2)]
+    assert kappa(scores >= found, relevant) == pytest.approx(max(kappa(scores >= cut, relevant) for cut in cuts))
+    weighed = [np.array([row[place] for row in rows], float) for place in (0, 2)]
+    assert best_threshold(weighed[0], np.array([row[1] for row in rows]), weighed[1]) == found
+
+
 def test_intervals_resample_queries_and_not_pairs() -> None:
     # Ten pairs of one query are one observation: the interval is as wide as two queries make it.
     values = np.array([0.0] * 10 + [1.0] * 10)

@@ -119,6 +119,8 @@ def calibrate(
         raise UsageError("--source: only a combined judge weighs the likeness to a source")
     wordless = judge == "rerankers" or (saved is not None and "llm" not in saved.weights)
     settings = pipeline.control.judge if combines or judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
+    if settings is not None and not wordless and any(how.count is None for _, how in collections):
+        raise UsageError("--every-pair: this judge would ask an LLM about every recalled passage: give --pairs instead")
     control = pipeline.control
     if not combines:
         control = control.model_copy(update={"rerankers": [judge] if settings is None else []})

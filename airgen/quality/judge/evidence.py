@@ -19,7 +19,7 @@ from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import SetWork, add_rows
 from airgen.pipeline.progress import Display
-from airgen.quality.judge.labelled_pairs import CalibrationPair, select_pairs
+from airgen.quality.judge.labelled_pairs import CalibrationPair, every_pair, select_pairs
 from airgen.records import Likeness, Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings
@@ -30,7 +30,7 @@ __all__ = ["Evidence", "Selection", "gather"]
 
 @dataclass(frozen=True)
 class Selection:
-    """How pairs are chosen.
+    """How pairs are chosen: `count` of them, or all recalled ones where it is None, as quality control meets them.
 
     `label_from` is the lowest human label that counts as relevant; pairs with a label in `ignore` are left out.
     `language` is that of a collection whose manifest does not say it. With `source`, a relevant passage of each query,
@@ -38,7 +38,7 @@ class Selection:
     """
 
     split: str = "test"
-    count: int = 60
+    count: int | None = 60
     depth: int = 10
     label_from: float = 1
     ignore: tuple[float, ...] = ()
@@ -91,15 +91,18 @@ def gather(
     work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
     work = add_rows(RECALL, work)
     recalls: dict[str, Recall] = work.rows("recall", Recall)
-    bm25 = load_retriever("bm25")
-    bm25.index(corpus)
-    hits = bm25.search(list(queries.values()), depth)
-    pools = {}
-    for place, key in enumerate(queries):
-        both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
-        recalled = set(recalls[key].ids) - set(sources.get(key, ()))
-        pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
-    pairs = select_pairs(task.qrels.labels, pools, selection.count, **selection.rules)
+    pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
+    if selection.count is None:
+        pairs = every_pair(task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore)
+    else:
+        bm25 = load_retriever("bm25")
+        bm25.index(corpus)
+        hits = bm25.search(list(queries.values()), depth)
+        for place, key in enumerate(queries):
+            both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
+            recalled = set(pools[key])
+            pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
+        pairs = select_pairs(task.qrels.labels, pools, selection.count, **selection.rules)
     if not pairs:
         raise DatasetError(
             f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "

@@ -73,7 +73,7 @@ def fit_combination(
     values, relevant = np.vstack([one.values for one in rows]), np.concatenate([one.relevant for one in rows])
     found = np.round(fit(values, relevant, ridge=RIDGE, weights=weights), _DECIMALS)
     stated = predict(found, values)
-    threshold = best_threshold(stated, relevant)
+    threshold = best_threshold(stated, relevant, weights)
     pairs = ", ".join(f"{one.name} {len(one.kept)}" for one in rows)
     notes = {"fitted on pairs of": pairs, "with": _systems(evidence)}
     threshold = round(min(max(threshold, 0.01), 0.99), _DECIMALS)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from airgen.keys import text_key
 
-__all__ = ["KINDS", "CalibrationPair", "Kind", "halves", "select_pairs"]
+__all__ = ["KINDS", "CalibrationPair", "Kind", "every_pair", "halves", "select_pairs"]
 
 Kind = Literal["relevant", "judged", "unjudged"]
 KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")
@@ -53,6 +53,24 @@ def select_pairs(
     label for something else: cranfield's 0 is a query's own source paper.
     """
     found: dict[Kind, dict[str, list[CalibrationPair]]] = {kind: {} for kind in KINDS}
+    for pair in every_pair(labels, pools, relevant_from=relevant_from, ignore=ignore):
+        found[pair.kind].setdefault(pair.query, []).append(pair)
+    order = {kind: _in_turn(by_query, f"{seed}") for kind, by_query in found.items()}
+    side = min(count // 2, len(order["relevant"]), len(order["judged"]) + len(order["unjudged"]))
+    judged = min(len(order["judged"]), max(side // 2, side - len(order["unjudged"])))
+    chosen = order["relevant"][:side] + order["judged"][:judged] + order["unjudged"][: side - judged]
+    return sorted(chosen, key=lambda pair: (pair.query, pair.id))
+
+
+def every_pair(
+    labels: Mapping[str, Mapping[str, float]],
+    pools: Mapping[str, Sequence[str]],
+    *,
+    relevant_from: float = 1,
+    ignore: Collection[float] = (),
+) -> list[CalibrationPair]:
+    """All pairs of the pools, in their order; pairs with a label in `ignore` are left out."""
+    found = []
     for query, pool in pools.items():
         known = labels.get(query, {})
         for id_ in dict.fromkeys(pool):
@@ -60,12 +78,8 @@ def select_pairs(
             if label is not None and label in ignore:
                 continue
             kind: Kind = "unjudged" if label is None else "relevant" if label >= relevant_from else "judged"
-            found[kind].setdefault(query, []).append(CalibrationPair(query, id_, kind, label))
-    order = {kind: _in_turn(by_query, f"{seed}") for kind, by_query in found.items()}
-    side = min(count // 2, len(order["relevant"]), len(order["judged"]) + len(order["unjudged"]))
-    judged = min(len(order["judged"]), max(side // 2, side - len(order["unjudged"])))
-    chosen = order["relevant"][:side] + order["judged"][:judged] + order["unjudged"][: side - judged]
-    return sorted(chosen, key=lambda pair: (pair.query, pair.id))
+            found.append(CalibrationPair(query, id_, kind, label))
+    return found
 
 
 def _in_turn(by_query: Mapping[str, list[CalibrationPair]], seed: str) -> list[CalibrationPair]:
