@@ -59,10 +59,9 @@ def wording(text: str) -> str:
 
 
 def job_of(work: Path, collection: Path, target: int | None = None) -> Job:
-    """pipelines/agree.yaml with five drafts, about any passage of the collection."""
+    """pipelines/agree.yaml, about any passage of the collection."""
     settings = yaml.safe_load(find_yaml("pipelines", Path("agree.yaml")).read_text(encoding="utf-8"))
     settings["name"] = "adapt"
-    settings["generation"]["candidates"] = 5
     settings["llm"]["threads"] = 1
     path = work / "adapt.yaml"
     path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")

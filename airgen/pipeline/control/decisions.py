@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +30,8 @@ def _fingerprint(control: Control, model: Any) -> str:
 
 def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[Decision]]:
     relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
-    judged, unsure = _judgments(control), control.settings.judge.unsure
     negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
+    judged, unsure = _judgments(control, negatives), control.settings.judge.unsure
     dropped = {
         id_
         for key, ids in negatives.items()
@@ -47,7 +47,7 @@ def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iter
         yield decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unsure)
 
 
-def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
+def _judgments(control: Control, negatives: Mapping[str, Collection[str]]) -> dict[str, dict[str, Judgment]]:
     """Judgments by query and document, weighed by the combined judge where there is one.
 
     Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
@@ -64,7 +64,9 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
             continue
         if control.combination is not None:
             key = row.parent
-            weighed = control.combination.judged(row, recalls.get(key), prelabels[key], likeness.get(key))
+            # A generated negative was written to be like the source, so its likeness is no sign of relevance.
+            like = None if row.id in negatives[key] else likeness.get(key)
+            weighed = control.combination.judged(row, recalls.get(key), prelabels[key], like)
             # A document that was not recalled, and about which no LLM was asked, has no evidence at all.
             missing = weighed is row and not control.settings.judge.members
             row = replace(row, level=0, reason="not recalled") if missing else weighed

@@ -75,6 +75,19 @@ def test_a_job_weighs_likeness_by_the_recalls_own_vectors(run: Run, folder: Path
     assert fewer.isdisjoint({(row.parent, row.id) for row in decisions if row.action == "add_positive"})
 
 
+def test_negatives_that_were_written_are_decided_without_likeness(run: Run, folder: Path) -> None:
+    """They are like the source on purpose, and would all be called relevant."""
+    write(folder, 1000.0)
+    decisions = rows(run("runs", JUDGE))[2]
+    doubted: dict[str, set[bool]] = {"negative": set(), "other": set()}
+    for row in decisions:
+        if row.probability is not None and row.action != "keep_query":
+            kind = "negative" if row.action.endswith("_negative") else "other"
+            doubted[kind].add(1e-6 < row.probability < 1 - 1e-6)
+    # A weight of 1,000 leaves hardly any doubt; the weights without likeness always do.
+    assert doubted["negative"] == {True} and False in doubted["other"]
+
+
 def test_a_calibration_without_likeness_measures_none(run: Run, folder: Path) -> None:
     write(folder, **SOURCELESS, sourceless=None)
     result = run("runs", JUDGE)
