@@ -175,24 +175,45 @@ def labelled(found: Mapping[str, Recalled], sources: Mapping[str, str], judge: A
     return labels
 
 
-def row(one: Collection, others: Sequence[Collection], voters: Sequence[str], which: Sequence[int], near: bool) -> Any:
+def cut_for(found: Mapping[str, Recalled], sources: Mapping[str, str], score_of: Any, positives_: float) -> float:
+    """The cut that gives a query so many positives in the mean, its source among them."""
+    every = [
+        value for key, one in found.items() for id_, value in zip(one.ids, score_of(one), strict=True)
+        if id_ != sources[key]
+    ]  # fmt: skip
+    return float(np.sort(every)[::-1][min(len(every) - 1, round((positives_ - 1) * len(found)))])
+
+
+def row(
+    one: Collection,
+    others: Sequence[Collection],
+    voters: Sequence[str],
+    which: Sequence[int],
+    near: bool,
+    count: float | None = None,
+) -> list[str]:
+    """One collection's cells of a row: the AUC, and both agreements with the positives a query."""
     parts = [other.rows(voters, near) for other in others]
     values, relevant = np.vstack([part[0] for part in parts])[:, which], np.concatenate([part[1] for part in parts])
     weights = np.concatenate([part[2] for part in parts]) * len(relevant) / len(parts)
     found = fit(values, relevant, ridge=1.0, weights=weights)
     cut = best_threshold(predict(found, values), relevant, weights)
 
-    def judge(of: Recalled) -> NDArray[np.bool_]:
-        return predict(found, of.features(voters)[:, which]) >= cut
+    def score_of(of: Recalled) -> Floats:
+        return predict(found, of.features(voters)[:, which])
+
+    def again_for(drawn: Mapping[str, Recalled], sources: Mapping[str, str]) -> Labels:
+        least = cut if count is None else cut_for(drawn, sources, score_of, count)
+        return labelled(drawn, sources, lambda of: score_of(of) >= least)
 
     own, answer, _ = one.rows(voters, near=False)
-    again = [labelled(drawn, sources, judge) for drawn, sources in zip(one.drawn, one.sources, strict=True)]
-    made = labelled(one.made, one.made_from, judge)
+    again = [again_for(drawn, sources) for drawn, sources in zip(one.drawn, one.sources, strict=True)]
+    made = again_for(one.made, one.made_from)
     people = np.mean([spearman(one.ranking, one.people.means(labels)) for labels in again])
     generated = spearman(one.ranking, one.generated.means(made))
     sizes = [np.mean([len(of) for of in labels.values()]) for labels in (again[0], made)]
-    return [f"{auc(predict(found, own[:, which]), answer):.2f}", f"{people:.2f} ({sizes[0]:.0f})",
-            f"{generated:.2f} ({sizes[1]:.0f})"]  # fmt: skip
+    area = auc(predict(found, own[:, which]), answer)
+    return [f"{area:.2f}", f"{people:.2f} ({sizes[0]:.0f})", f"{generated:.2f} ({sizes[1]:.0f})"]
 
 
 def main() -> None:
@@ -206,6 +227,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument(
         "--all-pairs", action="store_true", help="fit on all recalled pairs instead of those near the top"
+    )
+    parser.add_argument(
+        "--positives", type=float, help="cut where a query has so many positives, not where kappa is best"
     )
     asked = parser.parse_args()
     systems = [one.name for one in load_systems(asked.systems)]
@@ -231,7 +255,7 @@ def main() -> None:
                 cells = []
                 for one in tried:
                     fitted_on = [other for other in every if other is not one]
-                    cells += row(one, fitted_on, voters, which, not asked.all_pairs)
+                    cells += row(one, fitted_on, voters, which, not asked.all_pairs, asked.positives)
                 table.append([name if features != "likeness" else "nobody", features, *cells])
     print(markdown_table(header, table))
 
