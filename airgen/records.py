@@ -29,7 +29,6 @@ __all__ = [
     "Fitted",
     "HardNegative",
     "Judgment",
-    "Likeness",
     "OwnQuery",
     "Partner",
     "Passage",
@@ -42,6 +41,7 @@ __all__ = [
     "Sample",
     "Scenario",
     "Skip",
+    "SourceLikeness",
     "flat_text",
     "prompt_text",
     "storable",
@@ -258,7 +258,7 @@ class Prelabel(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness(Row):
+class SourceLikeness(Row):
     """How like recalled documents are to the `sources` of a query, the documents it was made from.
 
     `parent` is the query. scores: cosine similarity of each of `ids` with the source that is nearest to it.

@@ -29,7 +29,7 @@ from airgen.evaluation.rank_correlation import spearman
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
-from airgen.pipeline.control.likeness import cosines
+from airgen.pipeline.control.source_likeness import cosines
 from airgen.quality.agreement.scored_sides import agree_job
 from airgen.quality.judge.agreement_figures import auc, best_threshold
 from airgen.quality.judge.logistic import fit, predict

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from airgen.errors import SettingsError
 from airgen.keys import fingerprint
 from airgen.pipeline.control.judge_kinds import level_of_probability
-from airgen.records import Judgment, Likeness, Prelabel, Recall
+from airgen.records import Judgment, Prelabel, Recall, SourceLikeness
 from airgen.registry import closest
 
 __all__ = ["FEATURES", "Combination", "features", "load_combination", "shipped"]
@@ -91,7 +91,7 @@ class Combination:
         recall: Recall,
         prelabels: Sequence[Prelabel],
         llm: float | None,
-        likeness: Likeness | None = None,
+        likeness: SourceLikeness | None = None,
     ) -> float | None:
         """P(relevant) of one document, in (0, 1); None where it was not recalled, or the LLM's probability is missing.
 
@@ -101,7 +101,11 @@ class Combination:
         return None if found is None else found[0]
 
     def judged(
-        self, found: Judgment, recall: Recall | None, prelabels: Sequence[Prelabel], likeness: Likeness | None = None
+        self,
+        found: Judgment,
+        recall: Recall | None,
+        prelabels: Sequence[Prelabel],
+        likeness: SourceLikeness | None = None,
     ) -> Judgment:
         """The LLM's judgment with this judge's probability and level; unchanged where a feature is missing."""
         if recall is None:
@@ -148,7 +152,7 @@ class Combination:
 
 
 def features(
-    id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None, likeness: Likeness | None = None
+    id_: str, recall: Recall, prelabels: Sequence[Prelabel], llm: float | None, likeness: SourceLikeness | None = None
 ) -> dict[str, float]:
     """The features of one document that are known, by name.
 

@@ -11,14 +11,14 @@ from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, ow
 from airgen.pipeline.control.prelabels import prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage
 from airgen.pipeline.control.table2 import decide, decide_own, is_unsure
-from airgen.records import Decision, HardNegative, Judgment, Likeness, Recall
+from airgen.records import Decision, HardNegative, Judgment, Recall, SourceLikeness
 
 __all__ = ["DECISIONS"]
 
 
 def _fingerprint(control: Control, model: Any) -> str:
     settings, combination = control.settings, control.combination
-    names = ("judgment", OWN, "likeness")
+    names = ("judgment", OWN, "source_likeness")
     read = {stage: fp for stage, fp in control.plan.items() if stage.startswith("prelabel") or stage in names}
     return fingerprint(
         stage="decision", version=1, relevant_from=settings.judge.relevant_from, plan=read,
@@ -57,7 +57,7 @@ def _judgments(control: Control, negatives: Mapping[str, Collection[str]]) -> di
     asked |= {(key, id_) for key, ids in sources.items() for id_ in ids}
     changed = changed_texts(control.store, control.plan["corpus"])
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
-    likeness = control.rows("likeness", Likeness) if "likeness" in control.plan else {}
+    likeness = control.rows("source_likeness", SourceLikeness) if "source_likeness" in control.plan else {}
     found: dict[str, dict[str, Judgment]] = {}
     for row in control.store.made(Judgment, control.plan["judgment"], control.queries):
         if (row.parent, row.id) not in asked or not is_current(row, changed, sources[row.parent]):

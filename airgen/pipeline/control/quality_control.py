@@ -6,11 +6,11 @@ import asyncio
 
 from airgen.pipeline.control.decisions import DECISIONS
 from airgen.pipeline.control.judgments import add_judgments
-from airgen.pipeline.control.likeness import LIKENESS
 from airgen.pipeline.control.mining import MINED
 from airgen.pipeline.control.prelabels import prelabel_stages
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import Control, add_rows
+from airgen.pipeline.control.source_likeness import SOURCE_LIKENESS
 from airgen.pipeline.stage import Plan
 
 __all__ = ["control_quality"]
@@ -22,7 +22,7 @@ async def control_quality(control: Control) -> Plan:
 
     Set-wise work is arithmetic that never waits, so it runs in a thread: Ctrl-C is heard meanwhile.
     """
-    likeness = [LIKENESS] if control.combination is not None and control.combination.weighs_source else []
+    likeness = [SOURCE_LIKENESS] if control.combination is not None and control.combination.weighs_source else []
     for stage in (RECALL, *prelabel_stages(control), *likeness):
         control = await asyncio.to_thread(add_rows, stage, control)
     await add_judgments(control)

@@ -15,7 +15,7 @@ from airgen.pipeline.control.judge import judge_identity
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline
 from airgen.quality.judge.fit import precise_cut
-from airgen.records import Judgment, Likeness, Prelabel, Recall
+from airgen.records import Judgment, Prelabel, Recall, SourceLikeness
 
 
 def recalled(scores: dict[str, float]) -> Recall:
@@ -150,16 +150,18 @@ def test_the_cut_for_training_has_nine_of_ten_right_by_weight_and_enough_pairs()
     assert precise_cut(stated, stated > 0.95, np.ones(100)) == 0.99  # of 20 pairs only four are relevant
 
 
-LIKENESS = Likeness("l", "q", "f", 0, "m", ["a"], ["a", "b", "c", "d"], [1.0, 0.5, 0.3, 0.1])
+SOURCE_LIKENESS = SourceLikeness("l", "q", "f", 0, "m", ["a"], ["a", "b", "c", "d"], [1.0, 0.5, 0.3, 0.1])
 
 
 def test_likeness_to_the_source_by_hand() -> None:
     recall = recalled({"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.0})
-    found = features("b", recall, [], None, LIKENESS)
+    found = features("b", recall, [], None, SOURCE_LIKENESS)
     # Without the source, the mean is .3 and the deviation sqrt((.04 + 0 + .04) / 3).
     assert found["source"] == pytest.approx(0.2 / math.sqrt(0.08 / 3))
-    assert features("c", recall, [], None, LIKENESS)["source"] == pytest.approx(0.0)
-    assert "source" not in features("a", recall, [], None, LIKENESS)  # the source is like itself, which says nothing
+    assert features("c", recall, [], None, SOURCE_LIKENESS)["source"] == pytest.approx(0.0)
+    assert "source" not in features(
+        "a", recall, [], None, SOURCE_LIKENESS
+    )  # the source is like itself, which says nothing
     assert "source" not in features("b", recall, [], None)
 
 
@@ -167,10 +169,10 @@ def test_the_source_itself_is_decided_without_likeness() -> None:
     recall = recalled({"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.0})
     sourceless = Combination("own", {"scores": 1.0}, 0.0, 0.3)
     judge = Combination("own", {"source": 2.0}, -1.0, 0.7, sourceless=sourceless)
-    own = judge.judged(Judgment("j", "q", "f", 0, "a", 0, None, "", ""), recall, [], LIKENESS)
+    own = judge.judged(Judgment("j", "q", "f", 0, "a", 0, None, "", ""), recall, [], SOURCE_LIKENESS)
     z = 1.5 / math.sqrt(1.25)  # of the score 3 among 3, 2, 1, 0
     assert own.probability == pytest.approx(1 / (1 + math.exp(-z)), abs=1e-6) and own.level == 3
-    other = judge.judged(Judgment("j", "q", "f", 0, "b", 0, None, "", ""), recall, [], LIKENESS)
+    other = judge.judged(Judgment("j", "q", "f", 0, "b", 0, None, "", ""), recall, [], SOURCE_LIKENESS)
     assert other.probability == pytest.approx(1 / (1 + math.exp(1 - 2 * 0.2 / math.sqrt(0.08 / 3))), abs=1e-6)
     assert other.level == 2  # .81 is between .7 and the middle of .7 and 1
     # A query of the user's own has no source, and nothing is like it.

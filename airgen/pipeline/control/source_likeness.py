@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from airgen.keys import fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
-from airgen.records import Likeness, Recall
+from airgen.records import Recall, SourceLikeness
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.embedding_cache import EmbeddingCache, cache_folder
 
-__all__ = ["LIKENESS", "cosines"]
+__all__ = ["SOURCE_LIKENESS", "cosines"]
 
 BATCH = 64  # queries whose documents are in memory at once
 
@@ -46,10 +46,12 @@ def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def _fingerprint(work: SetWork, model: Any) -> str:
     # A generated query has its source for good; those of a collection's queries are drawn.
     drawn = {"sources": work.sources} if work.scope else {}
-    return fingerprint(stage="likeness", version=1, recall=work.plan["recall"], model=dict(model.describe()), **drawn)
+    return fingerprint(
+        stage="source_likeness", version=1, recall=work.plan["recall"], model=dict(model.describe()), **drawn
+    )
 
 
-def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Likeness]]:
+def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterator[list[SourceLikeness]]:
     recalls = work.rows("recall", Recall)
     keys = [key for key in pending if work.sources.get(key)]
     with EmbeddingCache(cache_folder(work.embeddings, model, "passage"), model, "passage") as cache:
@@ -62,12 +64,16 @@ def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterato
                 ids, sources = recalls[key].ids, list(work.sources[key])
                 vectors, own = (matrix[[place[id_] for id_ in of]] for of in (ids, sources))
                 scores = [round(float(score), 6) for score in cosines(vectors, own)]
-                rows.append(Likeness(row_key("likeness", key, fp), key, fp, 0, model.name, sources, list(ids), scores))
+                rows.append(
+                    SourceLikeness(
+                        row_key("source_likeness", key, fp), key, fp, 0, model.name, sources, list(ids), scores
+                    )
+                )
             yield rows
 
 
-LIKENESS = SetStage(
-    "likeness", Likeness, "likeness", _fingerprint, _work,
+SOURCE_LIKENESS = SetStage(
+    "source_likeness", SourceLikeness, "likeness to the source", _fingerprint, _work,
     model=lambda work: load_embedder(work.settings.recall.model, work.folder), note=lambda model: str(model.name),
 )  # fmt: skip
 """Only queries with a source get a row: the user's own have none."""

@@ -12,8 +12,8 @@ from job_maker import folder, run
 
 from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.control.likeness import cosines
-from airgen.records import Decision, Likeness, Recall
+from airgen.pipeline.control.source_likeness import cosines
+from airgen.records import Decision, Recall, SourceLikeness
 from airgen.retrievers import load_embedder
 
 __all__ = ["folder", "run"]
@@ -29,14 +29,14 @@ def write(folder: Path, source: float = 1.0, **changes: object) -> None:
     (folder / "own.json").write_text(json.dumps(value), encoding="utf-8")
 
 
-def rows(result: RunResult) -> tuple[list[Likeness], dict[str, Recall], list[Decision], dict[str, str]]:
+def rows(result: RunResult) -> tuple[list[SourceLikeness], dict[str, Recall], list[Decision], dict[str, str]]:
     job = Job(result.directory.parents[1] / "job.yaml", result.directory.parent)
     with job.open_store(read_only=True) as store:
         plan = job.plan(store)
         texts = dict(store.query("SELECT id, title || ' ' || text FROM passage"))
         texts |= dict(store.query("SELECT id, title || ' ' || text FROM hard_negative"))
         return (
-            store.made(Likeness, plan["likeness"]), {row.parent: row for row in store.made(Recall, plan["recall"])},
+            store.made(SourceLikeness, plan["source_likeness"]), {row.parent: row for row in store.made(Recall, plan["recall"])},
             store.made(Decision, plan["decision"]), texts,
         )  # fmt: skip
 
@@ -93,8 +93,8 @@ def test_a_calibration_without_likeness_measures_none(run: Run, folder: Path) ->
     result = run("runs", JUDGE)
     job = Job(result.directory.parents[1] / "job.yaml", result.directory.parent)
     with job.open_store(read_only=True) as store:
-        assert "likeness" not in job.plan(store)
-        assert store.rows(Likeness) == []
+        assert "source_likeness" not in job.plan(store)
+        assert store.rows(SourceLikeness) == []
 
 
 def test_likeness_needs_the_recall_model(folder: Path) -> None:
