@@ -35,10 +35,8 @@ def rows(result: RunResult) -> tuple[list[SourceLikeness], dict[str, Recall], li
         plan = job.plan(store)
         texts = dict(store.query("SELECT id, title || ' ' || text FROM passage"))
         texts |= dict(store.query("SELECT id, title || ' ' || text FROM hard_negative"))
-        return (
-            store.made(SourceLikeness, plan["source_likeness"]), {row.parent: row for row in store.made(Recall, plan["recall"])},
-            store.made(Decision, plan["decision"]), texts,
-        )  # fmt: skip
+        recalls = {row.parent: row for row in store.made(Recall, plan["recall"])}
+        return store.made(SourceLikeness, plan["source_likeness"]), recalls, store.made(Decision, plan["decision"]), texts
 
 
 def test_cosines_by_hand() -> None:
