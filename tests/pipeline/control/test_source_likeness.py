@@ -36,7 +36,8 @@ def rows(result: RunResult) -> tuple[list[SourceLikeness], dict[str, Recall], li
         texts = dict(store.query("SELECT id, title || ' ' || text FROM passage"))
         texts |= dict(store.query("SELECT id, title || ' ' || text FROM hard_negative"))
         recalls = {row.parent: row for row in store.made(Recall, plan["recall"])}
-        return store.made(SourceLikeness, plan["source_likeness"]), recalls, store.made(Decision, plan["decision"]), texts
+        likeness = store.made(SourceLikeness, plan["source_likeness"])
+        return likeness, recalls, store.made(Decision, plan["decision"]), texts
 
 
 def test_cosines_by_hand() -> None:
