@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from airgen.evaluation.charts import save_svg
+from airgen.quality.agreement.agreement_study import breadth_note
 from airgen.quality.agreement.bias import LexicalOverlap, RankGain, circularity, rank_gains, saturation
 from airgen.quality.agreement.charts import ranks_chart, resamplings_chart, scores_chart
 from airgen.quality.agreement.rankings import (
@@ -134,3 +135,14 @@ def test_draws_that_rank_nothing_are_left_out_of_the_chart(tmp_path: Path) -> No
     assert "nothing to show" in svg_texts(tmp_path / "none.svg")
     some = resamplings_chart(Resamplings(5, (0.5, math.nan, -0.2)), nothing, 0.4, title="t").to_dict()["datasets"]
     assert sorted(row["rho"] for rows in some.values() for row in rows) == [-0.2, 0.4, 0.5]
+
+
+def test_sides_of_another_breadth_are_named() -> None:
+    one = {"q1": {"a": 1.0, "b": 0.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {"e": 0.0}}  # 1.5 where there are any
+    many = {"q1": dict.fromkeys("abcd", 1.0)}
+    assert breadth_note(one, one) == breadth_note(one, {"q": dict.fromkeys("abc", 0.5)}) == []
+    (wide,) = breadth_note(one, many)
+    assert "Human queries have 1.5 relevant passages each, generated ones 4.0: a stricter cut" in wide
+    (narrow,) = breadth_note(many, one)
+    assert "a lower cut" in narrow
+    assert breadth_note(one, {}) == breadth_note({}, one) == []

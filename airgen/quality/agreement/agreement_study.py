@@ -34,9 +34,10 @@ from airgen.retrievers.base import Corpus
 from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.settings import ControlSettings
 
-__all__ = ["AgreementStudy", "control_without"]
+__all__ = ["AgreementStudy", "breadth_note", "control_without"]
 
 FEW = 30  # queries below which a ranking is mostly noise
+BREADTH = 2.0  # times as many positives a query on one side as on the other
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,10 @@ class AgreementStudy:
                 for name, dataset in datasets.items()
             },
             circularity=circular, leave_one_out=alone,
-            notes=_notes(job.pipeline.target, both, bool(circular.involved), corpora),
+            notes=[
+                *_notes(job.pipeline.target, both, bool(circular.involved), corpora),
+                *breadth_note(labels, complete.labels),
+            ],
         )  # fmt: skip
 
     def _check(self, display: Display) -> None:
@@ -207,3 +211,23 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mappi
     if any(math.isnan(split_half(side)) for side in both.values()):
         notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")
     return notes
+
+
+def breadth_note(human: Labels, generated: Labels) -> list[str]:
+    """A note where one side's queries have more than twice as many relevant passages as the other's; else nothing.
+
+    A ranking by many wrong positives, or by one of many right ones, agrees less (docs/agreement.md).
+    """
+    people, made = (_mean_positives(labels) for labels in (human, generated))
+    if not people or not made or 1 / BREADTH <= made / people <= BREADTH:
+        return []
+    cut = "a stricter" if made > people else "a lower"
+    return [
+        f"Human queries have {people:.1f} relevant passages each, generated ones {made:.1f}: {cut} cut of the judge "
+        "(control.judge: threshold, or the profile of a calibration) brings them nearer to each other."
+    ]
+
+
+def _mean_positives(labels: Labels) -> float:
+    counts = [count for of in labels.values() if (count := sum(label > 0 for label in of.values()))]
+    return sum(counts) / len(counts) if counts else 0.0
