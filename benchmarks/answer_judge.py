@@ -35,7 +35,7 @@ from airgen.keys import rng
 from airgen.llms.base import Llm, Request
 from airgen.pipeline.ask import ask_until, parsed
 from airgen.pipeline.ask_each import ask_about
-from airgen.pipeline.control.combined_judge import FEATURES, features
+from airgen.pipeline.control.combined_judge import BY_RERANKERS, features
 from airgen.pipeline.control.judge import judge_pair
 from airgen.pipeline.control.judge_kinds import Verdict
 from airgen.pipeline.progress import Display
@@ -151,7 +151,7 @@ class Trial:
         self.said: dict[str, NDArray[np.float64]] = {}
         self.answers: dict[str, str] = {}
         rows = [features(pair.id, one.recalls[pair.query], one.prelabels[pair.query], None) for pair in self.pairs]
-        self.others = np.array([[row[name] for name in FEATURES[1:]] for row in rows])
+        self.others = np.array([[row[name] for name in BY_RERANKERS] for row in rows])
 
     def ask(self, pipeline: Pipeline, prompts: PromptSet, store: Store, ways: list[str]) -> None:
         """The answer to each query from its source, then each pair in every way; the pairs of a document together."""

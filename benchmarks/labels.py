@@ -34,7 +34,7 @@ from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.significance import resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.keys import text_key
-from airgen.pipeline.control.combined_judge import FEATURES, Combination
+from airgen.pipeline.control.combined_judge import BY_RERANKERS, Combination
 from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import SetWork, add_rows
@@ -155,7 +155,7 @@ def collect(
 
 
 def fitted(others: Sequence[Collected]) -> Combination:
-    return fit_combination([one.evidence for one in others], lambda *_: None, {}, FEATURES[1:])
+    return fit_combination([one.evidence for one in others], lambda *_: None, {}, BY_RERANKERS)
 
 
 class Lists:

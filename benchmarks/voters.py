@@ -22,7 +22,7 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.pipeline.control.combined_judge import FEATURES
+from airgen.pipeline.control.combined_judge import BY_RERANKERS
 from airgen.pipeline.progress import Display
 from airgen.quality.judge.agreement_figures import Interval
 from airgen.quality.judge.assess import Assessment
@@ -57,7 +57,7 @@ def tried(every: Sequence[Evidence], fit_on: Sequence[str] | None) -> list[Asses
     found = []
     for one in every:
         others = [other for other in every if other is not one and other.name in (fit_on or [other.name])]
-        found.append(applied(fit_combination(others, lambda *_: None, {}, FEATURES[1:]), one, lambda *_: None))
+        found.append(applied(fit_combination(others, lambda *_: None, {}, BY_RERANKERS), one, lambda *_: None))
     return found
 
 

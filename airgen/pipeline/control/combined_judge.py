@@ -30,11 +30,12 @@ from airgen.pipeline.control.judge_kinds import level_of_probability
 from airgen.records import Judgment, Prelabel, Recall, SourceLikeness
 from airgen.registry import closest
 
-__all__ = ["FEATURES", "Combination", "features", "load_combination", "shipped"]
+__all__ = ["BY_RERANKERS", "FEATURES", "SOURCE", "Combination", "features", "load_combination", "shipped"]
 
 FORMAT = 1
 FEATURES = ("llm", "scores", "votes", "source")
 SOURCE = FEATURES[-1]
+BY_RERANKERS = ("scores", "votes")  # the features that need neither an LLM nor a source
 REFERENCE = 100  # passages, the first recalled, that scores are standardised on and ranks counted in
 VOTE = 10  # a system votes for the documents that it ranks before this place (the paper's threshold, A.3)
 _MARGIN = 1e-4  # probabilities are kept this far from 0 and 1, so that one certain judge cannot outweigh the rest

@@ -19,7 +19,14 @@ from airgen.dataset.files import write_text
 from airgen.errors import UsageError
 from airgen.llms.base import Llm
 from airgen.pipeline.ask_each import ask_about
-from airgen.pipeline.control.combined_judge import FEATURES, SOURCE, Combination, load_combination, shipped
+from airgen.pipeline.control.combined_judge import (
+    BY_RERANKERS,
+    FEATURES,
+    SOURCE,
+    Combination,
+    load_combination,
+    shipped,
+)
 from airgen.pipeline.control.judge import judge_identity, judge_name, judge_pair
 from airgen.pipeline.control.judge_kinds import Verdict, kind_of_prompt
 from airgen.pipeline.progress import Display
@@ -225,8 +232,8 @@ def _combined(
         return Calibration(judge, "A combined judge as it was saved.", {"As saved": table}, saved, refusals)
     llm, source = judge == "combined", any(one.likeness for one in found)
     names = tuple(name for name in FEATURES if (name != "llm" or llm) and (name != SOURCE or source))
-    tried = {"LLM, scores, votes and likeness": FEATURES, "LLM, scores and votes": ("llm", "scores", "votes")}
-    tried |= {"Scores, votes and likeness": ("scores", "votes", SOURCE), "Scores and votes alone": ("scores", "votes")}
+    tried = {"LLM, scores, votes and likeness": FEATURES, "LLM, scores and votes": ("llm", *BY_RERANKERS)}
+    tried |= {"Scores, votes and likeness": (*BY_RERANKERS, SOURCE), "Scores and votes alone": BY_RERANKERS}
     tried |= {"The LLM alone": ("llm",)}
     tables = {
         title: leave_one_out(found, probability, identity, some)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.pipeline.control.combined_judge import FEATURES, SOURCE, Combination, features
+from airgen.pipeline.control.combined_judge import SOURCE, Combination, features
 from airgen.pipeline.control.judge_kinds import level_of_probability
 from airgen.quality.judge.agreement_figures import best_threshold
 from airgen.quality.judge.assess import Assessment, Opinion, assess
@@ -59,7 +59,7 @@ def _of_query(one: Evidence, pair: CalibrationPair) -> tuple[Recall, list[Prelab
 
 
 def fit_combination(
-    evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str] = FEATURES
+    evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str]
 ) -> Combination:
     """Fit weights on all these collections, which count equally; where the likeness to a source is among the features,
     those without it, too. Raises UsageError if there are no pairs.
@@ -123,7 +123,7 @@ def applied(combination: Combination, one: Evidence, said: Probability) -> Asses
 
 
 def leave_one_out(
-    evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str] = FEATURES
+    evidence: Sequence[Evidence], said: Probability, judge: Mapping[str, str], names: Sequence[str]
 ) -> list[Assessment]:
     """For each collection, the figures of the combination that was fitted on all others."""
     found = []
