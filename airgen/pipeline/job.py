@@ -133,13 +133,8 @@ class Job:
             found = found.for_profile(judge.profile)
         elif judge.kind == "rerankers" and "threshold" in judge.model_fields_set:
             found = found.with_threshold(judge.threshold)
-        if found.weighs_source and self.pipeline.control.recall.pools_only:
-            raise SettingsError(
-                [
-                    f"control.judge.calibration: {name} weighs how like documents are to the source of a query, by the "
-                    "recall model's vectors: remove recall.pools_only, or take another calibration"
-                ]
-            )
+        if self.pipeline.control.recall.pools_only:
+            found = found.without_source()  # the vectors of the recall model say how like two documents are
         try:
             judge.holds(found.threshold)
         except ValueError as error:

@@ -64,6 +64,11 @@ class Combination:
         """Whether it needs to know how like documents are to the source of their query."""
         return SOURCE in self.weights
 
+    def without_source(self) -> Combination:
+        """The judge that decides where nothing is known of likeness to a source: itself, if it does not weigh it."""
+        rest = self.sourceless
+        return self if rest is None else replace(rest, judge=self.judge, notes=self.notes)
+
     def with_threshold(self, threshold: float) -> Combination:
         """The same judge with another threshold, for all documents."""
         rest = None if self.sourceless is None else self.sourceless.with_threshold(threshold)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from job_maker import folder, run
 
-from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.control.source_likeness import cosines
 from airgen.records import Decision, Recall, SourceLikeness
@@ -96,10 +95,16 @@ def test_a_calibration_without_likeness_measures_none(run: Run, folder: Path) ->
         assert store.rows(SourceLikeness) == []
 
 
-def test_likeness_needs_the_recall_model(folder: Path) -> None:
-    write(folder)
-    text = (folder / "job.yaml").read_text(encoding="utf-8")
-    judge = "top_k: 30, pools_only: true}\n  pools: [bm25]\n  judge: {kind: rerankers, calibration: own.json}"
-    (folder / "job.yaml").write_text(text.replace("top_k: 30}", judge), encoding="utf-8")
-    with pytest.raises(SettingsError, match=r"own\.json weighs how like documents are .* remove recall\.pools_only"):
-        Job(folder / "job.yaml", folder / "runs")
+def test_without_a_recall_model_the_weights_without_likeness_decide(run: Run, folder: Path) -> None:
+    """`airgen agree --leave-one-out` takes the recall model away, too."""
+    judge = "top_k: 300, pools_only: true}\n  pools: [bm25]\n  judge: {kind: rerankers, calibration: own.json}"
+    write(folder, 1000.0, notes={"fitted on": "nothing, by hand"})
+    result = run("runs", {"top_k: 30}": judge})
+    job = Job(folder / "job.yaml", folder / "runs")
+    assert job.combination is not None and not job.combination.weighs_source
+    assert (job.combination.weights, job.combination.notes) == ({"scores": 1.0}, {"fitted on": "nothing, by hand"})
+    with job.open_store(read_only=True) as store:
+        assert "source_likeness" not in job.plan(store)
+        found = [row.probability for row in store.made(Decision, job.plan(store)["decision"])]
+    assert any(one is not None and 0.01 < one < 0.99 for one in found)
+    assert result.manifest is not None
