@@ -143,6 +143,8 @@ def test_sides_of_another_breadth_are_named() -> None:
     assert breadth_note(one, one) == breadth_note(one, {"q": dict.fromkeys("abc", 0.5)}) == []
     (wide,) = breadth_note(one, many)
     assert "Human queries have 1.5 relevant passages each, generated ones 4.0: a stricter cut" in wide
+    assert "its document alone" not in wide  # at 1.5 a query
+    assert "its document alone ranks best" in breadth_note({"q": {"a": 1.0, "b": 0.0}}, many)[0]
     (narrow,) = breadth_note(many, one)
     assert "a lower cut" in narrow
     assert breadth_note(one, {}) == breadth_note({}, one) == []

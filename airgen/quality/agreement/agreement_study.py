@@ -37,6 +37,7 @@ from airgen.settings import ControlSettings
 __all__ = ["AgreementStudy", "breadth_note", "control_without"]
 
 FEW = 30  # queries below which a ranking is mostly noise
+ONE_ANSWER = 1.5  # relevant passages of a query, below which most have one
 BREADTH = 2.0  # times as many positives a query on one side as on the other
 
 
@@ -222,9 +223,11 @@ def breadth_note(human: Labels, generated: Labels) -> list[str]:
     if not people or not made or 1 / BREADTH <= made / people <= BREADTH:
         return []
     cut = "a stricter" if made > people else "a lower"
+    source = ". Where one passage answers a query, its document alone ranks best (airgen export --without correction)"
     return [
         f"Human queries have {people:.1f} relevant passages each, generated ones {made:.1f}: {cut} cut of the judge "
-        "(control.judge: threshold, or the profile of a calibration) brings them nearer to each other."
+        "(control.judge: threshold, or the profile of a calibration) brings them nearer to each other"
+        f"{source if people < ONE_ANSWER and made > people else ''}."
     ]
 
 
