@@ -17,6 +17,7 @@ from job_maker import FACTS, PLACES, TOPICS, make_corpus
 from rich.console import Console
 
 from airgen import models
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.rank_correlation import spearman_p
 from airgen.evaluation.systems import load_systems
@@ -228,6 +229,18 @@ def test_leave_one_out_labels_without_the_systems_own_model(go: Go, folder: Path
     ]  # fmt: skip
     assert all(1 <= one.alone <= 5 for one in report.leave_one_out)
     assert go().as_dict()["scores"] == report.as_dict()["scores"]  # the job itself is as it was
+
+
+def test_leave_one_out_labels_the_same_queries_where_drafts_were_chosen(go: Go, folder: Path) -> None:
+    """The recall's model chooses among drafts: without it, other drafts would be chosen, and no run has these."""
+    drafts = {"hard_negatives: [0, 0], rewrites: 0": "hard_negatives: [0, 0], rewrites: 0, candidates: 3"}
+    dense = "  - {name: minilm, kind: dense, embedder: all-minilm-l6-v2-int8}\n"
+    report = go(changes=drafts, systems=SYSTEMS + dense, leave_one_out=True)
+    (job,) = (folder / "runs").glob("try-*")
+    chosen = BeirDataset.open(job / "dataset").queries().keys()
+    again = BeirDataset.open(job / "agreement" / "datasets" / "left-out-all-minilm-l6-v2-int8").qrels("all").labels
+    assert again and again.keys() <= chosen
+    assert "minilm" in {one.system for one in report.leave_one_out}
 
 
 def test_control_without_a_model() -> None:

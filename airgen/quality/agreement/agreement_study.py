@@ -182,6 +182,8 @@ def _labels_without(job: Job, models: frozenset[str], display: Display) -> Label
         return None
     pipeline = job.pipeline.model_copy(update={"control": control})
     other = Job(job.path, job.directory.parent, pipeline=pipeline, corpus=job.corpus, frame=job.frame)
+    # The recall's model also chooses among drafts of a query; the drafts that it chose are kept.
+    other.fingerprints |= {stage.name: job.fingerprints[stage.name] for stage in job.flow.every}
     other.run(display, until="judgment")
     name = "-".join(sorted(models)).replace("/", "-")
     directory = job.directory / "agreement" / "datasets" / f"left-out-{name}"
