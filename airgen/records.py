@@ -259,7 +259,7 @@ class Prelabel(Row):
 
 @dataclass(frozen=True, slots=True)
 class SourceLikeness(Row):
-    """How like recalled documents are to the `sources` of a query, the documents it was made from.
+    """How similar the recalled documents are to the `sources` of a query, the documents from which it was made.
 
     `parent` is the query. scores: cosine similarity of each of `ids` with the source that is nearest to it.
     """

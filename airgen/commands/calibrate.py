@@ -54,7 +54,7 @@ def calibrate(
         typer.Option(
             "--source",
             help="For `combined` and `rerankers`: draw a relevant passage of each query as its source, and weigh "
-            "also how like the others are to it.",
+            "how similar the other passages are to it, too.",
         ),
     ] = False,
     split: Split = "test",

@@ -140,11 +140,11 @@ def test_draws_that_rank_nothing_are_left_out_of_the_chart(tmp_path: Path) -> No
 def test_sides_of_another_breadth_are_named() -> None:
     one = {"q1": {"a": 1.0, "b": 0.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {"e": 0.0}}  # 1.5 where there are any
     many = {"q1": dict.fromkeys("abcd", 1.0)}
-    assert breadth_note(one, one) == breadth_note(one, {"q": dict.fromkeys("abc", 0.5)}) == []
-    (wide,) = breadth_note(one, many)
+    assert breadth_note(one, 1.5) == breadth_note(one, 3.0) == []
+    (wide,) = breadth_note(one, 4.0)
     assert "Human queries have 1.5 relevant passages each, generated ones 4.0: a stricter cut" in wide
     assert "its document alone" not in wide  # at 1.5 a query
-    assert "its document alone ranks best" in breadth_note({"q": {"a": 1.0, "b": 0.0}}, many)[0]
-    (narrow,) = breadth_note(many, one)
+    assert "its document alone ranks best" in breadth_note({"q": {"a": 1.0, "b": 0.0}}, 4.0)[0]
+    (narrow,) = breadth_note(many, 1.5)
     assert "a lower cut" in narrow
-    assert breadth_note(one, {}) == breadth_note({}, one) == []
+    assert breadth_note(one, 0.0) == breadth_note({}, 1.5) == []

@@ -234,9 +234,8 @@ def test_likeness_to_a_source_is_fitted_beside_weights_without_it(folder: Path) 
 def test_every_recalled_pair_may_be_fitted_on(folder: Path) -> None:
     value = json.loads(call(folder, "rerankers", "--every-pair", "--json"))
     (table,) = value["tables"].values()
-    assert (
-        sum(table[0]["counts"].values()) == 8 * 20 and table[0]["counts"]["relevant"] == 24
-    )  # the top 20 of 8 queries
+    counts = table[0]["counts"]
+    assert sum(counts.values()) == 8 * 20 and counts["relevant"] == 24  # the top 20 of 8 queries
     sampled = json.loads(call(folder, "rerankers", "--json"))["combination"]
     assert value["combination"]["intercept"] < sampled["intercept"]  # most of what is recalled is not relevant
     with pytest.raises(UsageError, match="--every-pair: this judge would ask an LLM"):

@@ -7,8 +7,9 @@ The judge is a logistic regression over a few features, fitted on human labels. 
 of a single system: they are votes and scores standardised within the query, averaged over systems. So few labels are
 enough, and other re-rankers may take part. The LLM's weight belongs to one prompt and model; others are refused.
 
-A judge may also weigh how like a document is to the source of the query. The source itself cannot be judged so, nor
-can a query of the user's own, which has none: for these it has weights without that feature (`sourceless`).
+A judge may also weigh how similar a document is to the source of the query. The source itself cannot be judged so, nor
+can the passages of a user's own query, which has no source: for these it has weights without that feature
+(`sourceless`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Combination:
 
     @property
     def weighs_source(self) -> bool:
-        """Whether it needs to know how like documents are to the source of their query."""
+        """Whether it needs to know how similar documents are to the source of their query."""
         return SOURCE in self.weights
 
     def without_source(self) -> Combination:
@@ -215,7 +216,7 @@ def load_combination(name: str, beside: Path = Path()) -> Combination:
             judge=dict(value["judge"]), notes=dict(value.get("notes", {})), sourceless=sourceless,
         )  # fmt: skip
         if found.weighs_source and sourceless is None:
-            raise SettingsError([f"{where}: weighs {SOURCE!r}, so it needs `sourceless`: weights without this feature"])
+            raise SettingsError([f"{where}: weighs {SOURCE!r}, so it needs `sourceless`: fit it with --source"])
     except OSError as error:
         raise SettingsError([f"{where}: {error.strerror}{closest(name, shipped())}"]) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Likeness: how like each recalled document is to the one that the query was made from.
+"""Likeness to the source: how similar each recalled document is to the one from which the query was made.
 
 Recall and re-rankers compare a document with the query, as the systems under test do, so their votes favour systems
 like themselves. This compares a document with another document, which is known to be relevant. The vectors are those of

@@ -116,7 +116,7 @@ class AgreementStudy:
             circularity=circular, leave_one_out=alone,
             notes=[
                 *_notes(job.pipeline.target, both, bool(circular.involved), corpora),
-                *breadth_note(labels, complete.labels),
+                *breadth_note(labels, complete.positives),
             ],
         )  # fmt: skip
 
@@ -216,12 +216,14 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mappi
     return notes
 
 
-def breadth_note(human: Labels, generated: Labels) -> list[str]:
-    """A note where one side's queries have more than twice as many relevant passages as the other's; else nothing.
+def breadth_note(human: Labels, made: float) -> list[str]:
+    """A note where generated queries have more than twice as many relevant passages as human ones, or less than half.
 
-    A ranking by many wrong positives, or by one of many right ones, agrees less (docs/agreement.md).
+    `made` is the mean of the generated side. With many wrong positives, or one of many right ones, rankings agree less
+    (docs/agreement.md).
     """
-    people, made = (_mean_positives(labels) for labels in (human, generated))
+    counts = [count for of in human.values() if (count := sum(label > 0 for label in of.values()))]
+    people = sum(counts) / len(counts) if counts else 0.0
     if not people or not made or 1 / BREADTH <= made / people <= BREADTH:
         return []
     cut = "a stricter" if made > people else "a lower"
@@ -231,8 +233,3 @@ def breadth_note(human: Labels, generated: Labels) -> list[str]:
         "(control.judge: threshold, or the profile of a calibration) brings them nearer to each other"
         f"{source if people < ONE_ANSWER and made > people else ''}."
     ]
-
-
-def _mean_positives(labels: Labels) -> float:
-    counts = [count for of in labels.values() if (count := sum(label > 0 for label in of.values()))]
-    return sum(counts) / len(counts) if counts else 0.0

@@ -123,7 +123,9 @@ def calibrate(
         raise UsageError("the pipeline's judge asks no LLM: calibrate `rerankers`, or its calibration by name")
     combines = saved is not None or judge in FITTED
     if not combines and any(how.source for _, how in collections):
-        raise UsageError("--source: only a combined judge weighs the likeness to a source")
+        raise UsageError(
+            "--source: only a combined judge weighs the likeness to a source: calibrate `combined` or `rerankers`"
+        )
     wordless = judge == "rerankers" or (saved is not None and "llm" not in saved.weights)
     settings = pipeline.control.judge if combines or judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
     if settings is not None and not wordless and any(how.count is None for _, how in collections):

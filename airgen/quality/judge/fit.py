@@ -19,7 +19,7 @@ from airgen.quality.judge.assess import Assessment, Opinion, assess
 from airgen.quality.judge.evidence import Evidence
 from airgen.quality.judge.labelled_pairs import CalibrationPair
 from airgen.quality.judge.logistic import fit, predict
-from airgen.records import Prelabel, Recall
+from airgen.records import Prelabel, Recall, SourceLikeness
 
 __all__ = ["applied", "fit_combination", "leave_one_out", "precise_cut"]
 
@@ -45,8 +45,7 @@ class _Rows:
 def _rows(one: Evidence, said: Probability, names: Sequence[str]) -> _Rows:
     kept, values = [], []
     for pair in one.pairs:
-        likeness = one.likeness.get(pair.query)
-        found = features(pair.id, *_of_query(one, pair), said(one.name, pair), likeness)
+        found = features(pair.id, *_known(one, pair, said))
         if all(name in found for name in names):
             kept.append(pair)
             values.append([found[name] for name in names])
@@ -54,8 +53,12 @@ def _rows(one: Evidence, said: Probability, names: Sequence[str]) -> _Rows:
     return _Rows(one.name, kept, matrix, np.array([pair.relevant for pair in kept], bool))
 
 
-def _of_query(one: Evidence, pair: CalibrationPair) -> tuple[Recall, list[Prelabel]]:
-    return one.recalls[pair.query], one.prelabels[pair.query]
+def _known(
+    one: Evidence, pair: CalibrationPair, said: Probability
+) -> tuple[Recall, list[Prelabel], float | None, SourceLikeness | None]:
+    """What features are made of, besides the passage's id."""
+    query = pair.query
+    return one.recalls[query], one.prelabels[query], said(one.name, pair), one.likeness.get(query)
 
 
 def fit_combination(
@@ -115,8 +118,7 @@ def applied(combination: Combination, one: Evidence, said: Probability) -> Asses
     """How a combination does on a collection."""
     opinions: list[Opinion | None] = []
     for pair in one.pairs:
-        likeness = one.likeness.get(pair.query)
-        probability = combination.probability(pair.id, *_of_query(one, pair), said(one.name, pair), likeness)
+        probability = combination.probability(pair.id, *_known(one, pair, said))
         level = None if probability is None else level_of_probability(probability, combination.threshold)
         opinions.append(None if probability is None else Opinion(probability, level, probability))
     return assess(one.name, one.pairs, opinions, threshold=combination.threshold)
