@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.evaluation.run import Run
+from airgen.exact import log2
 from airgen.registry import closest
 
 __all__ = ["AIR_BENCH", "Judged", "Measure", "Scores", "judged_hits", "parse_measure", "parse_measures", "score"]
@@ -266,7 +267,7 @@ def _relevant(label: NDArray[np.float64], measure: Measure) -> NDArray[np.bool_]
 
 
 def _dcg(row: NDArray[np.int64], rank: NDArray[np.int64], gain: NDArray[np.float64], total: int) -> NDArray[np.float64]:
-    discounted = np.maximum(gain, 0) / np.log2(rank + 1)
+    discounted = np.maximum(gain, 0) / log2(rank + 1)
     return np.bincount(row, weights=discounted, minlength=total).astype(np.float64, copy=False)
 
 

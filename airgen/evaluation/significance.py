@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.exact import summable
 
 __all__ = [
     "Comparison",
@@ -91,6 +92,7 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
     """Means over queries drawn with replacement, the same for all rows: (systems, queries) -> (samples, systems)."""
     scores = _matrix(scores)
     total = scores.shape[1]
+    scores = summable(scores, total)
     random = np.random.default_rng(seed)
     means = []
     step = max(1, _CELLS // total)
@@ -98,7 +100,7 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
         rows = min(step, samples - first)
         drawn = random.integers(0, total, (rows, total)) + np.arange(rows)[:, None] * total
         counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
-        means.append(counts.astype(np.float64) @ scores.T / total)
+        means.append(counts.astype(np.float64) @ scores.T / total)  # exact sums
     found: Matrix = np.concatenate(means)
     return found
 
@@ -158,7 +160,8 @@ def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) 
     """
     differences = _matrix(differences)
     total = differences.shape[1]
-    observed = np.abs(differences.sum(axis=1)) - 1e-9  # so that rounding does not leave out the observed pattern itself
+    differences = summable(differences, total)  # then equal sums are equal
+    observed = np.abs(differences.sum(axis=1))
     hits = np.zeros(len(differences))
     exact = total <= 20 and 2**total <= samples
     count = 2**total if exact else samples
@@ -185,7 +188,7 @@ def t_test(differences: Matrix) -> Matrix:
     means, deviations = differences.mean(axis=1), differences.std(axis=1, ddof=1)
     for place, (mean, deviation) in enumerate(zip(means.tolist(), deviations.tolist(), strict=True)):
         if deviation > 0:
-            p[place] = t_tail(mean / (deviation / math.sqrt(total)), total - 1)
+            p[place] = round(t_tail(mean / (deviation / math.sqrt(total)), total - 1), 12)  # libm's last bits differ
         elif mean != 0:
             p[place] = 0.0
     return p

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import tracemalloc
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import ModelError
-from airgen.retrievers import top_k as topk
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.dense.exact_search import search
 
@@ -57,14 +57,51 @@ def test_a_query_alone_gets_the_bits_it_gets_among_others(memory: int) -> None:
         assert np.array_equal(alone.scores[0], together.scores[query])
 
 
-def test_the_compiled_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    if topk._compiled() is None:
-        pytest.skip("numba is not installed")
-    rows, queries = vectors(6000), vectors(9, seed=4)
+@pytest.mark.parametrize("dim", [1, 24, 33, 384])
+def test_the_compiled_way_gives_the_same(monkeypatch: pytest.MonkeyPatch, dim: int) -> None:
+    pytest.importorskip("numba")
+    rows, queries = vectors(6000, dim), vectors(9, dim, seed=4)
+    rows[3000:3100] = rows[:100]
     plain = search(rows, queries, 100)
     monkeypatch.setattr(exact, "_COMPILE_FROM", 0)
     compiled = search(rows, queries, 100)
     assert_same(plain, compiled)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("order", ["random", "ascending", "descending", "equal"])
+def test_a_running_selection_is_that_of_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, order: str
+) -> None:
+    if compiled:
+        pytest.importorskip("numba")
+        monkeypatch.setattr(exact, "_COMPILE_FROM", 0)
+    monkeypatch.setattr(exact, "_CHUNK", 617)  # 1,038 are kept, so buffers fill and are cleared
+    scores = np.random.default_rng(5).integers(-50, 50, 5000).astype(np.float32) / 8  # many ties
+    if order == "ascending":
+        scores.sort()
+    elif order == "descending":
+        scores = -np.sort(-scores)
+    elif order == "equal":
+        scores[:] = 0.25
+    hits = search(scores[:, None], np.array([[1.0], [-2.0], [0.0]], np.float32), 7)
+    for row, factor in enumerate((1, -2, 0)):
+        assert hits.positions[row].tolist() == np.argsort(-factor * scores, kind="stable")[:7].tolist()
+        assert np.array_equal(hits.scores[row], factor * scores[hits.positions[row]])
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e18, 3e38])
+def test_scores_are_the_rounded_true_ones(size: float) -> None:
+    rows, queries = vectors(3000, 96) * np.float32(size), vectors(7, 96, seed=8)
+    rows[1500:] = rows[:1500]
+    hits = search(rows, queries, 40)
+    for query in range(7):
+        true = np.array(
+            [math.fsum(a * b for a, b in zip(row, queries[query].tolist(), strict=True)) for row in rows.tolist()]
+        )
+        rounded = true.astype(np.float32)
+        assert hits.positions[query].tolist() == np.argsort(-rounded, kind="stable")[:40].tolist()
+        assert np.array_equal(hits.scores[query], rounded[hits.positions[query]])
 
 
 @settings(max_examples=30, deadline=None)

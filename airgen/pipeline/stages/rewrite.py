@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from airgen.exact import inner_products
 from airgen.keys import rng, row_key
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
@@ -109,7 +110,7 @@ def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
     if tools.meaning is None or meaning is None:
         return None
     vectors = unit_rows(tools.meaning.encode([original, new], "query"))
-    cosine = float(vectors[0] @ vectors[1])
+    cosine = float(inner_products(vectors[:1], vectors[1])[0])
     if cosine >= meaning.min_cosine:
         return None
     figures = f"similarity {cosine:.2f} with the original, at least {meaning.min_cosine} is wanted"

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.exact import log2
 
 __all__ = [
     "BATCH",
@@ -123,7 +124,7 @@ class ContrastEstimate:
 
 def rank_weights(depth: int = 10) -> Floats:
     """What a relevant document adds to DCG at ranks 1 to `depth`: 1 / log2(rank + 1)."""
-    weights: Floats = 1 / np.log2(np.arange(2, depth + 2))
+    weights: Floats = 1 / log2(np.arange(2, depth + 2))
     return weights
 
 

@@ -17,6 +17,7 @@ from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
+from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
 from airgen.quality.inspection.finding import Finding, finding, not_measured
 
@@ -61,7 +62,7 @@ def random_floor(labels: Labels, measure: str, passages: int) -> float:
     cutoff = min(wanted.cutoff or passages, passages)
     if wanted.name == "Recall":
         return cutoff / passages
-    discounts = 1 / np.log2(np.arange(2, max(cutoff, 2) + 2))
+    discounts = 1 / log2(np.arange(2, max(cutoff, 2) + 2))
     expected = []
     for row in labels.values():
         gains = np.sort([max(label, 0.0) for label in row.values()])[::-1]

@@ -1,40 +1,40 @@
 """Exact top-k inner-product search over rows that need not fit in memory.
 
-The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks, and compared with all queries. Each query
-has a threshold that rises, so selecting costs little beside the matrix product. At the paper's depth of 1,000 (section
-2.4, step 1) this is faster than graph indexes, and exact.
+The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS compares a chunk with all queries,
+and its products only select: a pair whose product is too far below the query's k-th best score, farther than any order
+of fp32 additions could have moved it, is passed over. All others are scored again in float64 in a fixed order
+(`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whoever is asked beside.
+
+At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import ModelError
+from airgen.exact import inner_products
 from airgen.jit import numba_is_installed
 from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
-from airgen.retrievers.dense.first_pass import FirstPass
-from airgen.retrievers.top_k import TopK
+from airgen.retrievers.top_k import pack, unpack
 
 __all__ = ["faiss_index", "search", "search_faiss"]
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
-_BLOCK = 1024  # queries multiplied at once: a block of scores (4 MB) stays in the cache while it is scanned
-_COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
-_FIRST_PASS_FROM = 100_000_000  # scores; below, loading ONNX Runtime and numba takes longer than the pass saves
-_FIRST_PASS_QUERIES = 64  # with fewer, making integers of the rows takes as long as the product that it saves
+_BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
+_COMPILE_FROM = 100_000_000  # terms of exact products; below, loading numba takes longer than it saves
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
 _FAISS_ROWS = 1 << 16  # rows given to faiss at once
-# Both sides are padded to these multiples. Below them BLAS uses kernels that add in another order: the last bits of a
-# score would depend on the number of queries, or on the size of the corpus.
-_PAD_QUERIES = 16
-_PAD_ROWS = 128
+_ROUNDING = 2.0**-24  # the relative error of rounding to fp32
+_SHORT = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
+_TINY = np.float32(1e-30)  # above the error of products that are lost by underflow
 
 
 def search(
@@ -59,57 +59,41 @@ def search(
         raise ModelError(f"queries of shape {queries.shape} do not fit rows of shape {matrix.shape}")
     if not np.isfinite(queries).all():
         raise ModelError("a query's embedding holds NaN or infinity")
+    queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
     chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
-    compiled = n * len(queries) >= _COMPILE_FROM and numba_is_installed()
-    roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its scores, their copy
+    compiled = queries.size * min(n, 4 * width) >= _COMPILE_FROM and numba_is_installed()
+    roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its products, their copy
     guessing = roomy and n >= _GUESS_FROM and width <= n // 20
-    quick = guessing and len(queries) >= _FIRST_PASS_QUERIES and n * len(queries) >= _FIRST_PASS_FROM
-    parts = [
-        _one_pass(matrix, queries[first : first + batch], width, rows, n, chunk, compiled, guessing, quick)
-        for first in range(0, len(queries), batch)
-    ]
-    positions = np.full((len(queries), k), -1, np.int32)
-    scores = np.full((len(queries), k), -np.inf, np.float32)
-    if parts:
-        positions[:, :width] = np.concatenate([part.positions for part in parts])
-        scores[:, :width] = np.concatenate([part.scores for part in parts])
-    return Hits(positions, scores)
+    hits = Hits.none(len(queries), k)
+    for first in range(0, len(queries), batch):
+        some = slice(first, first + batch)
+        asked = queries[some]
+        guess = _guess(matrix, asked, width, rows, n) if guessing else None
+        best = _Best(asked, width, compiled, guess)
+        best.stream(matrix, rows, n, chunk)
+        best.write(hits.positions[some, :width], hits.scores[some, :width])
+        if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
+            again = _Best(asked[short], width, compiled)  # the guess was too high for these queries
+            again.stream(matrix, rows, n, chunk)
+            found = Hits.none(len(short), width)
+            again.write(found.positions, found.scores)
+            hits.positions[first + short, :width], hits.scores[first + short, :width] = found.positions, found.scores
+    return hits
 
 
 def _plan(dim: int, k: int, queries: int, memory: int) -> tuple[int, int]:
     """Rows a chunk, and queries a pass, that fit in `memory` bytes."""
     chunk = _CHUNK
-    a_row, a_query = FirstPass.bytes_needed(dim, _BLOCK)
-    while chunk > _PAD_ROWS and chunk * (dim * 6 + a_row) > memory // 2:
+    while chunk > 128 and chunk * (dim * 6 + 4 * _BLOCK) > memory // 2:
         chunk //= 2
-    a_query += TopK.capacity(k) * 8 + dim * 4
-    batch = max(1, (memory // 2) // a_query)
-    return chunk, min(max(batch, 1), max(queries, 1))
+    batch = max(1, (memory // 2) // (_capacity(k) * 8 + dim * 4 + 64))
+    return chunk, min(batch, max(queries, 1))
 
 
-def _one_pass(
-    matrix: NDArray[Any],
-    queries: NDArray[np.float32],
-    k: int,
-    rows: NDArray[np.int64] | None,
-    n: int,
-    chunk: int,
-    compiled: bool,
-    guessing: bool,
-    quick: bool,
-) -> Hits:
-    guess = _guess(matrix, queries, k, rows, n) if guessing else None
-    best = TopK(len(queries), k, compiled, guess)
-    first_pass = FirstPass.ready(queries, _BLOCK) if quick else None
-    _stream(best, matrix, queries, rows, n, chunk, compiled, first_pass)
-    hits = best.hits()
-    if guess is not None and (short := np.flatnonzero(best.fill < k)).size:
-        again = TopK(len(short), k, compiled)  # the guess was too high for these queries
-        _stream(again, matrix, queries[short], rows, n, chunk, compiled)
-        found = again.hits()
-        hits.positions[short], hits.scores[short] = found.positions, found.scores
-    return hits
+def _capacity(k: int) -> int:
+    """How many candidates of a query are kept before all but the k best are dropped."""
+    return 2 * k + 1024
 
 
 def _guess(
@@ -121,56 +105,129 @@ def _guess(
     So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th best row of all.
     """
     places = np.sort(np.random.default_rng(n).choice(n, _SAMPLE, replace=False))
-    sample = _padded(matrix[places if rows is None else rows[places]], _PAD_ROWS)
+    sample = np.asarray(matrix[places if rows is None else rows[places]], np.float32)
     mean = k * _SAMPLE / n
     rank = min(_SAMPLE, int(mean + 4 * mean**0.5 + 4))
     floors = np.empty(len(queries), np.float32)
     for first in range(0, len(queries), _SAMPLE_BLOCK):
-        scores = queries[first : first + _SAMPLE_BLOCK] @ sample.T
-        floors[first : first + _SAMPLE_BLOCK] = np.partition(scores, _SAMPLE - rank, axis=1)[:, _SAMPLE - rank]
+        products = queries[first : first + _SAMPLE_BLOCK] @ sample.T
+        floors[first : first + _SAMPLE_BLOCK] = np.partition(products, _SAMPLE - rank, axis=1)[:, _SAMPLE - rank]
     return floors
 
 
-def _stream(
-    best: TopK,
-    matrix: NDArray[Any],
-    queries: NDArray[np.float32],
-    rows: NDArray[np.int64] | None,
-    n: int,
-    chunk: int,
-    compiled: bool,
-    first_pass: FirstPass | None = None,
-) -> None:
-    padded = _padded(queries, _PAD_QUERIES)
-    for start in range(0, n, chunk):
-        end = min(start + chunk, n)
-        some = matrix[start:end] if rows is None else matrix[rows[start:end]]
-        part = _padded(some, _PAD_ROWS, compiled)
+@dataclass
+class _Best:
+    """The k best so far of each query; rows come in chunks of ascending position.
+
+    Of each query up to `_capacity` candidates are kept: those above its k-th best score at the last clean-up, `floor`.
+    `guess`, (m,): scores that are not above it are not kept. A `fill` below k shows that it was too high.
+    """
+
+    queries: NDArray[np.float32]
+    k: int
+    compiled: bool
+    guess: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.queries)
+        self.keys = np.zeros((count, _capacity(self.k)), np.uint64)
+        self.fill = np.zeros(count, np.int64)
+        self.floor = np.full(count, -np.inf, np.float32) if self.guess is None else self.guess.copy()
+        # Whatever the order of its additions, a product of fp32 is within dim * 2**-24 * |row| |query| of the true one.
+        # The factor and the terms beyond `dim` are for the roundings of lengths, margin and threshold.
+        share = np.float32(1.01 * _ROUNDING * (self.queries.shape[1] + 16))
         with np.errstate(over="ignore"):
-            total = part.sum(dtype=np.float32)
-        if not np.isfinite(total):  # NaN and infinity survive a sum, and large numbers overflow
-            bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
-            if bad.size:
-                raise ModelError(f"the embedding at position {start + int(bad[0])} holds NaN or infinity")
-        blocks: Sequence[int] = range(0, len(padded), _BLOCK)
-        if first_pass and first_pass.pays:
-            blocks = first_pass.feed(best, part[: end - start], start)
-        for first in blocks:
-            scores = padded[first : first + _BLOCK] @ part.T
-            best.feed(scores[: len(queries) - first, : end - start], start, first)
+            self._reach = share * (np.sqrt((self.queries**2).sum(axis=1)) + _SHORT)
+        self._longest = np.float32(0)
+
+    def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int, chunk: int) -> None:
+        """Take all rows. Raises ModelError for one that holds NaN or infinity."""
+        for start in range(0, n, chunk):
+            end = min(start + chunk, n)
+            part = self._floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares = np.einsum("ij,ij->i", part, part)
+            if not np.isfinite(squares).all():  # NaN and infinity survive a sum, and large numbers overflow
+                bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+                if bad.size:
+                    raise ModelError(f"the embedding at position {start + int(bad[0])} holds NaN or infinity")
+            self._longest = max(self._longest, np.sqrt(squares.max()))
+            with np.errstate(over="ignore", invalid="ignore"):
+                margin = self._reach * (self._longest + _SHORT) + _TINY
+                for first in range(0, len(self.queries), _BLOCK):
+                    some = slice(first, first + _BLOCK)
+                    self._take(self.queries[some] @ part.T, part, margin[some], start, some)
+
+    def _floats(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        if not self.compiled or rows.dtype != np.float16:
+            return np.ascontiguousarray(rows, np.float32)
+        from airgen.retrievers.dense._select_compiled import widen
+
+        wide = np.empty(rows.shape, np.float32)
+        widen(np.ascontiguousarray(rows).view(np.uint16), wide)
+        return wide
+
+    def _take(
+        self,
+        rough: NDArray[np.float32],
+        part: NDArray[np.float32],
+        margin: NDArray[np.float32],
+        start: int,
+        some: slice,
+    ) -> None:
+        if start == 0 and self.guess is None and len(part) > self.k:  # a floor at once, not after `_capacity` scores
+            least = np.partition(rough, len(part) - self.k, axis=1)[:, len(part) - self.k]
+            floor = least - 2 * margin
+            self.floor[some] = np.where(np.isfinite(floor), floor, np.float32(-np.inf))
+        held = (self.keys[some], self.fill[some], self.floor[some], self.k)
+        if self.compiled:
+            from airgen.retrievers.dense._select_compiled import select
+
+            select(rough, part, self.queries[some], margin, start, *held)
+        else:
+            _select(rough, part, self.queries[some], margin, start, *held)
+
+    def write(self, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
+        """Write the result so far, (m, k)."""
+        for query, (keys, fill) in enumerate(zip(self.keys, self.fill, strict=True)):
+            best = np.sort(keys[:fill])[::-1][: self.k]
+            positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
 
 
-def _padded(rows: NDArray[Any], multiple: int, compiled: bool = False) -> NDArray[np.float32]:
-    """The rows as fp32, with rows of zeros up to a multiple."""
-    padded = np.empty((-(-len(rows) // multiple) * multiple, rows.shape[1]), np.float32)
-    if compiled and rows.dtype == np.float16:
-        from airgen.retrievers.dense._first_pass_compiled import widen
+def _select(
+    rough: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    margin: NDArray[np.float32],
+    start: int,
+    keys: NDArray[np.uint64],
+    fill: NDArray[np.int64],
+    floor: NDArray[np.float32],
+    k: int,
+) -> None:
+    """Append every score above its query's floor; whenever a buffer is full, keep its k best and raise the floor.
 
-        widen(np.ascontiguousarray(rows).view(np.uint16), padded[: len(rows)])
-    else:
-        padded[: len(rows)] = rows
-    padded[len(rows) :] = 0
-    return padded
+    Only pairs whose rough product is not below the floor by more than the margin are scored.
+    """
+    capacity = keys.shape[1]
+    for query, products in enumerate(rough):
+        places = np.flatnonzero(~(products <= floor[query] - margin[query]))  # also where the product is no number
+        scores = inner_products(rows[places], queries[query]).astype(np.float32)
+        above = scores > floor[query]
+        places, scores = places[above], scores[above]
+        while len(places):
+            n = int(fill[query])
+            taken = places[: capacity - n]
+            keys[query, n : n + len(taken)] = pack(scores[: len(taken)], taken + start)
+            fill[query] = n + len(taken)
+            places, scores = places[len(taken) :], scores[len(taken) :]
+            if fill[query] == capacity:
+                best = np.partition(keys[query], capacity - k)[capacity - k :]
+                keys[query, :k] = best
+                fill[query] = k
+                floor[query] = unpack(best.min(keepdims=True))[1][0]
+                above = scores > floor[query]
+                places, scores = places[above], scores[above]
 
 
 def faiss_index(matrix: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Any:

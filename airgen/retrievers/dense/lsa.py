@@ -4,8 +4,8 @@
     lsa.index(corpus)
     hits = lsa.search(["what do cats eat"], k=10)
 
-A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scipy (extra
-`fast`).
+A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scipy and
+numba (extra `fast`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import UsageError
+from airgen.exact import log
 from airgen.interruptible import interruptible
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.dense import exact_search as exact
-from airgen.retrievers.dense.truncated_svd import right_singular_vectors
+from airgen.retrievers.dense.truncated_svd import product, right_singular_vectors
 from airgen.retrievers.lexical.analysing import Analysing
 from airgen.retrievers.output_checks import non_empty, unit_rows
 from airgen.settings.base import LABEL
@@ -40,7 +41,7 @@ class LSA(Analysing):
     class Settings(Analysing.Settings):
         """`min_documents`: terms in fewer passages are left out."""
 
-        packages: ClassVar[tuple[str, ...]] = ("scipy",)
+        packages: ClassVar[tuple[str, ...]] = ("scipy", "numba")
         dim: int = Field(default=200, ge=1)
         min_documents: int = Field(default=2, ge=1)
         seed: int = 42
@@ -105,7 +106,7 @@ class LSA(Analysing):
             documents = np.bincount(once, minlength=size)
             used = documents >= min(self.settings.min_documents, len(texts))
             self._kept = np.where(used, np.cumsum(used) - 1, -1)
-            self._idf = np.log((1 + len(texts)) / (1 + documents[used])) + 1
+            self._idf = log((1 + len(texts)) / (1 + documents[used])) + 1
         columns = np.full(len(terms), -1)
         known = terms < len(self._kept)  # a query's new terms get new ids
         columns[known] = self._kept[terms[known]]
@@ -113,7 +114,7 @@ class LSA(Analysing):
         shape = (len(texts), len(self._idf))
         counts = csr_matrix((np.ones(int(inside.sum())), (rows[inside], columns[inside])), shape=shape)
         counts.sum_duplicates()
-        counts.data = (1 + np.log(counts.data)) * self._idf[counts.indices]
+        counts.data = (1 + log(counts.data)) * self._idf[counts.indices]
         norms = np.sqrt(
             np.bincount(np.repeat(np.arange(len(texts)), np.diff(counts.indptr)), counts.data**2, len(texts))
         )
@@ -121,4 +122,4 @@ class LSA(Analysing):
         return counts
 
     def _project(self, counts: Any) -> NDArray[np.float32]:
-        return unit_rows(np.asarray(counts @ self._components.T, np.float32))
+        return unit_rows(product(counts, self._components.T).astype(np.float32))

@@ -30,7 +30,7 @@ from airgen.errors import ModelError
 from airgen.keys import canonical_json
 from airgen.retrievers.base import Hits, IndexProgress
 from airgen.retrievers.block_checksums import block_checksums, damaged_blocks
-from airgen.retrievers.late.residual_codec import Coded, Floats, ResidualCodec, padded
+from airgen.retrievers.late.residual_codec import Coded, Floats, ResidualCodec, on_grid, token_rows
 from airgen.retrievers.lexical._postings import count_postings
 from airgen.retrievers.lexical.build_postings import PostingsBuilder
 from airgen.retrievers.top_k import top_k
@@ -46,7 +46,6 @@ _SAMPLED = 40  # times the root of the number of passages: those whose vectors t
 _LEAST = 256  # passages of the sample, where there are so many
 _TRAINED = 40  # token vectors of the sample for each centroid, at most
 _TOKENS = 4096  # decoded at once: 6 MB at 384 dimensions
-_COLUMNS = 16  # query tokens of a product are padded to a multiple of this
 _META = "meta.json"
 _CODEC = ("centroids", "spread", "levels")
 _PARTS = ("starts", "cells", "codes", "scales", "list_starts", "list_passages")
@@ -106,7 +105,7 @@ def _write(
         with _Arrays(folder, codec) as arrays_file:
             for block, made in zip(blocks, encode(new), strict=True):
                 fresh = iter(made or ())
-                vectors = [spool.read(kept[place]) if place in kept else _halved(next(fresh)) for place in block]
+                vectors = [spool.read(kept[place]) if place in kept else token_rows(next(fresh)) for place in block]
                 lengths = np.array([len(array) for array in vectors], np.int64)
                 coded = codec.encode(np.concatenate(vectors).astype(np.float32))
                 arrays_file.add(coded)
@@ -119,13 +118,6 @@ def _write(
     np.save(folder / "starts.npy", np.concatenate(([0], np.cumsum(field.lengths))))
     np.save(folder / "list_starts.npy", field.starts)
     np.save(folder / "list_passages.npy", field.positions)
-
-
-def _halved(array: Floats) -> NDArray[np.float16]:
-    """fp16, as the exact index keeps token vectors."""
-    if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
-        raise ModelError(f"a token vector holds {np.abs(array).max():,.0f}, and fp16 holds 65,504 at most")
-    return array.astype(np.float16)
 
 
 class _Spool:
@@ -148,7 +140,7 @@ class _Spool:
 
     def add(self, array: Floats) -> None:
         self._dim = array.shape[1]
-        self._file.write(_halved(array).tobytes())
+        self._file.write(token_rows(array).tobytes())
         self._starts.append(self._starts[-1] + len(array))
 
     def _rows(self) -> NDArray[np.float16]:
@@ -233,16 +225,16 @@ class CompressedIndex:
         size = sum((folder / name).stat().st_size for name in files)
         return cls(codec, loaded["starts"], tokens, loaded["list_starts"], loaded["list_passages"], size)
 
-    def search(self, queries: Sequence[Floats], k: int, *, probes: int, candidates: int) -> Hits:
+    def search(self, queries: Sequence[NDArray[Any]], k: int, *, probes: int, candidates: int) -> Hits:
         """The k best passages of each query, an array (tokens, dim), by MaxSim over decoded vectors.
 
         `probes`: cells that each query token looks at. `candidates`: passages that are decoded, at least k.
         """
         hits = Hits.none(len(queries), k)
-        centroids = padded(self.codec.centroids)
-        for row, query in enumerate(queries):
-            query = query.astype(np.float16).astype(np.float32)
-            cells = (centroids @ padded(query, _COLUMNS).T)[: len(self.codec.centroids), : len(query)]
+        centroids = self.codec.centroids.astype(np.float64)
+        for row, vectors in enumerate(queries):
+            query = token_rows(vectors).astype(np.float64)
+            cells = (centroids @ query.T).astype(np.float32)
             found = np.arange(len(self), dtype=np.int32)
             if max(k, candidates) < len(self):
                 found = np.sort(top_k(self._first(cells, probes), max(k, candidates))[0])
@@ -264,9 +256,9 @@ class CompressedIndex:
             total += of_token
         return total
 
-    def _maxsim(self, query: Floats, cells: Floats, passages: NDArray[np.int32]) -> Floats:
+    def _maxsim(self, query: NDArray[np.float64], cells: Floats, passages: NDArray[np.int32]) -> Floats:
         """MaxSim over the decoded vectors of passages, (n,)."""
-        asked = padded(query * self.codec.spread, _COLUMNS).T
+        asked = on_grid(query * self.codec.spread).T
         begins, ends = self.starts[passages], self.starts[passages + 1]
         scores = np.zeros(len(passages), np.float32)
         edges = np.concatenate(([0], np.cumsum(ends - begins)))
@@ -278,7 +270,7 @@ class CompressedIndex:
             places = np.arange(int(sizes.sum())) + np.repeat(begins[first:last] - starts, sizes)
             coded = self.tokens[places]
             # <q, (c + r) s> = (<q, c> + <q, r>) s: the centroids' part is known already.
-            found = (padded(self.codec.rest(coded.codes)) @ asked)[: len(places), : len(query)]
+            found = (self.codec.rest(coded.codes).astype(np.float64) @ asked).astype(np.float32)
             found += cells[coded.cells]
             found *= coded.scales[:, None].astype(np.float32)
             scores[first:last] = np.maximum.reduceat(found, starts, axis=0).sum(axis=1)

@@ -23,12 +23,14 @@ from pydantic import Field
 from airgen.batches import batched
 from airgen.compute import current
 from airgen.errors import ModelError, UsageError
+from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
 from airgen.models.files import locked
 from airgen.retrievers.base import Component, Corpus, Hits, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
+from airgen.retrievers.late.residual_codec import token_rows
 from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
@@ -56,14 +58,14 @@ class TokenEmbedder(Protocol):
         ...
 
 
-def maxsim(query: NDArray[np.float32], tokens: NDArray[np.float32], starts: NDArray[np.int64]) -> NDArray[np.float32]:
+def maxsim(query: NDArray[Any], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
     """MaxSim of one query (q, dim) with passages whose tokens stand one after another.
 
     `tokens` is (t, dim); passage i has the rows from `starts[i]` to `starts[i + 1]` (the last: to the end), at
-    least one. Shape of the result: (len(starts),).
+    least one. Shape of the result: (len(starts),). The same bits on every machine for vectors of `token_rows`.
     """
-    similarity = tokens @ query.T
-    return np.asarray(np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1), np.float32)
+    similarity = tokens.astype(np.float64) @ query.astype(np.float64).T
+    return inner_products(np.maximum.reduceat(similarity, starts, axis=0), np.ones(len(query)))
 
 
 class MultiVectorEncoder(LibraryModel):
@@ -115,7 +117,7 @@ class _WithTokens(Component):
         root = self.settings.cache and located(str(self.settings.cache), self.folder)
         return Memo(
             self.model.token_vectors, lambda array: int(array.nbytes), limit,
-            model=self.model, form="fp16 tokens", keep=_halved, progress=lambda: self.progress if tell else None,
+            model=self.model, form="fp16 tokens", keep=token_rows, progress=lambda: self.progress if tell else None,
             root=root, arrays=lambda array: (array,), whole=lambda found: found[0],
         )  # fmt: skip
 
@@ -180,7 +182,7 @@ class LateInteraction(_WithTokens):
         """The token vectors of all texts in their order, some at a time."""
         if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
             for vectors in encoded(self.model.token_vectors, batched(texts, _BATCH), "passage"):
-                yield [_halved(array) for array in vectors]
+                yield [token_rows(array) for array in vectors]
             return
         encode = self._memo(0, tell=False)  # `index` tells about all passages
         for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))):  # a call has work for every worker
@@ -212,31 +214,51 @@ class LateInteraction(_WithTokens):
         """The k best passages by MaxSim. Raises UsageError before `index`."""
         if self._tokens is None and self._compressed is None:
             raise UsageError("LateInteraction.search before LateInteraction.index: the corpus comes first")
-        vectors = self.model.token_vectors(list(queries), "query") if queries else []
-        vectors = [array.astype(np.float16).astype(np.float32) for array in vectors]
+        vectors = [token_rows(found) for found in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
             chosen = self.settings
             return self._compressed.search(vectors, k, probes=chosen.probes, candidates=chosen.candidates)
         return self._exact(vectors, k)
 
-    def _exact(self, vectors: Sequence[NDArray[np.float32]], k: int) -> Hits:
+    def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
+        """fp32 products select what is scored by exact ones: the k best, and all that rounding could have hidden."""
         assert self._tokens is not None
         count = len(self._starts) - 1
-        scores = np.zeros((len(vectors), count), np.float32)
-        first = 0
-        while first < count:
-            limit = self._starts[first] + _TOKENS
-            end = max(first + 1, int(np.searchsorted(self._starts, limit, side="right")) - 1)
+        rough = np.zeros((len(vectors), count), np.float32)
+        longest = np.float32(0)
+        for first, end in self._blocks(np.arange(count)) if k < count else ():
             block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float32)
-            starts = self._starts[first:end] - self._starts[first]
+            longest = max(longest, np.sqrt(np.einsum("ij,ij->i", block, block).max()))
             for row, query in enumerate(vectors):
-                scores[row, first:end] = maxsim(query, block, starts)
-            first = end
+                similarity = block @ query.astype(np.float32).T
+                starts = self._starts[first:end] - self._starts[first]
+                rough[row, first:end] = np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1)
         hits = Hits.none(len(vectors), k)
-        for row in range(len(vectors)):
-            found, values = top_k(scores[row], k)
-            hits.positions[row, : len(found)], hits.scores[row, : len(found)] = found, values
+        for row, query in enumerate(vectors):
+            near = np.arange(count)
+            if k < count:
+                size = np.sqrt((query.astype(np.float64) ** 2).sum(axis=1)).sum() * float(longest)
+                margin = 1.01 * 2.0**-24 * (query.shape[1] + len(query) + 16) * size
+                least = np.partition(rough[row], count - k)[count - k]
+                near = np.flatnonzero(rough[row] >= least - 2 * margin)
+            scores = np.zeros(len(near), np.float32)
+            for first, end in self._blocks(near):
+                parts = [self._tokens[self._starts[place] : self._starts[place + 1]] for place in near[first:end]]
+                starts = np.concatenate(([0], np.cumsum([len(part) for part in parts])))[:-1]
+                scores[first:end] = maxsim(query, np.concatenate(parts), starts)
+            order, values = top_k(scores, k)
+            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = near[order], values
         return hits
+
+    def _blocks(self, passages: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Stretches of the passages with about `_TOKENS` tokens."""
+        ends = np.cumsum(self._starts[passages + 1] - self._starts[passages])
+        first = 0
+        while first < len(passages):
+            done = ends[first - 1] if first else 0
+            end = max(first + 1, int(np.searchsorted(ends, done + _TOKENS, side="right")))
+            yield first, end
+            first = end
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings, and how its vectors are kept and searched."""
@@ -265,17 +287,9 @@ class MaxSim(_WithTokens):
         left = self._encode([query for query, _ in pairs], "query")
         right = self._encode([passage for _, passage in pairs], "passage")
         start = np.zeros(1, np.int64)
-        scores = [
-            maxsim(query.astype(np.float32), passage.astype(np.float32), start)[0] / len(query)
-            for query, passage in zip(left, right, strict=True)
-        ]
+        scores = [maxsim(query, passage, start)[0] / len(query) for query, passage in zip(left, right, strict=True)]
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""
         return {"family": "late", "model": dict(self.model.describe())}
-
-
-def _halved(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
-    """fp16 as in LateInteraction, so that the same model gives the same scores in both uses."""
-    return vectors.astype(np.float16)

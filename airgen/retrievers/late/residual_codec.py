@@ -11,7 +11,6 @@ decoded vector gets the length of the original one. Everything is seeded, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,15 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Coded", "ResidualCodec", "k_means"]
+from airgen.errors import ModelError
+
+__all__ = ["Coded", "ResidualCodec", "k_means", "on_grid", "token_rows"]
 
 Floats = NDArray[np.float32]
 
 _ROUNDS = 6  # of k-means; PLAID makes 4
 _SEED = 42
 _ROWS = 1024  # vectors compared with the centroids at once
-_COLUMNS = 4096  # centroids compared at once: 16 MB of scores
-_PAD = 128  # rows of a product are padded to a multiple of this, so that BLAS adds in one order for all of them
+_COLUMNS = 4096  # centroids compared at once: 32 MB of scores
+_LONGEST = 4.0  # of a token vector: then sums of products of two fp16 vectors are exact in float64
+_LEVEL_BITS, _QUERY_BITS = 20, 24  # after the point of a level and of a query: float64 holds their products' sums
 _LEVEL_VALUES = 1 << 20  # residuals that the levels are fitted to
 _LEVEL_ROUNDS = 50
 _LARGEST = np.float32(60_000)  # scales are fp16
@@ -128,43 +130,44 @@ def k_means(sample: Floats, count: int, rounds: int = _ROUNDS) -> Floats:
             begin = int(starts[first])
             end = int(starts[some][-1] + sizes[some][-1])
             sums = np.add.reduceat(sample[order[begin:end]], starts[some] - begin, axis=0)
-            centroids[used[some]] = sums / sizes[some, None]
+            centroids[used[some]] = (sums / sizes[some, None]).astype(np.float16)
     return centroids
 
 
 def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
-    """The nearest centroid of each vector, (n,); the first of several."""
-    half = (centroids.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2
-    blocks = list(_blocks(centroids, half))
+    """The nearest centroid of each vector, (n,); the first of several. All are fp16 numbers, so products are exact."""
+    half = (centroids.astype(np.float64) ** 2).sum(axis=1) / 2
     found = np.zeros(len(vectors), np.int64)
-    for first in range(0, len(vectors), _ROWS):
-        some = vectors[first : first + _ROWS]
-        rows = padded(some)
-        best = np.full(len(some), -np.inf, np.float32)
-        for start, columns, distance in blocks:
-            scores = rows @ columns
-            scores -= distance
-            places = scores[: len(some)].argmax(axis=1)
-            values = scores[np.arange(len(some)), places]
-            better = values > best
-            best[better] = values[better]
-            found[first : first + len(some)][better] = places[better] + start
+    best = np.full(len(vectors), -np.inf)
+    for start in range(0, len(centroids), _COLUMNS):
+        columns = centroids[start : start + _COLUMNS].astype(np.float64).T
+        for first in range(0, len(vectors), _ROWS):
+            some = slice(first, first + _ROWS)
+            scores = vectors[some].astype(np.float64) @ columns - half[start : start + _COLUMNS]
+            places = scores.argmax(axis=1)
+            values = scores[np.arange(len(scores)), places]
+            better = values > best[some]
+            best[some][better] = values[better]
+            found[some][better] = places[better] + start
     return found
 
 
-def _blocks(centroids: Floats, half: Floats) -> Iterator[tuple[int, Floats, Floats]]:
-    """(first centroid, some centroids as columns, half their squared lengths), padded by centroids at infinity."""
-    for first in range(0, len(centroids), _COLUMNS):
-        some = padded(centroids[first : first + _COLUMNS])
-        distance = np.full(len(some), np.inf, np.float32)
-        distance[: len(half[first : first + _COLUMNS])] = half[first : first + _COLUMNS]
-        yield first, np.ascontiguousarray(some.T), distance
+def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
+    """Token vectors as they are kept, in fp16. Raises ModelError for vectors that are far from length 1.
+
+    fp16 numbers are multiples of 2**-24, so an inner product of two such vectors is a multiple of 2**-48 and below 32:
+    float64 holds all of its partial sums, and BLAS gives the same bits in any order.
+    """
+    found = vectors.astype(np.float16)
+    longest = np.sqrt((found.astype(np.float64) ** 2).sum(axis=1)).max(initial=0)
+    if longest > _LONGEST:
+        raise ModelError(f"a token vector has the length {longest:,.1f}: late interaction takes vectors of length 1")
+    return found
 
 
-def padded(rows: Floats, multiple: int = _PAD) -> Floats:
-    """The rows with rows of zeros up to a multiple."""
-    missing = -len(rows) % multiple
-    return np.concatenate([rows, np.zeros((missing, rows.shape[1]), np.float32)]) if missing else rows
+def on_grid(query: NDArray[Any]) -> NDArray[np.float64]:
+    """A query in units of the spread, rounded so far that its products with levels are exact, too."""
+    return np.asarray(np.rint(query.astype(np.float64) * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS)
 
 
 def _levels(values: Floats, count: int) -> Floats:
@@ -177,4 +180,4 @@ def _levels(values: Floats, count: int) -> Floats:
         edges = np.concatenate(([0], edges, [len(ordered)]))
         sizes = np.diff(edges)
         levels = np.where(sizes > 0, np.diff(sums[edges]) / np.maximum(sizes, 1), levels)
-    return np.sort(levels).astype(np.float32)
+    return (np.rint(np.sort(levels) * 2.0**_LEVEL_BITS) / 2.0**_LEVEL_BITS).astype(np.float32)

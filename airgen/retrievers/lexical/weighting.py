@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.exact import log, log1p
 from airgen.retrievers.lexical.mapped_arrays import room
 
 __all__ = ["BM25Weighting", "DirichletWeighting", "Field", "PresenceWeighting", "Weighting", "lossy_lengths"]
@@ -70,7 +71,7 @@ class BM25Weighting:
 
     def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
         """Of terms that stand in so many of all passages; float64, same shape."""
-        found: NDArray[np.float64] = np.log1p((passages - documents + 0.5) / (documents + 0.5))
+        found: NDArray[np.float64] = log1p((passages - documents + 0.5) / (documents + 0.5))
         return found
 
     def norms(self, lengths: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
@@ -108,10 +109,10 @@ class DirichletWeighting:
         for part, terms in _chunks(field):
             terms_in_all += np.bincount(terms, weights=field.frequencies[part], minlength=len(terms_in_all))
         share = (terms_in_all + 1) / (field.lengths.sum() + 1)
-        smoothing = np.log(self.mu / (field.lengths + self.mu))
+        smoothing = log(self.mu / (field.lengths + self.mu))
         found = room(len(field.positions), np.float32)
         for part, terms in _chunks(field):
-            parts = np.log1p(field.frequencies[part] / (self.mu * share[terms])) + smoothing[field.positions[part]]
+            parts = log1p(field.frequencies[part] / (self.mu * share[terms])) + smoothing[field.positions[part]]
             found[part] = np.maximum(parts, 0)
         return found
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.exact import inner_products
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Embedder
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, loaded
@@ -213,7 +214,7 @@ class DenseReranker(Component):
             return np.zeros(0, np.float32)
         left = np.stack(self._encode([query for query, _ in pairs], "query"))
         right = np.stack(self._encode([passage for _, passage in pairs], "passage"))
-        return checked_scores(np.einsum("ij,ij->i", left, right), len(pairs), self.name)
+        return checked_scores(inner_products(left, right), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """The embedder's settings."""

@@ -13,6 +13,7 @@ from pydantic import Field
 from airgen.batches import batched
 from airgen.compute import current
 from airgen.errors import UsageError
+from airgen.exact import inner_products
 from airgen.retrievers.base import Component, Corpus, Hits, IndexProgress, SettingsWithModel
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.lexical.inverted_index import InvertedIndex
@@ -136,4 +137,4 @@ class SparseReranker(_WithRows):
 
 def _product(query: SparseRow, passage: SparseRow) -> np.float32:
     _, left, right = np.intersect1d(query[0], passage[0], assume_unique=True, return_indices=True)
-    return np.float32(np.dot(query[1][left], passage[1][right]))
+    return np.float32(inner_products(query[1][None, left], passage[1][right])[0])

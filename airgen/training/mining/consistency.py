@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from airgen.batches import batched
 from airgen.dataset.atomic import building
 from airgen.errors import DatasetError
+from airgen.exact import inner_products
 from airgen.keys import rng, text_key
 from airgen.retrievers.base import Embedder
 from airgen.retrievers.on_workers import encoded
@@ -81,8 +82,8 @@ def ranks(
     texts that do not compete with passage i.
     """
     rounded = passages.astype(np.float16).astype(np.float32)
-    scores = np.einsum("ij,ij->i", queries, rounded)
-    # A product of matrices adds in another order than einsum, so scores that differ by rounding count as equal.
+    scores = inner_products(queries, rounded).astype(np.float32)
+    # A product of matrices adds in an order of its own, so scores that differ by rounding count as equal.
     limit = scores + 1e-5 * np.maximum(1, np.abs(scores))
     higher = np.zeros(len(queries), np.int64)
     for first in range(0, len(pool.keys), _BLOCK):

@@ -1,0 +1,104 @@
+"""The loops of `exact_search` for numba. Import this only where numba is installed and the work is worth loading it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.jit import jit
+
+__all__ = ["select", "widen"]
+
+
+@jit
+def widen(halves: NDArray[np.uint16], wide: NDArray[np.float32]) -> None:
+    """Fill `wide` with the values of fp16 numbers, given by their bits; numpy takes ten times as long.
+
+    The exponent moves to its new place, and a multiplication corrects it, also for numbers below the normal ones.
+    """
+    bits = wide.view(np.uint32)
+    exponent = np.float32(2.0**112)
+    for row in range(halves.shape[0]):
+        for place in range(halves.shape[1]):
+            size = np.uint32(halves[row, place] & 0x7FFF)
+            bits[row, place] = size << np.uint32(13)
+            wide[row, place] *= exponent
+            endless = np.uint32(0x7F800000) if size >= 0x7C00 else np.uint32(0)  # infinity and NaN
+            bits[row, place] |= endless | np.uint32(halves[row, place] & 0x8000) << np.uint32(16)
+
+
+@jit
+def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArray[np.float64]) -> np.float64:
+    """`exact.inner_products` of one pair: the same additions in the same order. `terms` is room, (dim,)."""
+    for place in range(len(left)):
+        terms[place] = np.float64(left[place]) * np.float64(right[place])
+    width = len(left)
+    while width > 1:
+        half = (width + 1) // 2
+        for place in range(width - half):
+            terms[place] += terms[half + place]
+        width = half
+    found: np.float64 = terms[0]
+    return found
+
+
+@jit
+def _add(
+    score: np.float32, position: int, keys: NDArray[np.uint64], fill: int, k: int, bits: NDArray[np.uint32]
+) -> int:
+    """Append one score's key, and keep the k best where the buffer is then full; the new fill.
+
+    `bits`, (1,), holds the floor that follows from a clean-up.
+    """
+    sign = np.uint32(0x80000000)
+    low = np.uint64(0xFFFFFFFF)
+    floor = bits[0]
+    bits.view(np.float32)[0] = score + np.float32(0)  # + 0: -0.0 and 0.0 are one score
+    ordered = ~bits[0] if bits[0] & sign else bits[0] | sign
+    keys[fill] = (np.uint64(ordered) << np.uint64(32)) | (low - np.uint64(position))
+    bits[0] = floor
+    capacity = len(keys)
+    if fill + 1 < capacity:
+        return fill + 1
+    best = np.partition(keys, capacity - k)[capacity - k :]
+    keys[:k] = best
+    ordered = np.uint32(best.min() >> np.uint64(32))
+    bits[0] = ordered & ~sign if ordered & sign else ~ordered
+    return k
+
+
+@jit
+def select(
+    rough: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    margin: NDArray[np.float32],
+    start: int,
+    keys: NDArray[np.uint64],
+    fill: NDArray[np.int64],
+    floor: NDArray[np.float32],
+    k: int,
+) -> None:
+    """`exact_search._select`; equal results."""
+    words = -(-rough.shape[1] // 8)
+    mask = np.zeros(words * 8, np.uint8)
+    eight = mask.view(np.uint64)
+    terms = np.zeros(max(1, rows.shape[1]), np.float64)
+    bits = np.empty(1, np.uint32)
+    least = bits.view(np.float32)
+    for query in range(rough.shape[0]):
+        row = rough[query]
+        least[0] = floor[query]
+        low = least[0] - margin[query]
+        n = fill[query]
+        for place in range(len(row)):  # without a branch: it runs in wide registers
+            mask[place] = not (row[place] <= low)
+        for word in range(words):
+            if eight[word]:
+                for place in range(8 * word, 8 * word + 8):
+                    if mask[place] and not (row[place] <= least[0] - margin[query]):
+                        score = np.float32(_product(rows[place], queries[query], terms))
+                        if score > least[0]:
+                            n = _add(score, start + place, keys[query], n, k, bits)
+        fill[query] = n
+        floor[query] = least[0]
