@@ -1,7 +1,8 @@
 """`manifest.json`: what a dataset directory holds. It is written last: a directory without it is not a dataset.
 
-It lists every file with its size and SHA-256, and has all facts of the card. It holds no time, machine or path, so
-equal content gives equal bytes.
+It lists every file with its size and SHA-256, and has all facts of the card. It holds no time and no path, so equal
+content gives equal bytes. Only `made_with` tells the machine: on another one, equal vectors and answers give equal
+files, and the last digits of an encoder may differ.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
+
+from threadpoolctl import threadpool_info
 
 from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.errors import DatasetError
@@ -27,6 +33,7 @@ __all__ = [
     "Statistics",
     "data_digest",
     "load_manifest",
+    "made_with",
     "manifest_text",
 ]
 
@@ -34,6 +41,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 _DERIVED = ("README.md", "croissant.json", MANIFEST)
 _PRIVATE = "private/"
+_COMPUTING = ("airgen-bench", "numpy", "onnxruntime", "tokenizers", "torch", "sentence-transformers", "xllamacpp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class Manifest:
     label directories beside `qrels`. `withheld` are the splits whose labels are not in this directory. `part` is whole,
     public (without the withheld labels and the lineage) or labels (only what the public part lacks). `secret` is the
     public name of the secret that ids and splits depend on, empty where there is none. `notes` describes what was done
-    to the dataset after its export, such as trimming.
+    to the dataset after its export, such as trimming. `made_with`: see the function of this name.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -100,11 +108,24 @@ class Manifest:
     calibration: Mapping[str, Any] | None = None
     audit: Mapping[str, Any] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    made_with: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:
         """The splits whose labels are in this directory, sorted."""
         return tuple(sorted(set(self.statistics.splits) - set(self.withheld)))
+
+
+def made_with() -> dict[str, str]:
+    """Versions of what computes vectors and scores, and the kernel of numpy's BLAS on this processor."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in _COMPUTING:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    for one in threadpool_info():
+        if one["user_api"] == "blas" and "numpy" in one["filepath"]:
+            found["blas"] = f"{one['internal_api']} {one['version']} {one.get('architecture', '')}".strip()
+    return found
 
 
 def data_digest(files: Mapping[str, FileEntry]) -> str:

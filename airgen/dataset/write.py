@@ -29,6 +29,7 @@ from airgen.dataset.manifest import (
     SplitStatistics,
     Statistics,
     data_digest,
+    made_with,
     manifest_text,
 )
 from airgen.dataset.row_checks import check_document, check_qrels, check_queries
@@ -96,6 +97,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
                 audit=content.audit,
                 secret=content.secret.name if content.secret is not None else "",
                 notes=content.notes,
+                made_with=made_with(),
             ),
         )
 
