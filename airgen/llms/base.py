@@ -36,6 +36,7 @@ __all__ = [
     "Rule",
     "ServerLimits",
     "Usage",
+    "answer_key",
     "backend_class",
     "parse_logprobs",
 ]
@@ -206,8 +207,8 @@ class Backend:
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
         """The backend of one LLM. `settings` is of the class's own `Settings`.
 
-        `folder` is for files that a later process needs; `rules` holds the scripted answers by stage. Raises
-        SettingsError where a setting cannot work.
+        `folder` is for files of this LLM that a later process needs; `rules` holds the scripted answers by stage.
+        Raises SettingsError where a setting cannot work.
         """
         return cls()
 
@@ -250,6 +251,11 @@ class Backend:
 
     async def close(self) -> None:
         """Release connections and processes."""
+
+
+def answer_key(settings: Mapping[str, Any]) -> Callable[[Request], str]:
+    """The identity of the answer to a request, where a backend has settings of its own that change an answer."""
+    return lambda request: content_key({"request": request.key, **settings}) if settings else request.key
 
 
 def backend_class(llm: LlmSettings) -> type[Backend]:

@@ -42,7 +42,8 @@ TRIES = 8  # of one step, before the run stops
 class BatchBackend(Backend):
     """Sends requests through `{base_url}/files` and `{base_url}/batches`.
 
-    folder: where the state of each batch is kept; only one process at a time may use it. gather: seconds without a
+    folder: where the state of each batch of this LLM is kept, and of no other; only one process at a time may use it.
+    answer_key: under which the engine keeps the answer to a request (`Connection.key`). gather: seconds without a
     new request before a batch is submitted. poll: seconds between two requests for a batch's status, and the first
     pause after a failed step. max_requests, max_bytes: OpenAI's limits of one file. See
     `airgen.llms.http.Endpoint` for the rest. Raises MissingExtra without the `openai` package.
@@ -54,6 +55,7 @@ class BatchBackend(Backend):
         self,
         *,
         folder: Path,
+        answer_key: Callable[[Request], str] = lambda request: request.key,
         base_url: str = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -68,7 +70,7 @@ class BatchBackend(Backend):
         self._endpoint = Endpoint(base_url, api_key_env, headers, query=query)
         self._dialect = dialect or Dialect()
         self._client = batch_client(openai, self._endpoint)
-        self._folder, self._gather, self._poll = folder, gather, poll
+        self._folder, self._key, self._gather, self._poll = folder, answer_key, gather, poll
         self._max_requests, self._max_bytes = max_requests, max_bytes
         self._asked: dict[str, tuple[Request, asyncio.Future[Reply]]] = {}
         self._unsent: dict[str, bytes] = {}
@@ -96,11 +98,10 @@ class BatchBackend(Backend):
 
     async def send(self, request: Request) -> Reply:
         """The answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
-        key = request.key
+        key = self._key(request)
         if not self._recovered:
+            self._recover()
             self._recovered = True
-            for batch in BatchFile.unfinished(self._folder):
-                self._start(batch)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._asked[key] = (request, future)
         if key in self._results:
@@ -108,6 +109,22 @@ class BatchBackend(Backend):
         elif key not in self._submitted:
             self._collect(key, request)
         return await future
+
+    def _recover(self) -> None:
+        """Go on with the batches of an earlier process. One that was never uploaded is dropped: nobody has seen it."""
+        batches = BatchFile.unfinished(self._folder)
+        here = self._endpoint.base_url
+        for batch in batches:
+            if batch.state["state"] != "prepared" and batch.state["url"] != here:
+                raise LlmError(
+                    f"{self._folder}: batch {batch.name} is at {batch.state['url']}, and llm.base_url is {here}: "
+                    "set it back to go on with the batch, or delete this folder to pay for its requests again"
+                )
+        for batch in batches:
+            if batch.state["state"] == "prepared":
+                batch.note(state="done")
+            else:
+                self._start(batch)
 
     async def close(self) -> None:
         """Stop polling. Submitted batches stay with the server, and the next process finds them."""
@@ -144,7 +161,7 @@ class BatchBackend(Backend):
         if not lines:
             return
         try:
-            self._start(BatchFile.write(self._folder, lines))
+            self._start(BatchFile.write(self._folder, lines, self._endpoint.base_url))
         except AirgenError as error:
             for key in lines:
                 self._deliver(key, error)
@@ -168,12 +185,16 @@ class BatchBackend(Backend):
 
     async def _finish(self, batch: BatchFile) -> None:
         """Upload, submit, wait and fetch, from the batch's state on; then deliver each outcome."""
+        outcomes: Mapping[str, Reply | AirgenError]
         try:
             if batch.state["state"] == "prepared":
                 await self._upload(batch)
             if batch.state["state"] == "uploaded":
                 await self._create(batch)
-            outcomes = await self._fetch(batch, await self._wait(batch))
+            if batch.state["state"] == "done":  # nobody wanted it
+                outcomes = dict.fromkeys(batch.keys, Retry("batch_lost"))
+            else:
+                outcomes = await self._fetch(batch, await self._wait(batch))
         except Retry as error:
             problem = LlmError(
                 f"{self._endpoint.where} does not answer ({error}): batch {batch.name} is kept; run the same command "
@@ -217,7 +238,7 @@ class BatchBackend(Backend):
         batch.note(state="uploaded", file=str(uploaded.id))
 
     async def _create(self, batch: BatchFile) -> None:
-        """Submit, unless an earlier process was killed right after it had."""
+        """Submit, unless an earlier process was killed right after it had, or nobody wants an answer any more."""
 
         def create() -> Awaitable[Batch]:
             found: Awaitable[Batch] = self._client.batches.create(
@@ -232,6 +253,9 @@ class BatchBackend(Backend):
             # After a broken connection the server may have the batch, so its list is read before each try.
             if (found := await self._call(lambda: self._find(batch))) is not None:
                 break
+            if not batch.keys & self._asked.keys():  # a prompt was changed since: nobody wants these answers
+                batch.note(state="done")
+                return
             try:
                 found = await self._call(create, tries=1)
                 break

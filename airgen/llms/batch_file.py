@@ -1,6 +1,6 @@
 """A batch on the disk: its requests and its state. Each step is written down before the next one begins.
 
-batch = BatchFile.write(folder, {key: line, ...})      # prepared
+batch = BatchFile.write(folder, {key: line, ...}, base_url)      # prepared
 batch.note(state="uploaded", file="file-abc")          # then submitted, then done
 """
 
@@ -26,10 +26,10 @@ class BatchFile:
         self.keys: frozenset[str] = frozenset(state["keys"])
 
     @classmethod
-    def write(cls, folder: Path, lines: Mapping[str, bytes]) -> BatchFile:
-        """Write requests to the disk as a new batch. Raises StoreError where that fails."""
+    def write(cls, folder: Path, lines: Mapping[str, bytes], url: str) -> BatchFile:
+        """Write requests to the disk as a new batch for the server at `url`. Raises StoreError where that fails."""
         name = f"airgen-{secrets.token_hex(8)}"
-        batch = cls(folder, name, {"state": "prepared", "keys": sorted(lines)})
+        batch = cls(folder, name, {"state": "prepared", "url": url, "keys": sorted(lines)})
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -45,7 +45,7 @@ class BatchFile:
         for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):
             try:
                 state = json.loads(path.read_bytes())
-                batch = cls(folder, path.stem, state)
+                batch = cls(folder, path.stem, {"state": str(state["state"]), "url": str(state["url"]), **state})
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise StoreError(
                     f"{path}: not the state of a batch ({error}): move it away to go on without it"

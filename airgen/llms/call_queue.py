@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airgen.errors import AirgenError, LlmError, Stopped
-from airgen.keys import content_key, rng
-from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Usage
+from airgen.keys import rng
+from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Usage, answer_key
 from airgen.llms.budget import Budget, cost
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.dialect import most_output
@@ -57,7 +57,7 @@ class Connection:
 
     def key(self, request: Request) -> str:
         """The identity of the answer to a request."""
-        return content_key({"request": request.key, **self.settings}) if self.settings else request.key
+        return answer_key(self.settings)(request)
 
 
 @dataclass(slots=True)

@@ -18,14 +18,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
-from airgen.llms.base import Backend, CallLimits, Rule
+from airgen.llms.base import Backend, CallLimits, Rule, answer_key
 from airgen.llms.chat_backend import ChatBackend, EndpointSettings
 from airgen.llms.dialect import Dialect
 from airgen.llms.http import OPENAI_URL, Endpoint
 from airgen.llms.prices import Price, price
 from airgen.llms.servers import Servers
 from airgen.settings.base import SPEED
-from airgen.settings.llm import Seconds
+from airgen.settings.llm import Seconds, own_answer_settings
 
 __all__ = ["OpenAIBackend", "OpenAISettings"]
 
@@ -90,9 +90,16 @@ class OpenAIBackend(ChatBackend):
         poll = settings.batch_poll_seconds
         dialect = Dialect(most_room=settings.thinking_tokens, extra=settings.extra)
         return BatchBackend(
-            folder=folder, base_url=urls[0], api_key_env=key, headers=settings.headers, query=settings.query,
-            dialect=dialect, poll=poll, gather=min(2.0, poll),
-        )  # fmt: skip
+            folder=folder,
+            answer_key=answer_key(own_answer_settings(settings)),
+            base_url=urls[0],
+            api_key_env=key,
+            headers=settings.headers,
+            query=settings.query,
+            dialect=dialect,
+            poll=poll,
+            gather=min(2.0, poll),
+        )
 
     @classmethod
     def missing(cls, settings: OpenAISettings) -> list[str]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airgen.errors import SettingsError
+from airgen.keys import content_key
 from airgen.llms.base import Rule, backend_class
+from airgen.llms.batch_file import BatchFile
 from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
@@ -24,10 +26,18 @@ __all__ = ["Money", "connect", "make_engine", "money", "unpriced", "workers_of"]
 
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
-    """The connection to one LLM. `folder` and `rules`: see `Backend.make`. Raises SettingsError without its key."""
+    """The connection to one LLM. `rules`: see `Backend.make`. Raises SettingsError without its key.
+
+    In `folder` each LLM has one of its own: what it left there is gone on with by nobody else, and with no other
+    settings.
+    """
     kind = backend_class(llm)
-    backend = kind.make(llm, folder=folder, rules=rules)
+    backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)
     return Connection(backend, kind.limits(llm), kind.price(llm), own_answer_settings(llm))
+
+
+def _own_folder(llm: LlmSettings) -> str:
+    return content_key({"endpoint": llm.endpoint, "model": llm.model, **own_answer_settings(llm)})[:16]
 
 
 def workers_of(*llms: LlmSettings) -> int:
@@ -57,6 +67,10 @@ def make_engine(
     folder = store.path.parent / "batches"
     settings = {where: _live(llm) if live else llm for where, llm in pipeline.llms.items()}
     llms = {where: connect(llm, folder, rules or {}) for where, llm in settings.items()}
+    owned = {_own_folder(llm) for llm in settings.values()}
+    for left in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
+        if say and any(batch.state["state"] != "prepared" for batch in BatchFile.unfinished(left)):
+            say(f"{left}: a batch of an LLM or of settings that the pipeline no longer has; its server may bill it")
     for where, profile in read_profiles(store.path.parent, settings.values()).items():
         llms[where].backend.remember(profile.known)
     found, still_there = money(store), defaultdict[str, list[Reservation]](list)

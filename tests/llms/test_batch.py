@@ -18,7 +18,9 @@ from airgen.errors import LlmError, StoreError
 from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
+from airgen.llms.openai import OpenAISettings
 from airgen.llms.prices import Price
+from airgen.pipeline.engines import connect
 from airgen.records import Answer
 
 
@@ -106,6 +108,119 @@ def run_until_killed(base_url: str, folder: Path, store: MemoryStore) -> None:
             await backend._client.close()
 
     asyncio.run(main())
+
+
+def ask(root: Path, url: str, texts: list[str], model: str = "m", **settings: Any) -> list[str]:
+    """Ask one LLM of a job through its own connection, and end as a process does; the answers' keys."""
+    value = {"backend": "openai", "model": model, "base_url": url, "mode": "batch", "batch_poll_seconds": 0.02}
+    connection = connect(OpenAISettings.model_validate({**value, **settings}), root, {})
+    requests = [Request(model, (Message("user", text),), {"max_tokens": 64}, stage="query") for text in texts]
+
+    async def main() -> None:
+        asks = [asyncio.ensure_future(connection.backend.send(request)) for request in requests]
+        try:
+            await asyncio.gather(*asks)
+        except Killed:
+            await asyncio.gather(*asks, return_exceptions=True)
+            raise
+        finally:
+            await connection.backend.close()
+
+    asyncio.run(main())
+    return [connection.key(request) for request in requests]
+
+
+def killed_at(step: str, moment: str, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Do the work, which dies before a step, or after it and before it is noted."""
+    real = getattr(BatchBackend, step)
+
+    async def dying(self: BatchBackend, *arguments: Any) -> Any:
+        if moment == "after":
+            patch.setattr(BatchFile, "note", die)
+            await real(self, *arguments)
+        raise Killed
+
+    def die(self: BatchFile, **changes: str) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchBackend, step, dying)
+        with pytest.raises(Killed):
+            work()
+
+
+STEPS = pytest.mark.parametrize("step", ["_upload", "_create", "_wait", "_fetch"])
+MOMENTS = pytest.mark.parametrize("moment", ["before", "after"])
+JUDGED, WRITTEN = [f"judge {i}" for i in range(7)], [f"write {i}" for i in range(5)]
+
+
+def lines(server: Any) -> tuple[int, int]:
+    stats = server.stats()
+    return stats["batches"], stats["batch_lines"]
+
+
+@STEPS
+@MOMENTS
+def test_no_prompt_reaches_a_server_that_it_was_not_written_for(
+    step: str, moment: str, loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, judge = loopback(), loopback()
+    killed_at(step, moment, monkeypatch, lambda: ask(tmp_path, judge.base_url, JUDGED, endpoint="judge"))
+    ask(tmp_path, generator.base_url, WRITTEN)
+    assert lines(generator) == (1, 5)
+    ask(tmp_path, judge.base_url, JUDGED, endpoint="judge")
+    assert (lines(generator), lines(judge)) == ((1, 5), (1, 7))
+
+
+@STEPS
+@MOMENTS
+def test_two_judges_of_one_endpoint_pay_once(
+    step: str, moment: str, loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback()
+    killed_at(step, moment, monkeypatch, lambda: ask(tmp_path, server.base_url, JUDGED, "one"))
+    ask(tmp_path, server.base_url, JUDGED, "two")
+    ask(tmp_path, server.base_url, JUDGED, "one")
+    assert lines(server) == (2, 14)
+
+
+@STEPS
+def test_an_answer_to_old_settings_is_not_one_to_new_ones(
+    step: str, loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback()
+    old, new = ({"extra_body": {"guided": which}} for which in ("OLD", "NEW"))
+    killed_at(step, "after", monkeypatch, lambda: ask(tmp_path, server.base_url, JUDGED, **old))
+    before = lines(server)[0]
+    keys = ask(tmp_path, server.base_url, JUDGED, **new)
+    assert lines(server)[0] == before + 1
+    sent = [json.loads(line) for file in tmp_path.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    by_key = {line["custom_id"]: line["body"]["guided"] for line in sent}
+    assert len(by_key) == 14 and {by_key[key] for key in keys} == {"NEW"}
+    assert set(ask(tmp_path, server.base_url, JUDGED, **old)) == by_key.keys() - set(keys)
+
+
+@pytest.mark.parametrize("step", ["_upload", "_create"])
+def test_requests_that_nobody_wants_any_more_are_not_submitted(
+    step: str, loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback()
+    killed_at(step, "before", monkeypatch, lambda: ask(tmp_path, server.base_url, JUDGED))
+    ask(tmp_path, server.base_url, WRITTEN)
+    assert lines(server) == (1, 5)
+    assert not [batch for folder in tmp_path.iterdir() for batch in BatchFile.unfinished(folder)]
+
+
+def test_another_address_with_a_batch_under_way_is_refused(
+    loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, other = loopback(), loopback()
+    killed_at("_wait", "before", monkeypatch, lambda: ask(tmp_path, server.base_url, JUDGED))
+    with pytest.raises(LlmError, match=r"is at .*, and llm.base_url is .*: set it back"):
+        ask(tmp_path, other.base_url, JUDGED)
+    assert lines(other) == (0, 0)
+    ask(tmp_path, server.base_url, JUDGED)
+    assert lines(server) == (1, 7)
 
 
 def test_answers_that_were_fetched_and_not_asked_for_are_not_lost(loopback: Callable[..., Any], tmp_path: Path) -> None:
