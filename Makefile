@@ -25,7 +25,8 @@ demo-long-doc: $(VENV)/.demo
 
 test: $(VENV)/.test lint
 	$(BIN)/airgen models fetch tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
+		TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

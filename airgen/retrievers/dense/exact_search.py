@@ -27,7 +27,7 @@ __all__ = ["faiss_index", "search", "search_faiss"]
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
-_COMPILE_FROM = 100_000_000  # terms of exact products; below, loading numba takes longer than it saves
+_COMPILE_FROM = 20_000_000  # products, or terms of exact ones; below, loading numba takes longer than it saves
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
@@ -62,7 +62,7 @@ def search(
     queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
     chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
-    compiled = queries.size * min(n, 4 * width) >= _COMPILE_FROM and numba_is_installed()
+    compiled = max(n * len(queries), queries.size * min(n, width)) >= _COMPILE_FROM and numba_is_installed()
     roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its products, their copy
     guessing = roomy and n >= _GUESS_FROM and width <= n // 20
     hits = Hits.none(len(queries), k)
