@@ -20,6 +20,7 @@ import duckdb
 import pytest
 from beir_folder import write_beir
 
+from airgen.corpus.readers import pdf_child
 from airgen.corpus.readers.pdf import PdfReader
 from airgen.corpus.readers.reader import Place
 from airgen.dataset.beir import BeirDataset
@@ -160,6 +161,36 @@ def test_a_bomb_for_a_reader(name: str, tmp_path: Path) -> None:
     found, peak = json.loads(ended.stdout)
     assert len(found) == 1 and reason in found[0] and "\n" not in found[0], found
     assert peak < 1000, f"{peak} MB"
+
+
+def endless_pdf(path: Path) -> None:
+    """A form that draws another ten times, which draws another ten times, ...: little memory, and much work."""
+    forms = [b"/X Do " * 10] * 5 + [b"q Q " * 25_000]
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources<</XObject<</X 5 0 R>>>>>>",
+        b"<</Length 5>>stream\n/X Do\nendstream",
+    ]
+    for number, form in enumerate(forms, 6):
+        about = b"/Resources<</XObject<</X %d 0 R>>>>" % number
+        parts.append(b"<</Type/XObject/Subtype/Form/BBox[0 0 9 9]%s/Length %d>>stream\n" % (about, len(form)))
+        parts[-1] += form + b"\nendstream"
+    body = b"".join(b"%d 0 obj\n%s\nendobj\n" % (number, part) for number, part in enumerate(parts, 1))
+    path.write_bytes(b"%PDF-1.4\n" + body + b"trailer <</Root 1 0 R>>\n%%EOF")
+
+
+def test_a_pdf_that_takes_for_ever_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pypdfium2")
+    pytest.importorskip("resource")
+    monkeypatch.setattr(pdf_child, "SECONDS", 1)
+    endless_pdf(tmp_path / "a.pdf")
+    page_of_a_pdf(tmp_path / "b.pdf")
+    place = Place(tmp_path, licence="CC0-1.0", language="en")
+    rows = list(PdfReader(PdfReader.Settings(path="."), place).read())
+    found = [(row.source, row.reason, row.detail) for row in rows if isinstance(row, Dropped)]
+    assert found[0] == ("a.pdf", "takes too long", "page 1 is not read after 1 s of processor time")
+    assert found[1][:2] == ("b.pdf", "too large")
 
 
 def test_the_pdf_files_after_a_bomb_are_read(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class PdfReader(FileReader):
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file. A page that cannot be read is dropped; so is a file that needs a password, is
-        damaged, has no text (scanned), or needs too much memory."""
+        damaged, has no text (scanned), or needs too much memory or time."""
         load_extra("pypdfium2", "reader 'pdf'")
         if self._child is None or not self._child.lives:
             self._child = _Child()
@@ -113,7 +113,7 @@ class _Child:
         the process. Who does not read all of them ends the process."""
         whole = began = False
         try:
-            interruptible(lambda: self._send(b"%d %d\n" % (len(raw), most) + raw), self._end)
+            interruptible(lambda: self._send(b"%d %d %d\n" % (len(raw), most, pdf_child.SECONDS) + raw), self._end)
             while (message := interruptible(lambda: _answer(self._process), self._end)) is not None:
                 began, whole = True, "end" in message
                 if whole and not message["end"]:
@@ -159,6 +159,8 @@ def _why_it_died(code: int, page: int) -> tuple[str, str]:
     """(reason, detail) for a file over which the process ended by a signal."""
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
         return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
+    if -code == getattr(signal, "SIGXCPU", 24):
+        return "takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time"
     return "damaged PDF", f"PDFium ended its process (code {code}) at page {page}"
 
 

@@ -1,10 +1,11 @@
-"""The texts of a PDF's pages, in a process of its own with limited memory: `python -m airgen.corpus.readers.pdf_child`.
+"""The texts of a PDF's pages, in a process of its own with limits: `python -m airgen.corpus.readers.pdf_child`.
 
-PDFium bounds no memory: a page of a file of 11 kB can take gigabytes. Where PDFium gets none, it ends its process.
+PDFium bounds neither memory nor time: a page of a file of 11 kB can take gigabytes, or days. Where PDFium gets no
+memory, it ends its process; where a file has used up its processor time, the system does.
 
-Standard input: for each file a line `BYTES CHARACTERS`, then its bytes. Standard output, one JSON a line: `{"title"}`
-or `{"refused", "locked"}`, then for each page `{"text"}` or `{"damaged"}`, then `{"end"}`: empty, or why pages are left
-out. A process that ends without an `end` had too little memory, or was ended by a fault.
+Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes. Standard output, one JSON a line:
+`{"title"}` or `{"refused", "locked"}`, then for each page `{"text"}` or `{"damaged"}`, then `{"end"}`: empty, or why
+pages are left out. A process that ends without an `end` had too little memory or time, or was ended by a fault.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any
 
 from airgen.registry import load_extra
 
-__all__ = ["MEMORY", "MOST_BROKEN", "TOO_LARGE", "TOO_MANY_BROKEN"]
+__all__ = ["MEMORY", "MOST_BROKEN", "SECONDS", "TOO_LARGE", "TOO_MANY_BROKEN"]
 
 MEMORY = 1 << 30  # bytes of address space, besides the file itself
+SECONDS = 300  # of processor time for one file
 TOO_LARGE, TOO_MANY_BROKEN = "too large", "too many damaged pages"
 MOST_BROKEN = 100  # damaged pages after which the file is one damaged PDF
 _MOST_FILE = 256 * 1024 * 1024
@@ -39,6 +41,18 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     except (ValueError, OSError):  # macOS may refuse it
         return
+
+
+def _limit_time(seconds: int) -> None:
+    """From now on the process has so much processor time; the system ends it after that (SIGXCPU)."""
+    try:
+        import resource
+    except ImportError:
+        return
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = int(usage.ru_utime + usage.ru_stime) + 1 + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[dict[str, Any]]:
@@ -82,7 +96,8 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what a library prints is no answer
     for header in iter(sys.stdin.buffer.readline, b""):
-        size, most = map(int, header.split())
+        size, most, seconds = map(int, header.split())
+        _limit_time(seconds)
         for message in _messages(pdfium, sys.stdin.buffer.read(size), most):
             out.write(json.dumps(message) + "\n")
             out.flush()
