@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
 from statistics import NormalDist
 
 import numpy as np
@@ -34,15 +36,18 @@ __all__ = [
 
 Matrix = NDArray[np.float64]
 LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
-_EXACT = 33  # systems up to which Kendall's p-value is counted, as in SciPy
+_EVERY_ORDER = 7  # systems up to which both p-values are counted over all orders (5,040), with any ties
+_EXACT = 33  # systems up to which Kendall's p-value is counted where none tie, as in SciPy
 
 
 @dataclass(frozen=True, slots=True)
 class RankCorrelation:
     """Two rankings of `systems` systems. NaN where a side is constant, or where too few systems give no interval.
 
-    p-values are two-sided: Spearman's by Student's t with n - 2 degrees of freedom, as in the paper; Kendall's counted
-    over all orders where no two systems tie, else by the normal approximation. Intervals are 95 % over systems.
+    p-values are two-sided. Of up to seven systems they are counted over all orders. Of more, Spearman's is by Student's
+    t with n - 2 degrees of freedom, as in the paper; Kendall's is counted where no two systems tie, else by the normal
+    approximation. An approximation is never below the share of orders that agree as perfectly as these two can.
+    Intervals are 95 % over systems.
     """
 
     systems: int
@@ -92,30 +97,37 @@ def _cosine(one: Matrix, other: Matrix) -> Matrix:
     return found
 
 
-def spearman_p(rho: float, systems: int) -> float:
-    """Two-sided p-value by Student's t with n - 2 degrees of freedom, as in the paper's Table 5.
+def spearman_p(left: Matrix, right: Matrix) -> float:
+    """Two-sided p-value of Spearman's rho between two rows, (systems,); NaN for a constant row or under three systems.
 
-    For one and the same order, or the opposite one, t is infinite; two of all n! orders are that far apart.
-
-    >>> round(spearman_p(0.6, 9), 4), round(spearman_p(1.0, 3), 4)
-    (0.0876, 0.3333)
+    >>> round(spearman_p(np.array([1, 1, 1, 1, 2]), np.array([1, 1, 1, 1, 2])), 4)
+    0.2
     """
-    if math.isnan(rho) or systems < LEAST_SYSTEMS:
+    one, other = (2 * average_ranks(side) - len(side) - 1 for side in (left, right))  # whole numbers
+    count, least = len(left), _least_p(left, right)
+    if math.isnan(least):
         return math.nan
+    if count <= _EVERY_ORDER:
+        return _share_as_far(one[_every_order(count)] @ other, float(one @ other))
+    rho = float(spearman(left, right))
     if abs(rho) > 1 - 1e-12:
-        return 2 / math.factorial(min(systems, 100))
-    return t_tail(rho * math.sqrt((systems - 2) / (1 - rho * rho)), systems - 2)
+        return least
+    return max(least, t_tail(rho * math.sqrt((count - 2) / (1 - rho * rho)), count - 2))
 
 
 def kendall_p(left: Matrix, right: Matrix) -> float:
-    """Two-sided p-value of tau-b between two rows, (systems,); NaN for a constant row."""
+    """Two-sided p-value of tau-b between two rows, (systems,); NaN for a constant row or under three systems."""
     left, right = np.round(left, 12), np.round(right, 12)
-    count = len(left)
-    first, second = np.triu_indices(count, 1)
-    excess = float((np.sign(left[first] - left[second]) * np.sign(right[first] - right[second])).sum())
-    tied = [np.unique(side, return_counts=True)[1].astype(float) for side in (left, right)]
-    if count < LEAST_SYSTEMS or any(len(counts) == 1 for counts in tied):
+    count, least = len(left), _least_p(left, right)
+    if math.isnan(least):
         return math.nan
+    first, second = np.triu_indices(count, 1)
+    above = np.sign(right[first] - right[second])
+    excess = float((np.sign(left[first] - left[second]) * above).sum())
+    if count <= _EVERY_ORDER:
+        every = left[_every_order(count)]
+        return _share_as_far(np.sign(every[:, first] - every[:, second]) @ above, excess)
+    tied = [_tied(side).astype(float) for side in (left, right)]
     if count <= _EXACT and all(len(counts) == count for counts in tied):
         pairs = count * (count - 1) // 2
         discordant = round((pairs - excess) / 2)
@@ -133,7 +145,33 @@ def kendall_p(left: Matrix, right: Matrix) -> float:
     pairs2 = count * (count - 1.0)
     variance = (pairs2 * (2 * count + 5) - x2 - y2) / 18 + x0 * y0 / (2 * pairs2)
     variance += x1 * y1 / (9 * pairs2 * (count - 2))
-    return 2 * NormalDist().cdf(-abs(excess) / math.sqrt(variance))
+    return max(least, 2 * NormalDist().cdf(-abs(excess) / math.sqrt(variance)))
+
+
+def _tied(values: Matrix) -> NDArray[np.int64]:
+    """How many systems share each value, from the lowest value to the highest."""
+    return np.unique(np.round(values, 12), return_counts=True)[1]
+
+
+def _least_p(left: Matrix, right: Matrix) -> float:
+    """No p-value of two rows with these ties is smaller: one over the orders that can be told apart on the more tied
+    side, or two, where the opposite order is there as well. NaN for a constant row or under three systems.
+    """
+    sides = [_tied(side).tolist() for side in (left, right)]
+    if len(left) < LEAST_SYSTEMS or any(len(counts) == 1 for counts in sides):
+        return math.nan
+    fewest = min(math.factorial(len(left)) // math.prod(map(math.factorial, counts)) for counts in sides)
+    return (2 if any(counts == counts[::-1] for counts in sides) else 1) / fewest
+
+
+@lru_cache(maxsize=_EVERY_ORDER)
+def _every_order(count: int) -> NDArray[np.int64]:
+    return np.array(list(permutations(range(count))))
+
+
+def _share_as_far(values: Matrix, observed: float) -> float:
+    """The share of orders whose agreement is as far from zero as the observed one; all are whole numbers."""
+    return float(np.mean(np.abs(values) >= abs(observed)))
 
 
 def _orders_with_inversions(count: int) -> list[int]:
@@ -165,7 +203,7 @@ def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[fl
     errors.append(math.sqrt(0.437 / (count - 4)) if count > 4 else math.nan)
     return RankCorrelation(
         count,
-        *(rho, spearman_p(rho, count), *_over_systems(rho, errors[0])),
+        *(rho, spearman_p(one, other), *_over_systems(rho, errors[0])),
         *(tau, kendall_p(one, other), *_over_systems(tau, errors[1])),
     )
 

@@ -32,6 +32,10 @@ from airgen.text.display import plain_text
 
 __all__ = ["REFRESHED", "change_lines", "earlier_version", "next_version"]
 
+CORPUS = "corpus"
+"""The note of a manifest: the digest of the passages that the dataset was made from. A dataset's own corpus is another
+one: it has generated documents, those of dropped queries too, and lacks what answers the unanswerable ones."""
+
 REFRESHED = "refreshed"
 """The note of a manifest: what changed since the earlier version, and the pipeline's own version."""
 
@@ -56,8 +60,10 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
     """The content with version and notes of the next version, where the corpus has changed since `dataset` was made.
 
     The earlier dataset is copied to `versions` beside it first. A dataset of the same corpus keeps its version. Nothing
-    happens without a whole dataset. `corpus` is the fingerprint of the passages.
+    but the note of the corpus is added without a whole dataset. `corpus` is the fingerprint of the passages.
     """
+    ((digest,),) = store.query("SELECT digest FROM corpus WHERE fingerprint = ?", [corpus])
+    content = dataclasses.replace(content, notes={**content.notes, CORPUS: digest})
     earlier = _earlier(dataset)
     if earlier is None:
         return content
@@ -66,19 +72,9 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
     known = noted if isinstance(noted, dict) and noted.get("version of the pipeline") == own else None
     if before != own and known is None:
         return content  # the pipeline's author has named another version
-    texts: dict[str, str] = {}
-    total, passages = 0, 0
-    for passage in store.passages(corpus):
-        mark = _mark(plain_text(passage.title), plain_text(passage.text))
-        texts[passage.id] = mark
-        total, passages = total + int(mark, 16), passages + 1
-    old_texts: dict[str, str] = {}
-    old_total = 0
-    for one in BeirDataset.open(dataset).passages():
-        if one.id not in earlier.negatives:
-            old_texts[one.id] = _mark(one.title, one.text)
-            old_total += int(old_texts[one.id], 16)
-    if (total, passages) == (old_total, len(old_texts)):
+    texts = _texts(store, corpus)
+    old_texts = texts if earlier.manifest.notes.get(CORPUS) == digest else _earlier_texts(store, earlier)
+    if Counter(texts.values()) == Counter(old_texts.values()):  # in any order
         notes = dict(content.notes) if known is None else {**content.notes, REFRESHED: known}
         return dataclasses.replace(content, info=dataclasses.replace(content.info, version=before), notes=notes)
     _keep(earlier, dataset.parent / "versions" / before)
@@ -87,11 +83,28 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
         "from": before,
         "digest of it": earlier.manifest.digest,
         "version of the pipeline": own,
-        "passages": {"before": len(old_texts), "now": passages, **_changes(old_texts, texts)},
+        "passages": {"before": len(old_texts), "now": len(texts), **_changes(old_texts, texts)},
         "queries": _queries(earlier, {row.id for row in queries}, old_texts, texts),
     }
     info = dataclasses.replace(content.info, version=_after(before, dataset.parent / "versions"))
     return dataclasses.replace(content, info=info, queries=queries, notes={**content.notes, REFRESHED: note})
+
+
+def _texts(store: Store, corpus: str) -> dict[str, str]:
+    return {one.id: _mark(plain_text(one.title), plain_text(one.text)) for one in store.passages(corpus)}
+
+
+def _earlier_texts(store: Store, earlier: _Earlier) -> dict[str, str]:
+    """The passages that the earlier dataset was made from; its own documents where the work database is a new one."""
+    states = store.query("SELECT fingerprint FROM corpus WHERE digest = ?", [earlier.manifest.notes.get(CORPUS)])
+    if states:
+        return _texts(store, states[0][0])
+    ids = {published: source for source, published in earlier.sources.values()}
+    return {
+        ids.get(one.id, one.id): _mark(one.title, one.text)
+        for one in BeirDataset.open(earlier.folder).passages()
+        if one.id not in earlier.negatives
+    }
 
 
 def _mark(title: str, text: str) -> str:
@@ -124,14 +137,14 @@ def _queries(
     earlier: _Earlier, now: set[str], old_texts: Mapping[str, str], texts: Mapping[str, str]
 ) -> dict[str, Any]:
     retired: Counter[str] = Counter()
-    for query, (source, published) in earlier.sources.items():
+    for query, (source, _) in earlier.sources.items():
         if query in now:
             continue
         if not source:
             retired["not in the file any more, or not drawn"] += 1
         elif source not in texts:
             retired["its document is gone"] += 1
-        elif old_texts.get(published) != texts[source]:
+        elif old_texts.get(source) != texts[source]:
             retired["its document has changed"] += 1
         else:
             retired["others come before it, or quality control dropped it"] += 1

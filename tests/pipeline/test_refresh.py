@@ -160,3 +160,26 @@ def test_the_command_says_how_the_ranking_drifted(home: Path) -> None:
     found = json.loads((home / "runs" / "job" / "drift.json").read_text())
     assert [ranking["systems"] for ranking in found["rankings"]] == [["a", "b", "c"]]
     assert "has changed" in call(*words)  # a finished job says it again, and runs nothing
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"generation": {**BASE["generation"], "unanswerable": 0.25}},
+        {
+            "generation": {"hard_negatives": [3, 5], "rewrites": 0},
+            "control": {**BASE["control"], "pools": ["bm25", "dense"], "rerankers": ["bm25", "dense"]},
+            "export": {"ids": "original", "drop_saturated": 1.0, "secret": False},
+        },
+    ],
+    ids=["unanswerable", "saturated"],
+)
+def test_what_a_dataset_lacks_or_has_besides_its_corpus_is_no_change_of_it(
+    go: Go, home: Path, changes: dict[str, Any]
+) -> None:
+    for target in (8, 12, 8):  # other queries are held out, or dropped
+        job = go(target=target, **changes)
+        assert manifest(job).info.version == "0.1" and not (job.directory / "versions").exists()
+    write(home, rows_of(home)[1:])
+    note = manifest(go(target=8, **changes)).notes["refreshed"]
+    assert note["passages"] == {"before": 30, "now": 29, "added": 0, "gone": 1}

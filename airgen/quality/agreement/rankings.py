@@ -106,21 +106,20 @@ class OrderedPairs:
 
 @dataclass(frozen=True, slots=True)
 class Resamplings:
-    """Spearman of `systems` systems over repeated draws of `queries` queries, one value a draw."""
+    """Spearman of `systems` systems over repeated draws of `queries` queries, one value a draw.
+
+    mean_p: mean p-value of the draws, as in the paper's Figure 3; NaN where it is not defined.
+    """
 
     queries: int
     values: tuple[float, ...]
     systems: int = 0
+    mean_p: float = math.nan
 
     @property
     def mean(self) -> float:
         """Mean of the draws."""
         return float(np.mean(self.values))
-
-    @property
-    def mean_p(self) -> float:
-        """Mean p-value of the draws, as in the paper's Figure 3; NaN where it is not defined."""
-        return float(np.mean([spearman_p(value, self.systems) for value in self.values]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 
         len(human.names),
         resampled_interval(float(rho), spearman(left, right)),
         resampled_interval(float(tau), kendall(left, right)),
-        spearman_p(float(rho), len(human.names)),
+        spearman_p(human.means, generated.means),
     )
 
 
@@ -221,7 +220,8 @@ def resamplings(
     size = min(size, generated.queries)
     means = _means(generated, _orders(generated.queries, rounds, seed), slice(size))
     values = spearman(np.broadcast_to(human.means, means.shape), means).tolist()
-    return Resamplings(size, tuple(values), len(human.names))
+    mean_p = float(np.mean([spearman_p(human.means, one) for one in means]))
+    return Resamplings(size, tuple(values), len(human.names), mean_p)
 
 
 def agree(
