@@ -37,7 +37,10 @@ class JobSecret:
         """
         secret, path = self._find() or self._new, self.directory / SECRET_FILE
         if not path.is_file():
-            write_secret(path, secret)
+            try:
+                write_secret(path, secret)
+            except FileExistsError:  # another process was faster; `begin` says so where it matters
+                return load_secret(path)
         return secret
 
     def seed(self, pipeline: Pipeline) -> int | str:

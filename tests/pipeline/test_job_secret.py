@@ -110,3 +110,18 @@ def test_a_run_that_was_killed_before_its_first_row(folder: Path) -> None:
     second.secret.begin()  # and here
     third = begun(folder, "runs")
     assert drawn(second) == drawn(third) != number(42)
+
+
+def test_two_processes_begin_one_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "job.yaml").write_text(PIPELINE, encoding="utf-8")
+    (loser, winner), real = (Job(folder / "job.yaml", folder / "runs") for _ in range(2)), job_secret.write_secret
+
+    def late(path: Path, secret: Secret) -> None:
+        monkeypatch.setattr(job_secret, "write_secret", real)
+        winner.secret.begin()  # between the look for a secret and the writing of one
+        real(path, secret)
+
+    monkeypatch.setattr(job_secret, "write_secret", late)
+    with pytest.raises(DatasetError, match="was begun by another process: run the command again"):
+        loser.secret.begin()
+    assert Job(folder / "job.yaml", folder / "runs").secret.keep().name == winner.secret.keep().name
