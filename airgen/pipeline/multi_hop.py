@@ -15,10 +15,13 @@ from airgen.pipeline.stage import Plan
 from airgen.records import Partner, Passage, Sample
 from airgen.store import Store
 
-__all__ = ["NEAR", "PARTNER", "draw_partners", "load_partners"]
+__all__ = ["NEAR", "PARTNER", "PARTNERS", "draw_partners", "load_partners"]
 
 NEAR = 6
 """How many passages of the document the second one is drawn from: those that stand nearest to the first."""
+
+PARTNERS = "set `chunk` in the corpus, or use task: long-doc"
+"""How documents get a second passage."""
 
 PARTNER = "partner"
 """The plan's name for the rows; only a pipeline with `generation.multi_hop` has it."""
@@ -51,10 +54,7 @@ def draw_partners(store: Store, plan: Plan, samples: Sequence[Sample], share: fl
         if near:
             chosen[sample.key] = min(near, key=lambda key: row_key("partner", sample.key, key))
     if len(wanted) >= 5 and not chosen and not done:
-        raise UsageError(
-            "generation.multi_hop: no document that was drawn has a second passage: set `chunk` in the corpus, or use "
-            "task: long-doc"
-        )
+        raise UsageError(f"generation.multi_hop: no document that was drawn has a second passage: {PARTNERS}")
     store.put(
         [
             Partner(row_key("partner", sample.key, fingerprint), sample.key, fingerprint, 0, chosen.get(sample.key, ""))

@@ -22,6 +22,7 @@ from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.judge_kinds import YesNo
 from airgen.pipeline.engines import unpriced
 from airgen.pipeline.job import Job
+from airgen.pipeline.multi_hop import PARTNERS
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed
 from airgen.settings.parts import model_of, needs, walk
@@ -51,6 +52,8 @@ def preflight(
     pipeline, control = job.pipeline, job.pipeline.control
     problems += missing(job.corpus, pipeline.task)
     if until != "corpus":
+        if pipeline.generation.multi_hop and pipeline.task == "qa" and job.corpus.chunk is None:
+            problems.append(f"generation.multi_hop: each document of this corpus is one passage: {PARTNERS}")
         for llm in pipeline.llms.values():
             attempt(lambda llm=llm: problems.extend(backend_class(llm).missing(llm)))  # type: ignore[misc]
         if budget_usd is not None or pipeline.llm.budget_usd is not None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.evaluation.measures import Measure, judged_hits, parse_measure, parse_measures, score
 from airgen.evaluation.run import run_from_dict
@@ -82,6 +83,29 @@ def test_equal_to_trec_eval_on_large_random_runs():
         judged = random.choice(ids, 40, replace=False).tolist()
         qrels[f"q{number + 5}"] = dict(zip(judged, random.integers(-1, 4, 40).tolist(), strict=True))
     assert_equal_to_trec_eval(run, qrels)
+
+
+LABELS = [-2, -1, 0, 1, 3] * 5
+
+
+def test_files_of_negative_labels(tmp_path):
+    """Labels below 0 (spam, as TREC's web tracks have it) are read, are not relevant, and gain nothing."""
+    random = np.random.default_rng(11)
+    ids = [f"doc{number}" for number in range(60)]
+    qrels = {
+        f"q{n}": {key: int(random.integers(-2, 4)) for key in random.choice(ids, 25, replace=False)} for n in range(9)
+    }
+    (tmp_path / "qrels").mkdir()
+    rows = "".join(f"{q}\t{d}\t{label}\n" for q, labels in qrels.items() for d, label in labels.items())
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    (tmp_path / "corpus.jsonl").write_text("".join(f'{{"_id": "{key}", "title": "", "text": "t"}}\n' for key in ids))
+    (tmp_path / "queries.jsonl").write_text("".join(f'{{"_id": "{key}", "text": "t"}}\n' for key in qrels))
+    read = BeirDataset.open(tmp_path).qrels("test").labels
+    assert {query: dict(labels) for query, labels in read.items()} == qrels
+    run = {
+        query: {str(key): float(random.random()) for key in random.choice(ids, 30, replace=False)} for query in qrels
+    }
+    assert_equal_to_trec_eval(run, read)
 
 
 def test_relevance_level_is_trec_evals():

@@ -14,6 +14,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.multi_hop import NEAR
+from airgen.pipeline.preflight import preflight
 from airgen.pipeline.show import find_lineage, life, render_life
 
 Run = Callable[..., RunResult]
@@ -94,6 +95,8 @@ def test_documents_of_one_passage_are_an_error_that_says_what_to_do(run: Run, fo
     make_corpus(folder / "small.jsonl", 60)
     with pytest.raises(UsageError, match="set `chunk` in the corpus"):
         run("runs", {"target: 12": "target: 12\ngeneration: {multi_hop: 1.0}"})
+    said = "generation.multi_hop: each document of this corpus is one passage: set `chunk`"
+    assert [line for line in preflight(Job(folder / "job.yaml", folder / "runs")) if said in line]
     with pytest.raises(SettingsError, match="multi_hop needs query_from: document"):
         run("other", {"target: 12": "target: 12\ngeneration: {multi_hop: 0.2, query_from: need}"})
 
