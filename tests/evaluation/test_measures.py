@@ -92,9 +92,7 @@ def test_files_of_negative_labels(tmp_path):
     """Labels below 0 (spam, as TREC's web tracks have it) are read, are not relevant, and gain nothing."""
     random = np.random.default_rng(11)
     ids = [f"doc{number}" for number in range(60)]
-    qrels = {
-        f"q{n}": {key: int(random.integers(-2, 4)) for key in random.choice(ids, 25, replace=False)} for n in range(9)
-    }
+    qrels = {f"q{n}": dict(zip(random.permutation(ids)[:25].tolist(), LABELS, strict=True)) for n in range(9)}
     (tmp_path / "qrels").mkdir()
     rows = "".join(f"{q}\t{d}\t{label}\n" for q, labels in qrels.items() for d, label in labels.items())
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
@@ -102,10 +100,10 @@ def test_files_of_negative_labels(tmp_path):
     (tmp_path / "queries.jsonl").write_text("".join(f'{{"_id": "{key}", "text": "t"}}\n' for key in qrels))
     read = BeirDataset.open(tmp_path).qrels("test").labels
     assert {query: dict(labels) for query, labels in read.items()} == qrels
-    run = {
-        query: {str(key): float(random.random()) for key in random.choice(ids, 30, replace=False)} for query in qrels
-    }
-    assert_equal_to_trec_eval(run, read)
+    run = {query: {key: float(random.random()) for key in random.permutation(ids)[:30].tolist()} for query in qrels}
+    assert_equal_to_trec_eval(
+        run, {query: {key: int(one) for key, one in some.items()} for query, some in read.items()}
+    )
 
 
 def test_relevance_level_is_trec_evals():
