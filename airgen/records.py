@@ -41,7 +41,6 @@ __all__ = [
     "Sample",
     "Scenario",
     "Skip",
-    "SourceLikeness",
     "flat_text",
     "prompt_text",
     "storable",
@@ -255,19 +254,6 @@ class Prelabel(Row):
     scores: list[float] = field(default_factory=list)
     scorer: str = ""
     texts: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLikeness(Row):
-    """How similar the recalled documents are to the `sources` of a query, the documents from which it was made.
-
-    `parent` is the query. scores: cosine similarity of each of `ids` with the source that is nearest to it.
-    """
-
-    model: str
-    sources: list[str] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

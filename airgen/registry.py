@@ -56,6 +56,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "flag": "airgen.retrievers.dense.embedders:FlagEmbedder",
         "multi-vector": "airgen.retrievers.late.maxsim:MultiVectorEncoder",
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
+        "onnx-tokens": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
     },
     "sparse-embedder": {
         "sparse-encoder": "airgen.retrievers.sparse.splade:SparseEncoder",
@@ -70,6 +71,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "flag": "airgen.retrievers.rerank.cross_encoder:FlagReranker",
         "http": "airgen.retrievers.http:HttpReranker",
         "maxsim": "airgen.retrievers.late.maxsim:MaxSim",
+        "onnx-cross-encoder": "airgen.retrievers.dense.onnx_encoder:OnnxCrossEncoder",
         "splade": "airgen.retrievers.sparse.retriever:SparseReranker",
     },
     "retriever": {

@@ -28,8 +28,7 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.rank_correlation import average_ranks, spearman
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
-from airgen.evaluation.systems import SystemSettings, load_systems
-from airgen.quality.agreement.bias import models_of
+from airgen.evaluation.systems import SystemSettings, load_systems, models_of
 from airgen.quality.agreement.rankings import Side
 from airgen.quality.judge.logistic import fit, predict
 from airgen.text.display import markdown_table, md

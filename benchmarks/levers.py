@@ -23,10 +23,9 @@ from rich.console import Console
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.result import Paths, load_result
-from airgen.evaluation.systems import SystemSettings, load_systems
+from airgen.evaluation.systems import SystemSettings, load_systems, models_of
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
-from airgen.quality.agreement.bias import models_of
 from airgen.quality.agreement.rankings import Side, agree
 from airgen.quality.agreement.scored_sides import Labels, agree_job, scored, variant_labels
 from airgen.settings import ControlSettings

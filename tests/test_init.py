@@ -19,7 +19,7 @@ from airgen.corpus.columns import guess_fields
 from airgen.corpus.open_reader import open_reader
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import CorpusError, UsageError
-from airgen.evaluation.systems import load_systems
+from airgen.evaluation.systems import load_systems, models_of
 from airgen.pipeline import Job, starter
 from airgen.pipeline.preflight import preflight
 from airgen.records import Document, Dropped
@@ -32,10 +32,10 @@ ROWS = [{"Ticket Nr": str(7 + n), "Betreff": f"Fall {n}", "Beschreibung": GERMAN
 SMALL = ["onnxruntime", "tokenizers", "safetensors"]
 SETUPS = {
     "key": ([], [], True, False),
-    "key and small models": (SMALL, [*starter.ENGLISH, starter.MULTILINGUAL], True, False),
+    "key and small models": (SMALL, [*starter.ENGLISH, *starter.VOTERS, starter.MULTILINGUAL], True, False),
     "key and torch": (["torch", "sentence_transformers"], [], True, False),
     "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
-    "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, starter.LOCAL_MODEL], False, False),
+    "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, *starter.VOTERS, starter.LOCAL_MODEL], False, False),
     "nothing": ([], [], False, False),
     "key and scipy": (["scipy"], [], True, False),
 }  # fmt: skip
@@ -155,6 +155,27 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
     if name == "key and torch":
         assert (job.pipeline.control.rerankers[0] in ettin) == (language == "en")
     assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and scipy")
+
+
+def test_no_system_has_made_the_labels(tmp_path: Path, setup: Setup) -> None:
+    place = documents(tmp_path, "markdown")
+    assert setup("no key").profile == "small"
+    call("init", place, "--out", tmp_path / "own")
+    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+    assert job.pipeline.control.judge.kind == "votes" and not job.pipeline.control.judge.members
+    voters = {job.pipeline.control.recall.model, *job.pipeline.control.rerankers}
+    systems = models_of(load_systems(tmp_path / "own" / "systems.yaml"))
+    assert len(systems) >= 6 and not set().union(*systems.values()) & voters
+
+
+def test_what_is_relevant(tmp_path: Path) -> None:
+    place = documents(tmp_path, "markdown")
+    for relevance, words in (("answer", "The first counts."), ("subject", "Both count.")):
+        text = call("init", place, "--out", tmp_path / "own", "--relevance", relevance, "--force")
+        assert words in text and 'beside your document "' in text
+        assert Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs").pipeline.relevance == relevance
+        written = (tmp_path / "own" / "pipeline.yaml").read_text(encoding="utf-8")
+        assert f"relevance: {relevance} " in written and "answer" in written and "subject" in written
 
 
 def test_what_it_says(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def calibrate(
         str,
         typer.Argument(
             help="One of: a judge prompt (judge, judge_yes_no, rubric); `pipeline` for the pipeline's own judge; "
-            "`combined`; `rerankers` (combined without an LLM); the name or JSON file of a combined judge; a re-ranker."
+            "`votes` for the votes of its re-rankers; a re-ranker."
         ),
     ],
     collections: Annotated[list[Path], typer.Argument(metavar="COLLECTION...", help="Human-labelled datasets.")],
@@ -49,58 +49,41 @@ def calibrate(
         typer.Option(metavar="NAME=LABEL", help="Leave out the pairs of collection NAME with this label (repeatable)."),
     ] = None,
     words: Annotated[int | None, typer.Option(min=1, help="Maximum number of words of a document for an LLM.")] = None,
-    source: Annotated[
-        bool,
-        typer.Option(
-            "--source",
-            help="For `combined` and `rerankers`: draw a relevant passage of each query as its source, and weigh "
-            "how similar the other passages are to it, too.",
-        ),
-    ] = False,
     split: Split = "test",
     language: Language = None,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Folder for answers, vectors and reports.")] = Path("runs/calibrate"),
-    save: Annotated[Path | None, typer.Option(help="JSON file for the coefficients of the combined judge.")] = None,
     budget: Budget = None,
     as_json: Json = False,
 ) -> None:
     """Compare a judge with human labels, on pairs that people judged relevant or not relevant and on unjudged top hits.
 
-    Example: airgen calibrate combined datasets/scifact datasets/nfcorpus --pairs 200 --save calibration.json
+    Example: airgen calibrate votes datasets/scifact datasets/nfcorpus --pairs 200
     """
     import json
     from dataclasses import replace
 
-    from airgen.dataset.files import write_text
     from airgen.errors import UsageError
     from airgen.pipeline.progress import Display
     from airgen.prompts import PromptSet
-    from airgen.quality.judge.calibrate import FITTED, JudgeTrial, default_pipeline
+    from airgen.quality.judge.calibrate import JudgeTrial, default_pipeline
     from airgen.quality.judge.calibrate import calibrate as run
     from airgen.quality.judge.evidence import Selection
     from airgen.settings import load_pipeline
 
-    if save is not None and judge not in FITTED:
-        raise UsageError("--save: only `combined` and `rerankers` have coefficients to save")
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
     names = {folder.resolve().name for folder in collections}
     if unknown := sorted((least.keys() | left_out.keys()) - names):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
-    drawn = Selection(
-        split, None if every_pair else pairs, depth, seed=seed, language=language or Selection.language, source=source
-    )
+    drawn = Selection(split, None if every_pair else pairs, depth, seed=seed, language=language or Selection.language)
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
         for folder, name in ((folder, folder.resolve().name) for folder in collections)
     ]
     models = load_pipeline(pipeline) if pipeline else default_pipeline()
-    beside = pipeline.parent if pipeline else Path()
-    prompts = PromptSet.beside(beside) if pipeline else PromptSet()
-    trial = JudgeTrial(models, prompts, out, words, budget, beside)
+    prompts = PromptSet.beside(pipeline.parent) if pipeline else PromptSet()
+    trial = JudgeTrial(models, prompts, out, words, budget)
     result = run(judge, chosen, trial, Display(out / "status.json"))
-    if save is not None and result.combination is not None:
-        write_text(save, json.dumps(result.combination.as_dict(), ensure_ascii=False, indent=1) + "\n")
     echo(json.dumps(result.as_dict(), ensure_ascii=False) if as_json else result.as_markdown())
 
 

@@ -114,9 +114,11 @@ def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, pro
 def print_checked(job: Job, done: CheckedJob) -> None:
     """The estimate, then each line that somebody must know."""
     from airgen.corpus.language_checks import in_words
+    from airgen.settings import RELEVANCE
 
     if done.found:
         _print_estimate(job, done.found)
+    echo(f"  relevant: {RELEVANCE[job.pipeline.relevance]} (relevance: {job.pipeline.relevance})")
     if line := in_words(job.pipeline.language):
         echo(f"  {line}")
     for line in done.probed:

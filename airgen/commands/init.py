@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,6 +25,10 @@ def init(
     ],
     out: Annotated[Path, typer.Option(help="Folder for corpus.yaml, pipeline.yaml and systems.yaml.")] = Path(),
     name: Annotated[str, typer.Option(help="Name of the benchmark. Default: the folder's name.")] = "",
+    relevance: Annotated[
+        Literal["answer", "subject"],
+        typer.Option(help="A passage is relevant if it answers the query, or if it is about the query's subject."),
+    ] = "answer",
     pages: Annotated[int, typer.Option(min=1, help="Number of pages of a sitemap to fetch at most.")] = 1000,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: Json = False,
@@ -60,7 +64,7 @@ def init(
     found = survey(place)
     machine = Machine.here(found.language)
     name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
-    texts = starter_files(found, machine, name, out, address)
+    texts = starter_files(found, machine, name, out, address, relevance)
     first = to_install(found, machine)
     out.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
@@ -82,6 +86,7 @@ def init(
     _print_survey(found, out / "corpus.yaml")
     echo(f"machine: {machine.words}")
     echo(f"wrote {', '.join(str(out / file) for file in texts)}: read them, they say why each setting is there")
+    _print_relevance(found, relevance)
     echo("\nGo on with:")
     for command in next_:
         echo(f"  {command}")
@@ -97,6 +102,18 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
         done, failed = download(address, folder, most=pages, progress=lambda count: update(advance=count))
     echo(f"{folder}: {done:,} pages fetched" + (f", {len(failed):,} failed: {failed[0]}" if failed else ""), err=True)
     return folder
+
+
+def _print_relevance(found: Survey, relevance: str) -> None:
+    """What counts as relevant, on a document of the user's own: the one choice that nobody else can make."""
+    about = f' "{found.example}"' if found.example else ""
+    echo(
+        f"relevant ({relevance}): two passages beside your document{about}: one answers the same question, the other is"
+    )
+    if relevance == "answer":
+        echo("  about the same subject only. The first counts. If both should count: --relevance subject --force")
+    else:
+        echo("  about the same subject only. Both count. If only the first should count: --relevance answer --force")
 
 
 def _print_survey(found: Survey, corpus: Path) -> None:

@@ -26,6 +26,7 @@ from airgen.records import Document
 from airgen.registry import names, resolve
 from airgen.settings.parts import read_part
 from airgen.text.analysis.stopwords import STOPWORDS
+from airgen.text.display import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 
@@ -63,8 +64,8 @@ class Survey:
     """What was found at `path`, a folder or a file.
 
     formats: those that airgen knows, the one with the most text first. others: numbers of files by ending. lengths:
-    words of the documents of the sample, ascending. problem: why there is no sample. unreadable: the readers dropped
-    every document.
+    words of the documents of the sample, ascending. example: the title of a document, or its first words. problem: why
+    there is no sample. unreadable: the readers dropped every document.
     """
 
     path: Path
@@ -77,6 +78,7 @@ class Survey:
     complete: bool = True
     problem: str = ""
     unreadable: bool = False
+    example: str = ""
 
     @property
     def language(self) -> str:
@@ -143,6 +145,11 @@ class _Sample:
         """How many documents each language has."""
         return Counter(filter(None, (guess_language(row.text) for row in self.documents)))
 
+    def example(self) -> str:
+        """The title of the first document that has one, else the first words of the first."""
+        titled = next((row.title for row in self.documents if row.title.strip()), "")
+        return one_line(titled or " ".join(self.documents[0].text.split()[:12]), 80) if self.documents else ""
+
 
 def _one(path: Path, formats: Sequence[Format], others: Counter[str], sample: _Sample) -> Survey:
     """The survey of a corpus that has one reader."""
@@ -150,7 +157,7 @@ def _one(path: Path, formats: Sequence[Format], others: Counter[str], sample: _S
     language = languages.most_common(1)[0][0] if languages else "en"
     return Survey(
         path, formats, others, sample.reader, sample.lengths(language), languages, sample.dropped, sample.complete,
-        sample.problem, sample.unreadable,
+        sample.problem, sample.unreadable, sample.example(),
     )  # fmt: skip
 
 
@@ -172,6 +179,7 @@ def _several(
         path, formats, others, {"kind": "files", "readers": readers},
         sorted(length for _, sample in taken for length in sample.lengths(language)), languages, dropped,
         all(sample.complete for _, sample in taken), "; ".join(problems),
+        example=next(filter(None, (sample.example() for _, sample in taken)), ""),
     )  # fmt: skip
 
 

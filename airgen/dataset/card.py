@@ -106,7 +106,6 @@ def render_card(manifest: Manifest) -> str:
         _levels(manifest),
         _models(manifest),
         _funnel(manifest),
-        _figures("Calibration of the judge", manifest.calibration),
         _figures("Audit by people", manifest.audit),
         _figures("What was done after the export", manifest.notes),
         _limits(manifest),

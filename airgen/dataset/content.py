@@ -181,7 +181,6 @@ class DatasetContent:
     provenance: Sequence[ModelUse] = ()
     funnel: Sequence[FunnelStep] = ()
     pipeline_yaml: str = ""
-    calibration: Mapping[str, Any] | None = None
     audit: Mapping[str, Any] | None = None
     lineage: Iterable[Mapping[str, Any]] = ()
     answers: Iterable[AnswerRow] = ()

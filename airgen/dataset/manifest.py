@@ -105,7 +105,6 @@ class Manifest:
     provenance: tuple[ModelUse, ...] = ()
     funnel: tuple[FunnelStep, ...] = ()
     pipeline_yaml: str = ""
-    calibration: Mapping[str, Any] | None = None
     audit: Mapping[str, Any] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     made_with: Mapping[str, str] = field(default_factory=dict)

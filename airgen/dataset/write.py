@@ -93,7 +93,6 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
                 provenance=tuple(content.provenance),
                 funnel=tuple(content.funnel),
                 pipeline_yaml=content.pipeline_yaml,
-                calibration=content.calibration,
                 audit=content.audit,
                 secret=content.secret.name if content.secret is not None else "",
                 notes=content.notes,

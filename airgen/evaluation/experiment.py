@@ -40,7 +40,15 @@ from airgen.evaluation.result import (
 from airgen.evaluation.run import Run, read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, run_system
 from airgen.evaluation.significance import bootstrap_interval
-from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
+from airgen.evaluation.systems import (
+    Failed,
+    SystemSettings,
+    in_order,
+    label_makers,
+    made_labels,
+    missing_needs,
+    run_all,
+)
 from airgen.evaluation.unsure import Unsure, score_unsure, unsure_pairs
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
@@ -123,7 +131,9 @@ def evaluate(
     target.mkdir(parents=True, exist_ok=True)
     for line in trained_on(task, ordered, options.base):
         (progress or (lambda line: None))(f"! {line}")
-    experiment = _Experiment(task, options, target, progress or (lambda line: None), started, indexes, encoding)
+    experiment = _Experiment(
+        task, ordered, options, target, progress or (lambda line: None), started, indexes, encoding
+    )
     experiment.run_beside(ordered)
     try:
         run_all(ordered, experiment.add, failed)
@@ -164,6 +174,7 @@ class _Experiment:
     def __init__(
         self,
         task: DatasetSplit,
+        systems: Sequence[SystemSettings],
         options: EvaluationOptions,
         target: Path,
         progress: Say,
@@ -176,6 +187,10 @@ class _Experiment:
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
         self.unsure = unsure_pairs(task) if options.unsure != "not relevant" else {}
         self.rules = _rules(options.ignore_identical_ids) | ({"unsure_pairs": options.unsure} if self.unsure else {})
+        provenance = task.dataset.manifest.get("provenance") or ()
+        self.made_labels = made_labels(
+            systems, label_makers([one for one in provenance if isinstance(one, dict)]), options.base
+        )
         self.results: dict[str, Result] = {}
         self.runs: dict[str, FinishedRun] = {}
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
@@ -196,6 +211,7 @@ class _Experiment:
     def add(self, system: SystemSettings) -> None:
         """Run and score one system, as far as that is not kept."""
         task, options, paths = self.task, self.options, Paths.of(self.target, system.name)
+        mine = self.made_labels.get(system.name, ())
         key = run_key(task, system, options, [self.results[name].key for name in system.uses])
         tree = task.dataset.path / PARENTS
         more: list[object] = [file_sha256(tree)] if tree.is_file() else []
@@ -204,8 +220,9 @@ class _Experiment:
         scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *more])
         kept = None if options.fresh else load_result(paths)
         if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
-            if kept.family != _family(system):  # it is no part of a run's identity
-                kept = replace(kept, family=_family(system))
+            family = _family(system)
+            if (kept.family, kept.made_labels) != (family, mine):  # they are no part of a run's identity
+                kept = replace(kept, family=family, made_labels=mine)
                 write_result(kept)
             self.results[system.name] = kept
             self.progress(_line(kept, "kept"))
@@ -217,7 +234,7 @@ class _Experiment:
             write_run(paths.run, current.run, system.name)
         self.runs[system.name] = current
         result = _score(task, system, current, self.measures, self.rules, options, paths, self.unsure)
-        result = replace(result, key=key, scores_key=scores_key)
+        result = replace(result, key=key, scores_key=scores_key, made_labels=mine)
         write_result(result)
         self.results[system.name] = result
         self.progress(_line(result, how))

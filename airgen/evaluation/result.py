@@ -92,7 +92,8 @@ class Result:
     from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
     per document. answers: {measure: (mean, low, high)} over the queries with known answers, whether one stands in what
     was found (`airgen.evaluation.answer_strings`). family: groups systems in reports. refusal: how well the best score
-    tells queries without an answer, where the split has any (`airgen.evaluation.refusal`).
+    tells queries without an answer, where the split has any (`airgen.evaluation.refusal`). made_labels: those of the
+    system's models that also found or voted for the dataset's labels.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Result:
     key: str = ""
     scores_key: str = ""
     family: str = ""
+    made_labels: tuple[str, ...] = ()
     cached: bool = False
 
     @property
@@ -152,7 +154,7 @@ def load_result(paths: Paths) -> Result | None:
             return None
         value["costs"] = Costs(**{**value["costs"], "includes": tuple(value["costs"]["includes"])})
         value["groups"] = tuple(Group(**group) for group in value["groups"])
-        value["worst"] = tuple(value["worst"])
+        value["worst"], value["made_labels"] = tuple(value["worst"]), tuple(value.get("made_labels", ()))
         for part in ("by_document", "answers"):
             value[part] = {name: tuple(row) for name, row in value.get(part, {}).items()}
         value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}

@@ -17,12 +17,12 @@ Relative paths start at the folder of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
@@ -31,8 +31,9 @@ from airgen.evaluation.search_service import HttpSystem
 from airgen.registry import closest, names
 from airgen.retrievers.combine.fuse import FusionSettings
 from airgen.retrievers.combine.reranked import RerankingSettings
-from airgen.settings.base import FILE, Settings, marked
-from airgen.settings.parts import Part, component_settings, located, model_of, needs, walk
+from airgen.settings import ControlSettings
+from airgen.settings.base import FILE, Settings, Spec, marked
+from airgen.settings.parts import Part, component_settings, is_spec, located, model_of, needs, read_part, walk
 from airgen.settings.yaml_file import load_yaml
 
 __all__ = [
@@ -47,8 +48,13 @@ __all__ = [
     "SystemSettings",
     "SystemsFile",
     "in_order",
+    "label_makers",
+    "labelling_models",
     "load_systems",
+    "made_labels",
     "missing_needs",
+    "model_name",
+    "models_of",
     "run_all",
     "system_needs",
 ]
@@ -259,6 +265,56 @@ def run_all(
         if others:
             raise AirgenError("\n".join(f"system {name}: {error}" for name, error in errors.items())) from first
         raise first
+
+
+def models_of(systems: Sequence[SystemSettings], folder: Path | None = None) -> dict[str, frozenset[str]]:
+    """{system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
+
+    Each system must come after those that it builds on, as in the result of `load_systems`.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for system in systems:
+        options = system.options(folder)
+        own = {_model_or_kind(system.kind, options, folder)}
+        if isinstance(options, RerankSystem | FuseSystem):
+            reranker = getattr(options, "reranker", None)
+            own = {model_name("reranker", reranker, folder)} if is_spec(reranker) else set()
+        found[system.name] = frozenset(own.union(*(found[name] for name in system.uses)))
+    return found
+
+
+def model_name(part: str, spec: Spec, folder: Path | None = None) -> str:
+    """The model of a part ("embedder", "reranker", "retriever"); for a kind without a model, the kind."""
+    read = read_part(part, spec, folder)
+    return _model_or_kind(read.kind, read.settings, folder)
+
+
+def _model_or_kind(kind: str, settings: BaseModel, folder: Path | None) -> str:
+    inside = (settings for _, _, settings in walk(settings, folder))
+    return next((name for one in (settings, *inside) if (name := model_of(one))), kind)
+
+
+def labelling_models(control: ControlSettings, folder: Path | None = None) -> frozenset[str]:
+    """The models and kinds that quality control will recall and vote with."""
+    found = {model_name("reranker", spec, folder) for spec in control.rerankers}
+    found |= {model_name("retriever", spec, folder) for spec in control.pools}
+    if not control.recall.pools_only:
+        found.add(model_name("embedder", control.recall.model, folder))
+    return frozenset(found)
+
+
+def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The models and kinds that found or voted for a dataset's labels, by its manifest's provenance."""
+    roles = ("recall", "re-ranker (pre-label)")
+    return frozenset(str(one.get("model", "")) for one in provenance if one.get("role") in roles)
+
+
+def made_labels(
+    systems: Sequence[SystemSettings], makers: Collection[str], folder: Path | None = None
+) -> dict[str, tuple[str, ...]]:
+    """{system: those of its parts that also made the labels}: such a system is ranked by its own opinion."""
+    named = {name for maker in makers for name in (maker, maker.rpartition(" ")[2])}
+    return {name: tuple(sorted(parts & named)) for name, parts in models_of(systems, folder).items() if parts & named}
 
 
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from airgen.evaluation.result import Result
 from airgen.evaluation.significance import Comparison, SystemPair
-from airgen.text.display import csv_text, figure, markdown_table, md, p_value, terminal_table
+from airgen.text.display import csv_text, figure, markdown_table, md, one_line, p_value, terminal_table
 
 __all__ = [
     "answer_table",
@@ -19,6 +19,7 @@ __all__ = [
     "comparison_table",
     "cost_table",
     "dataset_table",
+    "label_makers_text",
     "note_lines",
     "overview_table",
     "pair_text",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+MADE_LABELS = " †"
+"""Marks a system that shares a model with recall or votes."""
 
 
 def results_csv(results: Sequence[Result]) -> str:
@@ -66,7 +69,7 @@ def dataset_table(results: Sequence[Result], comparison: Comparison) -> str:
         low, high = result.intervals[headline]
         cells = [_marked(result.means[measure], marks[measure][place]) for measure in measures]
         known = [ranks[name], beside[name]]
-        rows.append([str(number), md(name), cells[0], f"{low:.3f}–{high:.3f}", *known, *cells[1:]])
+        rows.append([str(number), md(name) + _mark(result), cells[0], f"{low:.3f}–{high:.3f}", *known, *cells[1:]])
     header = ["#", "system", headline, "95 %", "rank", "not told apart from #", *measures[1:]]
     return markdown_table(header, rows, right=[name != "system" for name in header])
 
@@ -233,6 +236,8 @@ def note_lines(results: Sequence[Result]) -> str:
         text = ", ".join(f"{count} {md(name)}" for name, count in counts.items() if count)
         if text:
             lines.append(f"- {md(result.name)}: {text}")
+    if said := label_makers_text(results):
+        lines.insert(0, f"- {md(said)}")
     return "\n".join(lines)
 
 
@@ -271,8 +276,22 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
         low, high = result.intervals[headline]
         time = "" if result.costs.batch_ms is None else f"{result.costs.batch_ms:.2f}"
         known = [f"{low:.3f}-{high:.3f}", ranks[name], beside[name]]
-        rows.append([str(number), name, f"{result.score:.4f}", *known, str(result.missing), time])
-    return terminal_table(rows, left=(1,))
+        rows.append([str(number), name + _mark(result), f"{result.score:.4f}", *known, str(result.missing), time])
+    return "\n".join([terminal_table(rows, left=(1,)), *filter(None, [label_makers_text(results)])])
+
+
+def _mark(result: Result) -> str:
+    return MADE_LABELS if result.made_labels else ""
+
+
+def label_makers_text(results: Sequence[Result]) -> str:
+    """One sentence about the marked systems; empty where there are none."""
+    marked = [f"{one.name} ({', '.join(one.made_labels)})" for one in results if one.made_labels]
+    if not marked:
+        return ""
+    return one_line(
+        f"{MADE_LABELS.strip()} made the labels itself, in part: its score may be too high: {', '.join(marked)}"
+    )
 
 
 def pair_text(pair: SystemPair, measure: str) -> str:

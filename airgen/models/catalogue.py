@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,8 +14,21 @@ from airgen.registry import closest
 __all__ = ["GROUPS", "ModelEntry", "ModelFile", "RegistrySource", "catalogue", "entry", "expand", "identity"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "quickstart": ("qwen2.5-coder-1.5b", "all-minilm-l6-v2-int8", "splade-bert-tiny"),
-    "tests": ("all-minilm-l6-v2-int8", "all-minilm-l6-v2", "splade-bert-tiny", "smollm2-135m"),
+    "quickstart": (
+        "qwen2.5-coder-1.5b",
+        "all-minilm-l6-v2-int8",
+        "splade-bert-tiny",
+        "bge-small-en-int8",
+        "ms-marco-minilm-l12-int8",
+    ),
+    "tests": (
+        "all-minilm-l6-v2-int8",
+        "all-minilm-l6-v2",
+        "splade-bert-tiny",
+        "smollm2-135m",
+        "bge-small-en-int8",
+        "ms-marco-minilm-l12-int8",
+    ),
 }
 """Names that stand for several models."""
 
@@ -64,7 +77,7 @@ class RegistrySource:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model: its purpose, licence, sources and files."""
+    """One model: its purpose, licence, sources and files, and the settings that its kind runs it with."""
 
     name: str
     kind: str
@@ -75,6 +88,7 @@ class ModelEntry:
     files: tuple[ModelFile, ...]
     hub: str = ""
     parameters: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.normalise import normalise, normalise_line
@@ -25,8 +26,8 @@ from airgen.dataset.content import (
     QueryRow,
 )
 from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.systems import model_name
 from airgen.languages import language_name
-from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.mining import mined_by_query
 from airgen.pipeline.control.need import NEED
@@ -41,6 +42,7 @@ from airgen.pipeline.stages import Flow
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
 from airgen.settings import Pipeline
+from airgen.settings.base import Spec
 from airgen.store import Store
 from airgen.text.display import plain_text
 from airgen.text.tokens import load_tokenizer
@@ -54,8 +56,8 @@ ABLATIONS = ("control", "correction", "negatives", "rewrite")
 class Source:
     """What a dataset is assembled from: the settings of a job, its stages, and the plan of its rows.
 
-    `seed` is the number that samples were drawn with, None if they were drawn with a secret. `systems` are the names
-    of the user's own systems in the recall.
+    `seed` is the number that samples were drawn with, None if they were drawn with a secret. Relative paths of the
+    pipeline start at `folder`. `systems` are the names of the user's own systems in the recall.
     """
 
     pipeline: Pipeline
@@ -66,7 +68,7 @@ class Source:
     pipeline_yaml: str
     ids: PublicIds
     seed: int | None
-    combination: Combination | None = None
+    folder: Path
     systems: Sequence[str] = ()
 
 
@@ -78,7 +80,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
     accepted ones, and the labels that generation gave them. Without `rewrite`, queries have their original text and
     the labels of the rewritten one. Raises DatasetError where no query is left.
     """
-    pipeline, plan, combination = source.pipeline, source.plan, source.combination
+    pipeline, plan = source.pipeline, source.plan
     decisions: dict[str, list[Decision]] = {}
     for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
         decisions.setdefault(row.parent, []).append(row)
@@ -90,7 +92,7 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
     ids, tokenizer = source.ids, load_tokenizer(source.corpus.tokenizer, pipeline.language)
     every, steps = accepted, []
-    # A combined judge hears re-rankers too, and may drop what the LLM alone had accepted.
+    # Votes drop a query whose own document they do not find.
     fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
     accepted = replace(every, lineages=[one for one in every.lineages if one.final.key not in fallen])
     if pipeline.export.drop_saturated is not None:
@@ -138,11 +140,10 @@ def assemble(store: Store, source: Source, accepted: Accepted, without: Collecti
         corpus=_corpus(store, plan, every, kept, held, ids),  # a dropped query's negatives stay, unlabelled
         queries=queries,
         qrels=[row for row in _qrels(accepted, decisions, kept, mined, made, ids) if row.document not in gone],
-        provenance=provenance(pipeline, source.prompts, source.flow, combination, source.systems),
+        provenance=provenance(pipeline, source.prompts, source.flow, source.folder, source.systems),
         funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
         pipeline_yaml=source.pipeline_yaml,
         secret=ids.secret,
-        calibration=None if combination is None else {"combined judge": combination.name, **combination.notes},
         lineage=list(_lineage(accepted, mined, ids)),
         answers=list(_answers(accepted, ids)),
         parents=_parents(store, plan, held, ids) if source.corpus.chunk is not None and pipeline.task == "qa" else (),
@@ -159,7 +160,7 @@ def _info(source: Source) -> DatasetInfo:
         seed=source.seed, splits=dict(pipeline.export.splits),
         source=corpus.source,
         relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
-        levels=_levels(pipeline, source.combination), **_two_languages(pipeline),
+        levels=_levels(pipeline), **_two_languages(pipeline),
     )  # fmt: skip
 
 
@@ -174,12 +175,15 @@ def _two_languages(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _levels(pipeline: Pipeline, combination: Combination | None) -> dict[int, str]:
-    """What a level means where it is not Table 8's wording: a probability, cut in four."""
+def _levels(pipeline: Pipeline) -> dict[int, str]:
+    """What a level means where it is not Table 8's wording: a probability, cut in four, or votes."""
     judge = pipeline.control.judge
-    if combination is None and (judge.panel or judge_kind(judge).GRADED):
+    if not judge.members:
+        way = "every re-ranker puts it near the source of the query"
+        return {0: f"not so: {way}", judge.relevant_from: way}
+    if judge.panel or judge_kind(judge).GRADED:
         return {}
-    what, threshold = ("Yes", judge.threshold) if combination is None else ("relevance", combination.threshold)
+    what, threshold = "Yes", judge.threshold
     middle = (1 + threshold) / 2
     return {
         0: f"probability of {what} below {threshold / 2:.2f}",
@@ -320,10 +324,13 @@ def provenance(
     pipeline: Pipeline,
     prompts: PromptSet,
     flow: Flow,
-    combination: Combination | None = None,
+    folder: Path,
     systems: Sequence[str] = (),
 ) -> list[ModelUse]:
-    """The models that a pipeline uses, what for, and with which prompts; `systems` are the user's own in the recall."""
+    """The models that a pipeline uses, what for, and with which prompts.
+
+    `systems` are the user's own in the recall. Classes of the user's are looked up in `folder`.
+    """
     uses = []
     for stage in flow.every:
         if stage.prompt is not None and stage.asks(pipeline):
@@ -332,10 +339,12 @@ def provenance(
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
     settings = pipeline.control.recall
-    recall = [*([] if settings.pools_only else [settings.model]), *pipeline.control.pools]
-    uses += [ModelUse("recall", _model_name(model)) for model in recall]
+    uses += [] if settings.pools_only else [ModelUse("recall", _part_name("embedder", settings.model, folder))]
+    uses += [ModelUse("recall", _part_name("retriever", spec, folder)) for spec in pipeline.control.pools]
     uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
-    uses += [ModelUse("re-ranker (pre-label)", _model_name(model)) for model in pipeline.control.rerankers]
+    uses += [
+        ModelUse("re-ranker (pre-label)", _part_name("reranker", one, folder)) for one in pipeline.control.rerankers
+    ]
     if pipeline.control.judge.need:
         prompt = stage_prompt(pipeline, prompts, NEED)
         uses.append(ModelUse("need behind a query, for the judge", pipeline.llm.model, prompt.name, _version(prompt)))
@@ -343,17 +352,17 @@ def provenance(
         prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         model = (judge.llm or pipeline.llm).model
         uses.append(ModelUse(f"judge ({about})", model, prompt.name, _version(prompt)))
-    if combination is not None and combination.weighs_source:
-        uses.append(ModelUse("likeness to the source of a query", _model_name(settings.model)))
-    if combination is not None:
-        what = "combined judge (its decisions weigh the judge, recall and re-rankers)"
-        name, fingerprint = combination.name, combination.fingerprint
-        uses.append(ModelUse(what, f"calibration {name}", "", fingerprint[:8]))
     return uses
 
 
 def _version(prompt: Prompt) -> str:
     return f"{prompt.version} ({prompt.fingerprint[:8]})"
+
+
+def _part_name(part: str, spec: Spec, folder: Path) -> str:
+    """The model, after the kind where only the kind was named: `maxsim all-minilm-l6-v2-int8`."""
+    said, model = _model_name(spec), model_name(part, spec, folder)
+    return said if said == model else f"{said} {model}"
 
 
 def _model_name(model: str | dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from airgen.dataset.content import FunnelStep
 from airgen.pipeline.control.judgments import OWN
+from airgen.pipeline.control.votes import NOT_FOUND
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.own.own_queries import LABELS
 from airgen.pipeline.stage import Lineage, Plan, Stage
@@ -99,7 +100,10 @@ def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
     negatives = sum(len(lineage.every(HardNegative)) for lineage in accepted.lineages)
     queries = len(accepted.lineages)
     kept, dropped = actions["keep_negative"], actions["drop_negative"]
-    fallen = {"their document was judged not relevant": actions["drop_query"]} if actions["drop_query"] else {}
+    dropped_for = Counter(row.reason for row in decisions if row.action == "drop_query")
+    judged = sum(count for reason, count in dropped_for.items() if reason not in NOT_FOUND.values())
+    fallen = {reason: count for reason, count in dropped_for.items() if reason in NOT_FOUND.values()}
+    fallen |= {"their document was judged not relevant": judged} if judged else {}
     lost = {"judged relevant": dropped} if dropped else {}
     steps = [
         FunnelStep("hard negatives", negatives, kept, lost),

@@ -30,7 +30,6 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.secret import Secret
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
-from airgen.errors import SettingsError
 from airgen.evaluation.systems import load_systems
 from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
@@ -38,8 +37,6 @@ from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.choice.chooser import Chooser
-from airgen.pipeline.control.combined_judge import Combination, load_combination
-from airgen.pipeline.control.judge import judge_identity
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.pool_systems import systems_path
 from airgen.pipeline.control.quality_control import control_quality
@@ -119,27 +116,7 @@ class Job:
         self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
         self.secret = JobSecret(self.directory)
-        self.combination = self._combination()
         self.fingerprints = self._fingerprints()
-
-    def _combination(self) -> Combination | None:
-        name = self.pipeline.control.judge.calibration
-        if name is None:
-            return None
-        found = load_combination(name, self.path.parent)
-        found.check(judge_identity(self.pipeline, self.prompts))
-        judge = self.pipeline.control.judge
-        if judge.profile is not None:
-            found = found.for_profile(judge.profile)
-        elif judge.kind == "rerankers" and "threshold" in judge.model_fields_set:
-            found = found.with_threshold(judge.threshold)
-        if self.pipeline.control.recall.pools_only:
-            found = found.without_source()  # the vectors of the recall model say how like two documents are
-        try:
-            judge.holds(found.threshold)
-        except ValueError as error:
-            raise SettingsError([f"control.judge.{error}"]) from error
-        return found
 
     def _fingerprints(self) -> dict[str, str]:
         pipeline = self.pipeline
@@ -153,8 +130,6 @@ class Job:
             found["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
             found[OWN] = own_fingerprint(pipeline, self.corpus, self.folder, found["sample"], found["corpus"])
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
-        if self.combination is not None:
-            found["calibration"] = self.combination.fingerprint
         return found
 
     @property
@@ -292,7 +267,7 @@ class Job:
                     embeddings = self.directory / "embeddings"
                     control = Control.of(
                         store, tools, accepted, display, embeddings,
-                        workers=workers, stopping=stopping, combination=self.combination,
+                        workers=workers, stopping=stopping,
                         name=self.pipeline.name, names=self._names(accepted),
                     )  # fmt: skip
                     plan = await control_quality(control)
@@ -337,7 +312,7 @@ class Job:
         own = self.pipeline.control.systems
         systems = [] if own is None else [one.name for one in load_systems(systems_path(own, self.path.parent))]
         source = Source(
-            self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, seed, self.combination, systems
+            self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, seed, self.folder, systems
         )
         content = assemble(store, source, accepted, without)
         if out == self.dataset and not without:

@@ -15,7 +15,7 @@ from pathlib import Path
 from airgen import models
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
-from airgen.evaluation.systems import load_systems, missing_needs
+from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
 from airgen.pipeline.control.judge import judge_kind
@@ -91,9 +91,27 @@ def advice(job: Job) -> list[str]:
                 f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
-    if job.pipeline.cross_lingual:
+    if job.pipeline.cross_lingual or not (job.pipeline.control.judge.members or job.pipeline.language == "en"):
         found += _one_language(job)
+    found += _circular(job)
     return list(dict.fromkeys(found))
+
+
+def _circular(job: Job) -> list[str]:
+    """Which of the systems to evaluate will have made their own labels."""
+    try:
+        systems = load_systems(job.systems_file) if job.systems_file is not None else []
+        makers = labelling_models(job.pipeline.control, job.folder)
+        found = made_labels(systems, makers, job.systems_file.parent if job.systems_file is not None else None)
+    except (AirgenError, ValueError):
+        return []  # `preflight` says what is wrong with them
+    if not found:
+        return []
+    names = ", ".join(f"{name} ({', '.join(parts)})" for name, parts in found.items())
+    return [
+        f"evaluate.systems: {len(found)} of {len(systems)} share a model with recall or votes, so their scores may be "
+        f"too high: {names}"
+    ]
 
 
 LEXICAL = frozenset({"bm25", "rm3", "query-likelihood", "lsa", "augment", "expanded", "deepct", "sparta", "sparse"})

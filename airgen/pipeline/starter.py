@@ -22,6 +22,7 @@ from airgen.corpus.survey import Survey
 from airgen.errors import AirgenError
 from airgen.languages import SUPPORTED, language_name
 from airgen.registry import EXTRAS
+from airgen.settings import RELEVANCE
 from airgen.settings.llm import secret
 from airgen.settings.parts import read_part
 from airgen.text.display import one_line
@@ -31,7 +32,8 @@ __all__ = ["KEY", "LOCAL_MODEL", "Machine", "name_of", "starter_files", "to_inst
 
 KEY = "OPENAI_API_KEY"
 LOCAL_MODEL = "qwen2.5-coder-1.5b"
-ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")
+ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # of the systems under test
+VOTERS = ("bge-small-en-int8", "ms-marco-minilm-l12-int8")  # of recall and labels, and of no system
 MULTILINGUAL = "multilingual-e5-small-q4"
 ETTIN = "cross-encoder/ettin-reranker"  # with a size: English re-rankers of the Hub (docs/models.md)
 _PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
@@ -58,7 +60,7 @@ class Machine:
             import torch
 
             gpu = torch.cuda.is_available()
-        needed = ENGLISH if language == "en" else (MULTILINGUAL,)
+        needed = (*ENGLISH, *VOTERS) if language == "en" else (MULTILINGUAL,)
         runs = {"onnxruntime", "tokenizers", "safetensors"} <= packages
         try:
             load_tokenizer("cl100k_base")
@@ -106,12 +108,14 @@ def to_install(found: Survey, machine: Machine) -> list[str]:
     return commands
 
 
-def starter_files(found: Survey, machine: Machine, name: str, out: Path, pages: str = "") -> dict[str, str]:
+def starter_files(
+    found: Survey, machine: Machine, name: str, out: Path, pages: str = "", relevance: str = "answer"
+) -> dict[str, str]:
     """`corpus.yaml`, `pipeline.yaml` and `systems.yaml` for `out`. `pages`: the address that the documents are from."""
     language = found.language if found.language in SUPPORTED else "en"
     return {
         "corpus.yaml": _corpus(found, machine, name, out, language, pages),
-        "pipeline.yaml": _pipeline(found, machine, name, language),
+        "pipeline.yaml": _pipeline(found, machine, name, language, relevance),
         "systems.yaml": _systems(machine, language),
     }
 
@@ -225,11 +229,14 @@ generation:                     # the settings of pipelines/quickstart.yaml, for
 """
 
 
-def _pipeline(found: Survey, machine: Machine, name: str, language: str) -> str:
+def _pipeline(found: Survey, machine: Machine, name: str, language: str, relevance: str) -> str:
     many = len(found.lengths) if found.complete else 1000
     target = max(1, min(100 if machine.key else 8, many // 3))
     recall, rerankers, why = _control(machine, language)
+    other = "subject" if relevance == "answer" else "answer"
+    votes = machine.small and language == "en"
     judge = "{prompt: judge, relevant_from: 2}" if machine.key else (
+        "{kind: votes}                # no LLM call: the re-rankers vote" if votes else
         "{kind: yes-no, prompt: small/judge_yes_no, threshold: 0.5}")  # fmt: skip
     llm = _LLM_WITH_KEY if machine.key else _LLM_WITHOUT_KEY
     if not machine.key and machine.small and language == "en":
@@ -241,6 +248,7 @@ def _pipeline(found: Survey, machine: Machine, name: str, language: str) -> str:
         "corpus: corpus.yaml\n"
         f"language: {language}\n"
         "domain: general                 # as in corpus.yaml\n"
+        f"relevance: {relevance:<20} # relevant: {RELEVANCE[relevance]} (or {other})\n"
         f"target: {target:<23} # accepted queries; raise it later, and the first ones stay\n"
         "seed: 42\n\n"
         f"{llm}\n"
@@ -262,8 +270,8 @@ def _control(machine: Machine, language: str) -> tuple[str, str, str]:
         return "{model: BAAI/bge-m3, top_k: 1000}", three, "the paper's models: this machine has a GPU"
     if machine.profile == "small":
         if english:
-            why = "small models without torch; larger ones find more"
-            return f"{{model: {ENGLISH[0]}, top_k: 100}}\n  pools: [rm3]", "[maxsim, splade, bm25]", why
+            why = "small models without torch, which no system in systems.yaml has"
+            return f"{{model: {VOTERS[0]}, top_k: 50}}\n  pools: [rm3]", f"[{VOTERS[1]}, {VOTERS[0]}]", why
         three = f"[{MULTILINGUAL}, bm25, {{kind: bm25, analyser: {{ngram: 4}}}}]"
         return f"{{model: {MULTILINGUAL}, top_k: 100}}\n  pools: [rm3]", three, "a small model of many languages"
     if machine.profile == "torch":

@@ -221,8 +221,8 @@ def judge_submissions(
     if version is not None:
         check_next_version(dataset, labels.manifest, version, split)
     settings = None if pipeline is None else load_pipeline(pipeline)
-    if settings is not None and (not settings.control.judge.members or settings.control.judge.calibration):
-        raise UsageError(f"{pipeline}: its judge is not an LLM alone, which judging submissions needs")
+    if settings is not None and not settings.control.judge.members:
+        raise UsageError(f"{pipeline}: its judge is not an LLM, which judging submissions needs")
     runs, refused = read_submissions(places, labels)
     out.mkdir(parents=True, exist_ok=True)
     ledger, pool = Ledger(out / "judgments.jsonl"), SubmittedHits.of(BeirDataset.open(dataset), split, runs, depth)

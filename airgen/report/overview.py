@@ -55,7 +55,6 @@ def overview(source: ReportSource) -> dict[str, Any]:
     uses: Sequence[ModelUse] = () if manifest is None else manifest.provenance
     if manifest is not None:
         found["funnel"] = [asdict(step) for step in manifest.funnel]
-        found["calibration"] = dict(manifest.calibration) if manifest.calibration else None
         found["audit"] = dict(manifest.audit) if manifest.audit else None
     if job is not None:
         try:
@@ -74,10 +73,8 @@ def overview(source: ReportSource) -> dict[str, Any]:
         except AirgenError as error:
             found["notes"].append(f"what the job did is not shown: {error}")
         else:
-            uses = provenance(job.pipeline, job.prompts, job.flow, job.combination)
+            uses = provenance(job.pipeline, job.prompts, job.flow, job.folder)
             found["models"] = [{**asdict(use), "did": work.get(_role(use), "")} for use in uses]
-            if job.combination is not None:
-                found["calibration"] = {"combined judge": job.combination.name, **job.combination.notes}
     found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
     found["coverage"] = _coverage(coverage, source)
     found["diversity"] = _diversity(source)

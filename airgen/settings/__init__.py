@@ -26,6 +26,7 @@ from airgen.settings.yaml_file import load_yaml, validate
 __all__ = [
     "INFORMATION",
     "LENGTHS",
+    "RELEVANCE",
     "STYLES",
     "TYPES",
     "ComputeSettings",
@@ -74,6 +75,12 @@ class EvaluateSettings(Settings):
     split: str = "test"
 
 
+RELEVANCE = {
+    "answer": "what answers the query; what is only about the same subject is not",
+    "subject": "what is about the query's subject, whether it answers the query or not",
+}
+"""What is relevant, by the word for it (`relevance`)."""
+
 ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries are there already, if it gives none
 
 
@@ -89,6 +96,9 @@ class Pipeline(Settings):
     seed: int | Literal["secret"] = (
         42  # with export.secret, what is drawn depends on the secret, too; secret: on it alone
     )
+    # A passage is relevant if it answers the query, or if it is about the query's subject. That decides what is asked,
+    # what the judge calls relevant, and how near to the source the votes must put a passage.
+    relevance: Literal["answer", "subject"] = "answer"
     llm: SerializeAsAny[LlmSettings]
     # The user's own queries, which are labelled in place of generated ones; `target` then is how many are drawn.
     queries: Annotated[QueriesSettings | None, LATER] = None
@@ -120,6 +130,15 @@ class Pipeline(Settings):
     def _a_secret_seed_needs_a_secret(self) -> Pipeline:
         if self.seed == "secret" and not self.export.secret:
             raise ValueError("seed: secret needs export.secret: true, or give a number")
+        return self
+
+    @model_validator(mode="after")
+    def _votes_need_a_known_positive(self) -> Pipeline:
+        if self.queries is not None and not self.queries.labels and not self.control.judge.members:
+            raise ValueError(
+                "control.judge: votes compare passages with one that is known to be relevant, and your queries have "
+                "none: name a file of labels (queries.labels), or let an LLM judge, such as {kind: yes-no}"
+            )
         return self
 
     @model_validator(mode="after")

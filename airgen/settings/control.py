@@ -15,7 +15,7 @@ from airgen.settings.parts import Part
 __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
 
 
-RERANKERS = "rerankers"  # the kind of judge that asks no LLM
+VOTES = "votes"  # the kind of judge that asks no LLM
 
 
 class RecallSettings(Settings):
@@ -49,7 +49,7 @@ class OneJudge(Settings):
     @model_validator(mode="before")
     @classmethod
     def _kind_is_known(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or value.get("kind") == RERANKERS:
+        if not isinstance(value, dict) or value.get("kind") == VOTES:
             return value
         try:
             own = resolve("judge", str(value.get("kind", "levels"))).PROMPT
@@ -61,24 +61,20 @@ class OneJudge(Settings):
 class JudgeSettings(OneJudge):
     """The LLM as labeler: one judge, or a panel of several with a vote.
 
-    `relevant_from` is the lowest level that counts as relevant. `calibration` names the coefficients of a combined
-    judge: a shipped name, or a JSON file that `airgen calibrate combined --save` wrote beside the pipeline. With
-    `kind: rerankers` no LLM is asked: the coefficients alone decide, with the calibration's threshold or a given one.
-    `profile` names one of the thresholds that the calibration has for a purpose: `rank` to compare systems, `train` for
-    positives to train on. `unsure: [0.2, 0.5]`: passages whose probability is 0.2 or more and below 0.5 get no label.
+    `relevant_from` is the lowest level that counts as relevant. With `kind: votes` no LLM is asked: what every
+    re-ranker puts near the query's source is relevant (`airgen.pipeline.control.votes`).
+    `unsure: [0.2, 0.5]`: passages whose probability is 0.2 or more and below 0.5 get no label.
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)
     panel: list[OneJudge] = []
-    calibration: str | None = None
-    profile: Annotated[str | None, LATER] = None
     unsure: Annotated[tuple[float, float] | None, LATER] = None
     need: Annotated[bool, LATER] = False  # judges see what is sought, which the generator's LLM writes for each query
 
     @property
     def members(self) -> list[OneJudge]:
         """The judges that are asked: the panel, this one, or nobody."""
-        return list(self.panel) or ([self] if self.kind != RERANKERS else [])
+        return list(self.panel) or ([self] if self.kind != VOTES else [])
 
     @property
     def llms(self) -> list[LlmSettings]:
@@ -90,18 +86,13 @@ class JudgeSettings(OneJudge):
         """Whether nobody here gives a probability."""
         return all(bool(resolve("judge", member.kind).GRADED) for member in self.members)
 
-    def holds(self, threshold: float) -> None:
-        """Raises ValueError unless the threshold is within the band of unsure probabilities, where there is one."""
-        if self.unsure is not None and not self.unsure[0] <= threshold <= self.unsure[1]:
-            raise ValueError(f"unsure: the band {list(self.unsure)} does not hold the threshold, {threshold:g}")
-
     @model_validator(mode="before")
     @classmethod
     def _a_panel_judges_alone(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("panel"):
-            if any(isinstance(one, dict) and one.get("kind") == RERANKERS for one in value["panel"]):
-                raise ValueError("panel: the kind rerankers asks no LLM, so it has no vote: remove it")
-            own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "calibration", "profile"} & set(value))
+            if any(isinstance(one, dict) and one.get("kind") == VOTES for one in value["panel"]):
+                raise ValueError("panel: the kind votes asks no LLM, so it has no vote: remove it")
+            own = sorted({"kind", "prompt", "threshold", "temperature", "llm"} & set(value))
             if own:
                 raise ValueError(f"{own[0]}: cannot be given beside a panel: give it in each judge of the panel")
         return value
@@ -110,16 +101,10 @@ class JudgeSettings(OneJudge):
     def _someone_decides(self) -> JudgeSettings:
         if self.unsure is not None and not 0 <= self.unsure[0] < self.unsure[1] <= 1:
             raise ValueError("unsure: wants two probabilities, the lower one first, such as [0.2, 0.5]")
-        if self.unsure is not None and self.calibration is None and self._graded:
-            raise ValueError("unsure: this judge gives levels and no probability: take kind yes-no, or a calibration")
-        if self.unsure is not None and self.calibration is None and not self.panel:
-            self.holds(self.threshold)
-        if self.kind == RERANKERS and self.calibration is None:
-            raise ValueError("kind rerankers asks no LLM, so it needs a calibration: `small`, or a file of yours")
-        if self.profile is not None and self.calibration is None:
-            raise ValueError("profile: is a threshold that a calibration names: give a calibration, too")
-        if self.profile is not None and self.kind == RERANKERS and "threshold" in self.model_fields_set:
-            raise ValueError("profile: names a threshold, so `threshold` cannot be given beside it")
+        if self.unsure is not None and self._graded:
+            raise ValueError("unsure: this judge gives no probability: take kind yes-no")
+        if self.unsure is not None and not self.panel and not self.unsure[0] <= self.threshold <= self.unsure[1]:
+            raise ValueError(f"unsure: the band {list(self.unsure)} does not hold the threshold, {self.threshold:g}")
         return self
 
 

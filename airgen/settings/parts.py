@@ -139,6 +139,8 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
     kind = catalogue[spec].kind
     if kind in kinds:
         return {"kind": kind, "model": spec}
+    if part == "reranker" and kind in REGISTRY["token-embedder"].keys() - REGISTRY["embedder"].keys():
+        return {"kind": "maxsim", "model": spec}
     if part == "reranker":  # its vectors' inner product is the score
         return {"kind": "dense", "embedder": spec}
     able = ", ".join(name for name, entry in catalogue.items() if entry.kind in kinds)

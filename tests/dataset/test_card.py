@@ -63,10 +63,9 @@ def test_levels_of_another_judge(tmp_path: Path) -> None:
     assert load_manifest(tmp_path / "d").info == info
 
 
-def test_calibration_and_audit_are_shown_where_they_exist(tmp_path: Path) -> None:
+def test_an_audit_is_shown_where_it_exists(tmp_path: Path) -> None:
     figures = {"precision": 0.93, "pairs": 100}
-    card = render_card(write_dataset(tmp_path / "d", make_content(calibration=figures, audit={"people": 2})))
-    assert "## Calibration of the judge" in card
+    card = render_card(write_dataset(tmp_path / "d", make_content(audit={**figures, "people": 2})))
     assert "| precision | 0.93 |" in card
     assert "| people | 2 |" in card
     assert "No person has checked" not in card

@@ -278,6 +278,20 @@ def test_the_family_of_a_kept_result_can_change(dataset, tmp_path):
     assert json.loads(named.paths.json.read_text())["family"] == "lexical"
 
 
+def test_a_system_that_made_the_labels_is_marked(dataset, tmp_path):
+    (plain,) = evaluate(dataset, systems(BM25), tmp_path / "out")
+    manifest = {"info": {"name": dataset.name}, "provenance": [{"role": "recall", "model": "bm25"}, "odd"]}
+    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    both = systems(BM25, {"name": "rm3", "kind": "rm3"})
+    marked, other = evaluate(dataset, both, tmp_path / "out")
+    assert (plain.made_labels, marked.made_labels, other.made_labels) == ((), ("bm25",), ())
+    (table,) = (tmp_path / "out").rglob("*.md")
+    text = table.read_text()
+    assert "| bm25 † |" in text and "| rm3 |" in text
+    assert "† made the labels itself, in part: its score may be too high: bm25 (bm25)" in text
+    assert evaluate(dataset, both, tmp_path / "out")[0].made_labels == ("bm25",)
+
+
 def test_what_finished_is_kept_and_reported_when_a_later_system_fails(dataset, tmp_path):
     out = tmp_path / "out"
     (tmp_path / "their.run").write_text("not a run\n")

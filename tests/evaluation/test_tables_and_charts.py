@@ -122,9 +122,10 @@ def test_nothing_and_undefined_values_are_drawn_as_such(tmp_path: Path) -> None:
 
 def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
     names = ["a\x1b[2J", "b\r"]
-    results = [SimpleNamespace(**vars(result(name, 0.5)), missing=0) for name in names]
+    results = [SimpleNamespace(**vars(result(name, 0.5)), missing=0, made_labels=("m\x1b[2J",)) for name in names]
     text = ranking_text(results, SimpleNamespace(names=names, ranks=[(1, 2)] * 2, together=[names[1:], names[:1]]))
     assert text.replace("\n", "").isprintable() and "1–2" in text
+    assert "† made the labels itself, in part" in text and text.count("†") == 3
 
 
 def test_ranks_and_places():

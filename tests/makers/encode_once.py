@@ -7,7 +7,7 @@ quarters of a small job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-Run = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 LIMIT = 1000  # texts, of 0.1 MB each or less
 
 
@@ -38,22 +37,22 @@ def encode_once() -> Iterator[None]:
     """Keep what the encoder loads and computes."""
     from airgen.retrievers.dense import onnx_encoder
 
-    kind, plain_tokenizer = onnx_encoder.OnnxEncoder, onnx_encoder.load_tokenizer
+    kind, plain_tokenizer = onnx_encoder.OnnxModel, onnx_encoder.load_tokenizer
     plain_run = kind.__dict__["_run"].func
 
-    def run_of(encoder: onnx_encoder.OnnxEncoder) -> Run:
+    def run_of(encoder: onnx_encoder.OnnxModel) -> Any:
         path = encoder._folder / "model.onnx"
         if not Kept.on or not path.exists():
             return plain_run(encoder)
         file = _identity(path)
 
-        def run(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-            key = (*file, ids.tobytes())
+        def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
+            key = (*file, ids.tobytes(), types.tobytes())
             if key in Kept.states:
                 return Kept.states[key].copy()
             if file not in Kept.loaded:
                 Kept.loaded[file] = plain_run(encoder)
-            states = Kept.loaded[file](ids)
+            states = Kept.loaded[file](ids, types)
             if len(Kept.states) < LIMIT:
                 Kept.states[key] = states.copy()
             return states

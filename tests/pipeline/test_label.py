@@ -28,10 +28,11 @@ from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.own.label_file import read_labels
+from airgen.pipeline.own.label_pipeline import label_pipeline
 from airgen.pipeline.own.query_file import Line, read_queries
 from airgen.pipeline.progress import Display
 from airgen.quality.audit.job_audit import decided_items
-from airgen.settings import LabelFile, QueriesSettings
+from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count
 bridges are measured near the coast,12
@@ -454,3 +455,11 @@ def test_queries_of_a_real_collection(shared: Path, home: Path, monkeypatch: pyt
     for query in found.queries():
         assert human[query].items() <= labels[query].items()
     assert verify(result.directory / "dataset") == []
+
+
+def test_without_labels_the_llm_judges_in_place_of_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.txt").write_text("how are lists sorted\nwhat is a generator\n", encoding="utf-8")
+    found = load_pipeline(label_pipeline(Path("log.txt"), Path("quickstart"), corpus="python-reference"))
+    assert found.control.judge.kind == "yes-no" and found.relevance == "answer"
+    assert "so its LLM judges" in (tmp_path / "log.yaml").read_text(encoding="utf-8")

@@ -147,7 +147,7 @@ def test_a_judge_from_outside_decides(run: Run, outside: Path) -> None:
         ('generation: {stages: ["no_such_module:STAGE"]}', "cannot be imported"),
         ('generation: {stages: ["outside_stage"]}', "stages"),
         ('control: {judge: {kind: "level"}}', r"unknown judge 'level' \(did you mean 'levels'\?\)"),
-        ("control: {judge: {panel: [{kind: rerankers}]}}", "asks no LLM, so it has no vote"),
+        ("control: {judge: {panel: [{kind: votes}]}}", "asks no LLM, so it has no vote"),
     ],
 )
 def test_what_is_not_a_stage_or_a_judge_is_refused(outside: Path, text: str, words: str) -> None:

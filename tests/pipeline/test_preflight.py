@@ -185,6 +185,29 @@ def test_a_probe_that_is_not_made_is_said(folder: Path, capsys: pytest.CaptureFi
     assert "  ! no model was probed, because of the problems above" in capsys.readouterr().out
 
 
+def test_systems_that_make_their_own_labels_are_named(folder: Path) -> None:
+    (folder / "systems.yaml").write_text(
+        "systems: [{name: words, kind: bm25}, {name: other, kind: query-likelihood}, "
+        "{name: both, kind: fuse, systems: [words, other]}]"
+    )
+    control = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": [{"kind": "bm25", "k1": 1.0}]}
+    found = job(folder, control)
+    assert not [line for line in advice(found) if "too high" in line]
+    evaluated = {**found.pipeline.model_dump(), "evaluate": {"systems": "systems.yaml"}}
+    found.pipeline = Pipeline.model_validate(evaluated)
+    (line,) = [line for line in advice(found) if "too high" in line]
+    assert line.startswith("evaluate.systems: 2 of 3 share a model") and line.endswith("words (bm25), both (bm25)")
+
+
+def test_votes_of_models_that_do_not_know_the_language(folder: Path) -> None:
+    control = {"rerankers": ["ms-marco-minilm-l12-int8", "bm25"], "judge": {"kind": "votes"}}
+    found = job(folder, control)
+    assert not [line for line in advice(found) if "English only" in line]
+    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "language": "de"})
+    (line,) = [line for line in advice(found) if "English only" in line]
+    assert "ms-marco-minilm-l12-int8 knows English only" in line
+
+
 def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from airgen.dataset.beir import BeirQuery
-from airgen.evaluation.systems import SystemSettings, in_order
+from airgen.evaluation.systems import (
+    SystemSettings,
+    in_order,
+    label_makers,
+    made_labels,
+    model_name,
+    models_of,
+)
 from airgen.quality.agreement.bias import (
     circularity,
     family_gains,
     lexical_overlap,
-    model_name,
-    models_of,
     rank_gains,
     saturation,
 )
@@ -123,3 +128,16 @@ def test_nobody_or_everybody_involved_has_no_p() -> None:
     assert nobody.involved == {} and math.isnan(nobody.gain) and math.isnan(nobody.p)
     everybody = circularity(gains, dict.fromkeys(HUMAN.names, frozenset({"m"})), ["m"])
     assert len(everybody.involved) == 3 and math.isnan(everybody.others) and math.isnan(everybody.p)
+
+
+def test_who_made_the_labels() -> None:
+    provenance = [
+        {"role": "query", "model": "e5-small"},  # it wrote queries, and no label
+        {"role": "recall", "model": "lsa"},
+        {"role": "re-ranker (pre-label)", "model": "maxsim all-minilm-l6-v2-int8"},
+        {"role": "re-ranker (pre-label)", "model": "splade-bert-tiny"},
+    ]
+    minilm = ("all-minilm-l6-v2-int8",)
+    expected = {"minilm": minilm, "tokens": minilm, "reranked": ("splade-bert-tiny",)}
+    assert made_labels(systems(), label_makers(provenance)) == expected
+    assert made_labels(systems(), label_makers([])) == {}

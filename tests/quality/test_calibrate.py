@@ -12,7 +12,7 @@ import pytest
 from beir_folder import write_beir
 
 from airgen import models
-from airgen.errors import DatasetError, SettingsError, Stopped, UsageError
+from airgen.errors import DatasetError, Stopped, UsageError
 from airgen.keys import rng
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
@@ -109,36 +109,22 @@ def test_levels_panels_and_rerankers(folder: Path) -> None:
     assert answers(folder) == before + 32
 
 
-def test_the_combined_judge_is_tested_on_what_it_was_not_fitted_on(folder: Path) -> None:
-    value = json.loads(call(folder, "combined", "--save", folder / "own.json", "--json"))
-    whole, without, alone = value["tables"].values()
-    assert [row["collection"] for row in whole] == ["one", "two"]
-    assert whole[0]["auc"]["all"]["value"] > 0.8
-    assert without[0]["auc"]["all"] != alone[0]["auc"]["all"]
-    saved = json.loads((folder / "own.json").read_text(encoding="utf-8"))
-    assert saved["judge"]["model"] == "scripted" and set(saved["weights"]) == {"llm", "scores", "votes"}
-    assert "on one, when left out" in saved["notes"]
-    # Its thresholds and weights come from the other collection: labels of this one cannot change them.
-    labels = folder / "one" / "qrels" / "test.tsv"
-    first = whole[0]["threshold"]
-    labels.write_text(labels.read_text(encoding="utf-8").replace("\t2", "\t3"), encoding="utf-8")
-    changed = json.loads(call(folder, "combined", "--json"))
-    assert next(iter(changed["tables"].values()))[0]["threshold"] == first
-    applied = json.loads(call(folder, "own.json", "--json"))
-    assert applied["combination"]["weights"] == saved["weights"]
-    with pytest.raises(SettingsError, match=r"own\.json was fitted for the judge of model scripted"):
-        text = (folder / "own.yaml").read_text(encoding="utf-8")
-        (folder / "own.yaml").write_text(text.replace("{kind: yes-no}", "{kind: levels}"), encoding="utf-8")
-        call(folder, "own.json")
-
-
-def test_rerankers_are_combined_without_asking_an_llm(folder: Path) -> None:
-    value = json.loads(call(folder, "rerankers", "--save", folder / "free.json", "--json"))
+def test_the_votes_are_measured_with_a_drawn_source(folder: Path) -> None:
+    value = json.loads(call(folder, "votes", "--json"))
     (table,) = value["tables"].values()
-    assert table[0]["auc"]["all"]["value"] > 0.8
-    saved = json.loads((folder / "free.json").read_text(encoding="utf-8"))
-    assert (set(saved["weights"]), saved["judge"]) == ({"scores", "votes"}, {})
-    call(folder, "free.json")
+    assert [row["collection"] for row in table] == ["one", "two"]
+    for row in table:
+        # One of the three relevant passages of each query is its source, and in no pair.
+        assert row["counts"]["relevant"] == 16 and row["threshold"] == 0.5
+        assert row["auc"]["all"]["value"] > 0.8  # the made collection is easy for words
+    assert answers(folder) == 0
+    # The pipeline's own judge, where its kind is `votes`, is the same; another seed draws other sources.
+    text = (folder / "own.yaml").read_text(encoding="utf-8")
+    (folder / "own.yaml").write_text(text.replace("{kind: yes-no}", "{kind: votes}"), encoding="utf-8")
+    assert json.loads(call(folder, "pipeline", "--json"))["tables"] == value["tables"]
+    assert json.loads(call(folder, "votes", "--seed", 1, "--json"))["tables"] != value["tables"]
+    every = json.loads(call(folder, "votes", "--every-pair", "--json"))["tables"]["By the votes"]
+    assert sum(every[0]["counts"].values()) + every[0]["refused"] == 8 * 19  # the top 20 of 8 queries, without sources
     assert answers(folder) == 0
 
 
@@ -174,18 +160,14 @@ def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_wrong_use(folder: Path) -> None:
-    with pytest.raises(UsageError, match="name at least two"):
-        call(folder, "combined", collections=("one",))
     with pytest.raises(UsageError, match="has that directory's name"):
         call(folder, "bm25", "--relevant-from", "three=1")
     with pytest.raises(UsageError, match="give NAME=LABEL"):
         call(folder, "bm25", "--ignore", "one=none")
-    with pytest.raises(UsageError, match="only `combined` and `rerankers` have"):
-        call(folder, "bm25", "--save", folder / "x.json")
     with pytest.raises(UsageError, match="does not judge"):
         call(folder, "query")
-    with pytest.raises(SettingsError, match="No such file"):
-        call(folder, "none.json")
+    with pytest.raises(UsageError, match="--every-pair: this judge would ask an LLM"):
+        call(folder, "judge", "--every-pair")
 
 
 def test_a_collection_without_a_manifest_is_read_in_its_language(folder: Path) -> None:
@@ -208,35 +190,3 @@ def test_a_collection_without_a_manifest_is_read_in_its_language(folder: Path) -
     english = area()
     assert area("--language", "de") == 1.0 > english
     assert area() == english  # each language keeps its own recall
-
-
-def test_likeness_to_a_source_is_fitted_beside_weights_without_it(folder: Path) -> None:
-    value = json.loads(call(folder, "rerankers", "--source", "--save", folder / "like.json", "--json"))
-    like, alone = value["tables"].values()
-    assert list(value["tables"]) == ["Scores, votes and likeness", "Scores and votes alone"]
-    # One of the three relevant passages of each query is its source, and in no pair.
-    assert like[0]["counts"]["relevant"] == alone[0]["counts"]["relevant"] == 16
-    assert like[0]["auc"]["all"]["value"] > 0.8
-    saved = json.loads((folder / "like.json").read_text(encoding="utf-8"))
-    assert set(saved["weights"]) == {"scores", "votes", "source"} and set(saved["profiles"]) == {"rank", "train"}
-    assert saved["weights"]["source"] > 0  # of our making: the relevant passages say nearly the same
-    assert set(saved["sourceless"]["weights"]) == {"scores", "votes"}
-    # Another seed draws other sources, and nothing of the first is taken for theirs.
-    other = json.loads(call(folder, "rerankers", "--source", "--seed", 1, "--json"))
-    assert other["combination"]["weights"] != saved["weights"]
-    assert json.loads(call(folder, "rerankers", "--source", "--json")) == value
-    applied = json.loads(call(folder, "like.json", "--source", "--json"))
-    assert applied["combination"]["sourceless"] == saved["sourceless"]
-    with pytest.raises(UsageError, match="--source: only a combined judge"):
-        call(folder, "bm25", "--source")
-
-
-def test_every_recalled_pair_may_be_fitted_on(folder: Path) -> None:
-    value = json.loads(call(folder, "rerankers", "--every-pair", "--json"))
-    (table,) = value["tables"].values()
-    counts = table[0]["counts"]
-    assert sum(counts.values()) == 8 * 20 and counts["relevant"] == 24  # the top 20 of 8 queries
-    sampled = json.loads(call(folder, "rerankers", "--json"))["combination"]
-    assert value["combination"]["intercept"] < sampled["intercept"]  # most of what is recalled is not relevant
-    with pytest.raises(UsageError, match="--every-pair: this judge would ask an LLM"):
-        call(folder, "combined", "--every-pair")

@@ -170,10 +170,8 @@ def test_wrong_words(home: Path) -> None:
         call("holes", home / "notes")
     with pytest.raises(DatasetError, match=r"version '26\.11' is there already"):
         pool(home, "--next-version", "26.11")
-    (home / "pool.yaml").write_text(
-        PIPELINE.replace("rerankers: [bm25],", "rerankers: [bm25], judge: {kind: rerankers, calibration: small},")
-    )
-    with pytest.raises(UsageError, match="not an LLM alone"):
+    (home / "pool.yaml").write_text(PIPELINE.replace("rerankers: [bm25],", "rerankers: [bm25], judge: {kind: votes},"))
+    with pytest.raises(UsageError, match="its judge is not an LLM"):
         pool(home, "--pipeline", home / "pool.yaml")
     public_part(home / "notes", home / "public", ["test"])
     with pytest.raises(DatasetError, match="no labels of 'test'"):

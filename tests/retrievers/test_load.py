@@ -8,7 +8,7 @@ import pytest
 from airgen.errors import UsageError
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import FlagEmbedder, SentenceTransformersEmbedder
-from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
 from airgen.retrievers.dense.packed_e5 import PackedE5
 from airgen.retrievers.dense.static import StaticEmbedder
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
@@ -26,6 +26,7 @@ from airgen.retrievers.sparse.retriever import SparseReranker
         ("wordllama-256", StaticEmbedder),
         ("BAAI/bge-m3", FlagEmbedder),
         ("intfloat/e5-small-v2", SentenceTransformersEmbedder),
+        ("bge-small-en-int8", OnnxEncoder),
         ({"kind": "onnx"}, OnnxEncoder),
         ({"kind": "http", "model": "m", "base_url": "http://localhost:1/v1"}, HttpEmbedder),
     ],
@@ -42,6 +43,8 @@ def test_embedders(spec: object, kind: type) -> None:
         ("splade-bert-tiny", SparseReranker),
         ("dense", DenseReranker),
         ("all-minilm-l6-v2-int8", DenseReranker),
+        ("ms-marco-minilm-l12-int8", OnnxCrossEncoder),
+        ("answerai-colbert-small-int8", MaxSim),
         ("BAAI/bge-reranker-large", FlagReranker),
         ("maidalun1020/bce-reranker-base_v1", CrossEncoder),
         ("nreimers/mmarco-mMiniLMv2-L12-H384-v1", CrossEncoder),
@@ -55,6 +58,15 @@ def test_rerankers(spec: object, kind: type) -> None:
 def test_a_retriever_by_its_kind_alone() -> None:
     assert load_retriever("sparse").name == "sparse splade-bert-tiny"
     assert load_retriever({"kind": "rerank", "first": "bm25", "reranker": "bm25"}).describe()["top"] == 100
+
+
+def test_a_model_of_the_catalogue_is_run_as_it_was_trained() -> None:
+    said = dict(load_embedder("bge-small-en-int8").describe())
+    assert said["pooling"] == "cls" and str(said["query_prefix"]).startswith("Represent this sentence")
+    said = dict(load_embedder({"kind": "onnx", "model": "bge-small-en-int8", "query_prefix": "q: "}).describe())
+    assert (said["pooling"], said["query_prefix"], said["passage_prefix"]) == ("cls", "q: ", "")
+    with pytest.raises(UsageError, match="answerai-colbert-small-int8"):
+        load_embedder("answerai-colbert-small-int8")
 
 
 def test_nested_settings() -> None:

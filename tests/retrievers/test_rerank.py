@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airgen import models
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
 from airgen.retrievers.combine.reranked import RerankedRetriever
@@ -241,3 +242,30 @@ def test_a_dense_model_as_a_reranker(minilm: str, corpus: Corpus) -> None:
     hits = dense.search(QUERIES[:1], len(corpus))
     scores = load_reranker(minilm).score([(QUERIES[0], text) for text in corpus.texts])
     assert scores[hits.positions[0]] == pytest.approx(hits.scores[0], abs=1e-3)  # fp32 against fp16 rows
+
+
+def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
+    """The logits of the model by itself, one pair at a time, whatever stands beside the pair."""
+    name = "ms-marco-minilm-l12-int8"
+    if not models.fetched(name):
+        pytest.skip(f"airgen models fetch {name}")
+    runtime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+    ours = load_reranker(name)
+    assert isinstance(ours, Reranker)
+    texts = [text or "-" for text in corpus.texts]
+    pairs = [(query, text) for query in QUERIES for text in texts]
+    pairs.append(("why " * 400, "because " * 2000))
+    scores = ours.score(pairs)
+    folder = models.path(name)
+    session = runtime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))  # it pads to 512
+    for pair, score in zip(pairs[::7], scores[::7], strict=True):
+        one = tokenizer.encode(*pair)
+        size = sum(one.attention_mask)
+        fed = {"input_ids": one.ids, "attention_mask": one.attention_mask, "token_type_ids": one.type_ids}
+        fed = {key: np.array([value[:size]], np.int64) for key, value in fed.items()}
+        assert session.run(["logits"], fed)[0][0, 0] == pytest.approx(score, abs=1e-4)
+    assert [int(scores[8 * at : 8 * at + 8].argmax()) for at in range(2)] == [0, 7]
+    assert ours.score(pairs[::-1])[::-1].tolist() == scores.tolist()
+    assert ours.score(pairs[3:4]).tolist() == scores[3:4].tolist()
+    assert ours.score([]).shape == (0,)

@@ -1,7 +1,7 @@
 """The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
 
-`airgen.pipeline.control.judge_kinds` has the kinds. The kind `rerankers` asks nobody: every pair passes here, and a
-calibration weighs recall and re-rankers later.
+`airgen.pipeline.control.judge_kinds` has the kinds. The kind `votes` asks nobody: every query passes here, and the
+votes of the re-rankers decide (`airgen.pipeline.control.votes`).
 
 Several judges vote: the level is their lower median, so that a pair counts as relevant, wherever the levels are cut,
 exactly where more than half of the judges say so. A tie is not relevant.
@@ -20,14 +20,14 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import overlap
 from airgen.pipeline.ask import ask_until
 from airgen.pipeline.control.judge_kinds import JudgeKind, Verdict
-from airgen.pipeline.control.need import NEED, Asker, need_of, need_parts, with_need
-from airgen.pipeline.stage import Refusal, Tools, stage_prompt
+from airgen.pipeline.control.need import Asker, need_of, need_parts, with_need
+from airgen.pipeline.stage import Refusal, Tools
 from airgen.prompts import PromptSet
 from airgen.records import Answer
 from airgen.registry import resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
 
-__all__ = ["judge_identity", "judge_kind", "judge_name", "judge_pair", "judge_parts", "scripted_judge", "vote"]
+__all__ = ["judge_kind", "judge_name", "judge_pair", "judge_parts", "scripted_judge", "vote"]
 
 
 def judge_kind(judge: OneJudge) -> JudgeKind:
@@ -55,21 +55,7 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
 
 def judge_name(pipeline: Pipeline) -> str:
     """How rows name the judge: its prompt, or the panel's prompts."""
-    return " + ".join(member.prompt for member in pipeline.control.judge.members) or "rerankers"
-
-
-def judge_identity(pipeline: Pipeline, prompts: PromptSet) -> dict[str, str]:
-    """The judge whose probability a combined judge weighs: model, prompt and its fingerprint.
-
-    Empty for a judge that gives no probability, and for a panel.
-    """
-    judge = pipeline.control.judge
-    if judge.panel or not judge.members or judge_kind(judge).GRADED:
-        return {}
-    llm = judge.llm or pipeline.llm
-    found = {"model": llm.model, "prompt": judge.prompt, "fingerprint": prompts.get(judge.prompt).fingerprint}
-    # Weights that were fitted with the need behind a query do not fit the query alone.
-    return {**found, NEED: stage_prompt(pipeline, prompts, NEED).fingerprint} if judge.need else found
+    return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
 
 
 async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | None = None) -> Verdict | Refusal:

@@ -75,7 +75,9 @@ def is_current(row: Judgment, changed: Mapping[str, str], sources: Collection[st
 
 
 async def add_judgments(control: Control) -> None:
-    """Ask about every pair that has neither a judgment nor a skip."""
+    """Ask about every pair that has neither a judgment nor a skip; nobody where votes decide."""
+    if not control.settings.judge.members:
+        return
     tools, store, fp = control.tools, control.store, control.plan["judgment"]
     done = {row.key for row in store.made(Judgment, fp)}
     failed = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}

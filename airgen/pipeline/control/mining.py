@@ -100,7 +100,7 @@ def mine(
 
 
 def _not_relevant(decision: Decision | None, relevant_from: int) -> bool:
-    # Both words count: a combined judge may take for relevant what the LLM alone would not, and the other way round.
+    # Both words count: another cut between levels may have made the decision.
     if decision is None or decision.action != "ignore" or decision.level is None:
         return False
     return decision.level < relevant_from

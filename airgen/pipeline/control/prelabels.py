@@ -23,7 +23,7 @@ from airgen.retrievers.on_workers import scored
 
 __all__ = ["Unscored", "prelabel_stages", "prelabels_of", "text_mark"]
 
-PAIRS = 4000  # (query, document) pairs scored at a time: many share documents, and few are lost by a stop
+PAIRS = 500  # (query, document) pairs scored at a time: a minute of a cross-encoder on a CPU, which a stop loses
 
 
 @dataclass(frozen=True)

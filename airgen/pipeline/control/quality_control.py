@@ -10,7 +10,6 @@ from airgen.pipeline.control.mining import MINED
 from airgen.pipeline.control.prelabels import prelabel_stages
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import Control, add_rows
-from airgen.pipeline.control.source_likeness import SOURCE_LIKENESS
 from airgen.pipeline.stage import Plan
 
 __all__ = ["control_quality"]
@@ -18,12 +17,11 @@ __all__ = ["control_quality"]
 
 async def control_quality(control: Control) -> Plan:
     """Append the rows of recall, pre-labels, judgments, decisions and mined negatives; returns the plan with their
-    fingerprints. Likeness to the source is measured where the combined judge weighs it.
+    fingerprints.
 
     Set-wise work is arithmetic that never waits, so it runs in a thread: Ctrl-C is heard meanwhile.
     """
-    likeness = [SOURCE_LIKENESS] if control.combination is not None and control.combination.weighs_source else []
-    for stage in (RECALL, *prelabel_stages(control), *likeness):
+    for stage in (RECALL, *prelabel_stages(control)):
         control = await asyncio.to_thread(add_rows, stage, control)
     await add_judgments(control)
     pipeline = control.tools.pipeline

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from airgen.errors import Stopped
-from airgen.pipeline.control.combined_judge import Combination
 from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
@@ -81,7 +80,6 @@ class Control(SetWork):
     tools: Tools
     accepted: Accepted
     workers: int
-    combination: Combination | None = None
 
     @classmethod
     def of(

@@ -83,8 +83,9 @@ def decide(
     relevant_from: int,
     fingerprint: str,
     unsure: Band | None = None,
+    unjudged: str = "its document was not judged",
 ) -> list[Decision]:
-    """Table 2's actions for one query, as rows with reasons.
+    """Table 2's actions for one query, as rows with reasons; `unjudged` is that for an original positive without one.
 
     `judgments` are this query's, by document id; `dropped` are generated negatives that any query's judgment
     removed from the corpus. A document that was dropped elsewhere is not added. A document whose probability is within
@@ -100,7 +101,7 @@ def decide(
 
     own = judgments.get(positive)
     if own is None or own.level < relevant_from:
-        reason = "its document was not judged" if own is None else f"its document was judged {own.level}"
+        reason = unjudged if own is None else f"its document was judged {own.level}"
         add(positive, "drop_query", reason)
         return rows
     add(positive, "keep_query", f"its document was judged {own.level}")

@@ -20,6 +20,7 @@ from airgen.paths import data_dir
 from airgen.pipeline.own.query_file import files_behind, queries_path
 from airgen.pipeline.starter import name_of
 from airgen.settings import Pipeline
+from airgen.settings.control import VOTES
 from airgen.settings.yaml_file import find_yaml, parse_yaml
 from airgen.yaml_text import read_yaml
 
@@ -66,10 +67,14 @@ def label_pipeline(
         here["labels"] = [{"file": _relative(path, folder)} for path in labels]
     prompts = (value.get("generation") or {}).get("prompts")
     control = {**(value.get("control") or {}), **({"systems": _relative(systems, folder)} if systems else {})}
+    judge = control.get("judge")
+    unmeasured = not labels and isinstance(judge, dict) and judge.get("kind") == VOTES
+    if unmeasured:
+        control["judge"] = {"kind": "yes-no"}
     made = {
         "name": name, "task": value.get("task", "qa"),
         "corpus": _corpus(queries, corpus, value, folder, name, shipped),
-        **{key: value[key] for key in ("language", "domain", "seed") if key in value},
+        **{key: value[key] for key in ("language", "domain", "relevance", "seed") if key in value},
         **({"target": sample} if sample else {}),
         "queries": here, "llm": value.get("llm"),
         **({"generation": {"prompts": prompts}} if prompts else {}),
@@ -79,6 +84,8 @@ def label_pipeline(
         **({"evaluate": {**value["evaluate"], "split": "test"}} if value.get("evaluate") else {}),
     }  # fmt: skip
     where = "Its models and its judge are those of " + base.name
+    if unmeasured:
+        where = f"Its models are those of {base.name}. Votes need a known relevant passage, so its LLM judges"
     text = _HEADER.format(where) + yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=100)
     path = folder / f"{name}.yaml"
     found = parse_yaml(text, Pipeline, str(path), folder.resolve())

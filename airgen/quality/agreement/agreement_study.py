@@ -14,7 +14,7 @@ from pathlib import Path
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError
 from airgen.evaluation.rank_correlation import average_ranks
-from airgen.evaluation.systems import SystemSettings, missing_needs
+from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready
 from airgen.pipeline.progress import Display
@@ -22,8 +22,6 @@ from airgen.pipeline.rehearsal import rehearse
 from airgen.quality.agreement.bias import (
     circularity,
     lexical_overlap,
-    model_name,
-    models_of,
     rank_gains,
     saturation,
 )
@@ -86,11 +84,8 @@ class AgreementStudy:
         weakened = [system.name for system in self.systems if system.weakened]
         families = {system.name: system.family or system.kind for system in self.systems}
         gains = rank_gains(human, complete.side, families)
-        control = job.pipeline.control
-        used = {model_name("embedder", control.recall.model)}
-        used |= {model_name("retriever", spec) for spec in control.pools}
-        used |= {model_name("reranker", spec) for spec in control.rerankers}
-        circular = circularity(gains, models_of(self.systems), used)
+        used = labelling_models(job.pipeline.control, job.folder)
+        circular = circularity(gains, models_of(self.systems, self.folder), used)
         alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
         datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
         language = job.pipeline.language

@@ -10,15 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel
 
 from airgen.dataset.beir import BeirQuery
 from airgen.evaluation.rank_correlation import average_ranks
-from airgen.evaluation.systems import FuseSystem, RerankSystem, SystemSettings
 from airgen.quality.agreement.rankings import Side
 from airgen.retrievers.base import Corpus
-from airgen.settings.base import Spec
-from airgen.settings.parts import is_spec, model_of, read_part, walk
 from airgen.text.overlap import borrowed
 
 __all__ = [
@@ -29,7 +25,6 @@ __all__ = [
     "circularity",
     "family_gains",
     "lexical_overlap",
-    "models_of",
     "rank_gains",
     "saturation",
 ]
@@ -135,33 +130,6 @@ def lexical_overlap(
     if not shares:
         return LexicalOverlap(0, math.nan, math.nan)
     return LexicalOverlap(len(shares), float(np.mean(shares)), float(np.mean(whole)))
-
-
-def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
-    """{system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
-
-    Each system must come after those that it builds on, as in the result of `load_systems`.
-    """
-    found: dict[str, frozenset[str]] = {}
-    for system in systems:
-        options = system.options()
-        own = {_model_or_kind(system.kind, options)}
-        if isinstance(options, RerankSystem | FuseSystem):
-            reranker = getattr(options, "reranker", None)
-            own = {model_name("reranker", reranker)} if is_spec(reranker) else set()
-        found[system.name] = frozenset(own.union(*(found[name] for name in system.uses)))
-    return found
-
-
-def model_name(part: str, spec: Spec) -> str:
-    """The model of a part ("embedder", "reranker", "retriever"); for a kind without a model, the kind."""
-    read = read_part(part, spec)
-    return _model_or_kind(read.kind, read.settings)
-
-
-def _model_or_kind(kind: str, settings: BaseModel) -> str:
-    inside = (settings for _, _, settings in walk(settings))
-    return next((name for one in (settings, *inside) if (name := model_of(one))), kind)
 
 
 def circularity(

@@ -1,3 +1,3 @@
-"""Is the judge right? A judge on human-labelled pairs, its figures, and the fit of the combined judge."""
+"""Is the judge right? A judge on human-labelled pairs, and its figures."""
 
 __all__: list[str] = []

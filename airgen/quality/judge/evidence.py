@@ -17,10 +17,9 @@ from airgen.keys import text_key
 from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
 from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import SetWork, add_rows
-from airgen.pipeline.control.source_likeness import SOURCE_LIKENESS
 from airgen.pipeline.progress import Display
 from airgen.quality.judge.labelled_pairs import CalibrationPair, every_pair, select_pairs
-from airgen.records import Prelabel, Recall, SourceLikeness
+from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings
 from airgen.store import Store
@@ -59,7 +58,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The pairs of one collection; recall, pre-labels and likeness to the source by query id, texts by id."""
+    """The pairs of one collection; recall, pre-labels and sources by query id, texts by id."""
 
     name: str
     pairs: list[CalibrationPair]
@@ -67,7 +66,7 @@ class Evidence:
     documents: Mapping[str, str]
     recalls: Mapping[str, Recall]
     prelabels: Mapping[str, list[Prelabel]]
-    likeness: Mapping[str, SourceLikeness] = field(default_factory=dict)
+    sources: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def gather(
@@ -110,9 +109,8 @@ def gather(
         )
     chosen = {pair.query: queries[pair.query] for pair in pairs}
     work = replace(work, queries=chosen)
-    for stage in (*prelabel_stages(work), *([SOURCE_LIKENESS] if selection.source else [])):
+    for stage in prelabel_stages(work):
         work = add_rows(stage, work)
-    likeness = work.rows("source_likeness", SourceLikeness) if selection.source else {}
     documents = work.documents({pair.id for pair in pairs})
     kept = {key: recalls[key] for key in chosen}
-    return Evidence(dataset.name, pairs, queries, documents, kept, prelabels_of(work), likeness)
+    return Evidence(dataset.name, pairs, queries, documents, kept, prelabels_of(work), sources)

@@ -167,14 +167,15 @@ function asked(dataset, row) {
   }
 
   /* How the judge decided, and what is known of its errors. */
-  function calibration(about) {
+  function judging(about) {
     const parts = [];
     const judged = about.judged || [];
     const total = judged.reduce((sum, [, number]) => sum + number, 0);
     if (total) parts.push(el("p", { class: "lead" }, `${count(total)} pairs of query and passage were judged. Level ${about.relevant_from} and above counts as relevant.`),
       el("div", { class: "coverage" }, el("div", { class: "covered" }, el("ul", {}, judged.map(([level, number]) => el("li", {}, `level ${level}`, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`))))))));
-    for (const [title, what] of [["Calibration", about.calibration], ["Audit by people", about.audit]]) {
-      if (what && Object.keys(what).length) parts.push(el("h3", {}, title), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
+    const what = about.audit;
+    if (what && Object.keys(what).length) {
+      parts.push(el("h3", {}, "Audit by people"), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
         el("dt", {}, foreign(name)), el("dd", {}, foreign(typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") : value))])));
     }
     if (about.models.length && !about.audit) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels (airgen audit)."));
@@ -221,7 +222,7 @@ function asked(dataset, row) {
         figures.section("kinds", "By kind of query", attributes(dataset, board)),
         figures.section("holes", "Holes and biases", holes(dataset, board)),
         figures.section("agreement", "Against people's labels", agreement(about)),
-        figures.section("judge", "The judge", calibration(about)),
+        figures.section("judge", "The judge", judging(about)),
         figures.section("diversity", "How diverse the queries are", diversity(about))]);
     },
   });

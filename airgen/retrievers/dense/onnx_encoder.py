@@ -1,7 +1,8 @@
-"""all-MiniLM-L6-v2 by ONNX Runtime and tokenizers, without torch: passage vectors and token vectors.
+"""BERT-like models by ONNX Runtime and tokenizers, without torch: passage vectors and token vectors.
 
 Each text runs alone. On a CPU a batch of one is as fast as a larger one, because there is no padding to compute. And a
-vector then never depends on the other texts of a batch, not even in its last bit.
+vector then never depends on the other texts of a batch: a model whose activations are quantised as it runs has one
+scale for the whole batch, which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from airgen import models
 from airgen.compute.threads import cores
@@ -22,12 +23,15 @@ from airgen.errors import ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind
-from airgen.retrievers.output_checks import finite, unit_rows
+from airgen.retrievers.output_checks import checked_scores, finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 from airgen.text.words import encodable
 
-__all__ = ["EmbeddedModel", "OnnxEncoder", "encode_batch", "load_tokenizer"]
+__all__ = ["EmbeddedModel", "OnnxCrossEncoder", "OnnxEncoder", "OnnxModel", "encode_batch", "load_tokenizer"]
+
+Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
+"""Token ids and token types, (1, tokens) each, to the model's output for that text."""
 
 _CHARS_A_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
 
@@ -44,13 +48,19 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
     return tokenizer
 
 
-def encode_batch(tokenizer: Any, texts: Sequence[str], max_length: int, special: bool = True) -> list[Any]:
-    """Encodings of texts of any length; only the beginning of a very long text is tokenised.
+def encode_batch(
+    tokenizer: Any, texts: Sequence[str | tuple[str, str]], max_length: int, special: bool = True
+) -> list[Any]:
+    """Encodings of texts, or of pairs of them, of any length; only the beginning of a very long text is tokenised.
 
     special: with the tokens that the model wants around a text.
     """
     limit = max_length * _CHARS_A_TOKEN
-    return list(tokenizer.encode_batch([encodable(text[:limit]) for text in texts], add_special_tokens=special))
+    short = [
+        encodable(text[:limit]) if isinstance(text, str) else tuple(encodable(one[:limit]) for one in text)
+        for text in texts
+    ]
+    return list(tokenizer.encode_batch(short, add_special_tokens=special))
 
 
 class EmbeddedModel(Component):
@@ -61,6 +71,13 @@ class EmbeddedModel(Component):
 
         model: Annotated[str, MODEL]
         max_length: int = Field(default=256, ge=3, le=512)
+
+        @model_validator(mode="before")
+        @classmethod
+        def _as_it_was_trained(cls, value: Any) -> Any:
+            known = models.catalogue().get(str(value.get("model"))) if isinstance(value, dict) else None
+            own = {name: one for name, one in known.settings.items() if name in cls.model_fields} if known else {}
+            return {**own, **value} if own else value
 
     settings: Settings
     travels = True
@@ -93,33 +110,25 @@ class EmbeddedModel(Component):
         return ModelFacts(known.parameters if known else None, threads=self._threads)
 
 
-class OnnxEncoder(EmbeddedModel):
-    """A BERT-like encoder in ONNX with mean pooling (an `Embedder`), and its token vectors for MaxSim.
+class OnnxModel(EmbeddedModel):
+    """A model of ONNX Runtime: a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`.
 
-    `model` is a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`. `truncated` counts the texts
-    that were longer than `max_length`.
+    `truncated` counts the texts that were longer than `max_length`.
     """
 
     class Settings(EmbeddedModel.Settings):
         """`threads` texts run at a time, each on one core (None: as many as there are cores)."""
 
         packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers")
-        model: Annotated[str, MODEL] = "all-minilm-l6-v2-int8"
-        query_prefix: str = ""
-        passage_prefix: str = ""
         threads: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
+    output: ClassVar[str]
 
     def set_up(self) -> None:
         super().set_up()
         self.truncated = 0
         self._threads = self.settings.threads or cores()
-
-    @cached_property
-    def dim(self) -> int:
-        """Length of a vector; that of a catalogue model is known without loading it."""
-        return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
 
     @cached_property
     def _session(self) -> Any:
@@ -135,37 +144,61 @@ class OnnxEncoder(EmbeddedModel):
             raise ModelError(f"{self._folder / 'model.onnx'} cannot be loaded: {error}") from error
 
     @cached_property
-    def _run(self) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
+    def _run(self) -> Run:
         session = self._session
         inputs = {given.name for given in session.get_inputs()}
 
-        def run(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-            fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-            found = session.run(["last_hidden_state"], {name: fed[name] for name in fed if name in inputs})
+        def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
+            fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+            found = session.run([self.output], {name: fed[name] for name in fed if name in inputs})
             return np.asarray(found[0][0], np.float32)
 
         return run
 
-    def _hidden(self, texts: Sequence[str], kind: TextKind, keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
-        """`keep` of the last hidden states, (tokens, dim) with the special tokens, of each text."""
-        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
-        encoded = encode_batch(self._tokenizer, [prefix + text for text in texts], self._max_length)
+    def _each(self, encoded: Sequence[Any], keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
+        """`keep` of the model's output for each encoding of the tokenizer, which runs alone."""
         self.truncated += sum(bool(item.overflowing) for item in encoded)
         run = self._run
 
         def one(item: Any) -> Any:
-            return keep(run(np.array([item.ids], np.int64)))
+            return keep(run(np.array([item.ids], np.int64), np.array([item.type_ids], np.int64)))
 
         if self._threads == 1 or len(encoded) < 2:
             return [one(item) for item in encoded]
         with ThreadPoolExecutor(self._threads) as pool:
             return list(pool.map(one, encoded))
 
+
+class OnnxEncoder(OnnxModel):
+    """A BERT-like encoder in ONNX (an `Embedder`), and its token vectors for MaxSim."""
+
+    class Settings(OnnxModel.Settings):
+        """`pooling`: the mean of all token vectors, or the first one."""
+
+        model: Annotated[str, MODEL] = "all-minilm-l6-v2-int8"
+        query_prefix: str = ""
+        passage_prefix: str = ""
+        pooling: Literal["mean", "cls"] = "mean"
+
+    settings: Settings
+    output = "last_hidden_state"
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector; that of a catalogue model is known without loading it."""
+        return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
+
+    def _hidden(self, texts: Sequence[str], kind: TextKind, keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
+        """`keep` of the last hidden states, (tokens, dim) with the special tokens, of each text."""
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        return self._each(encode_batch(self._tokenizer, [prefix + text for text in texts], self._max_length), keep)
+
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Mean of the token vectors of each text, at length 1; shape (n, dim)."""
+        """The pooled token vectors of each text, at length 1; shape (n, dim)."""
         vectors = np.zeros((len(texts), self.dim), np.float32)
-        for row, mean in enumerate(self._hidden(texts, kind, lambda states: states.mean(axis=0))):
-            vectors[row] = mean
+        first = self.settings.pooling == "cls"
+        for row, pooled in enumerate(self._hidden(texts, kind, lambda one: one[0] if first else one.mean(axis=0))):
+            vectors[row] = pooled
         return unit_rows(finite(vectors, self.name))
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
@@ -181,5 +214,29 @@ class OnnxEncoder(EmbeddedModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, hash of its files, pooling, prefixes, maximum length."""
-        described = self.described("onnx", "model", "max_length", "query_prefix", "passage_prefix")
-        return {**described, **self._identity, "pooling": "mean"}
+        described = self.described("onnx", "model", "max_length", "query_prefix", "passage_prefix", "pooling")
+        return {**described, **self._identity}
+
+
+class OnnxCrossEncoder(OnnxModel):
+    """A cross-encoder in ONNX (a `Reranker`): one logit for each (query, passage) pair, whatever stands beside it."""
+
+    class Settings(OnnxModel.Settings):
+        """`max_length` counts the tokens of the pair; the longer of the two texts is cut first."""
+
+        model: Annotated[str, MODEL] = "ms-marco-minilm-l12-int8"
+        max_length: int = Field(default=512, ge=3, le=512)
+
+    settings: Settings
+    output = "logits"
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One logit a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        logits = self._each(encode_batch(self._tokenizer, pairs, self._max_length), lambda found: found)
+        return checked_scores(np.stack(logits), len(pairs), self.name)
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash of its files, maximum length."""
+        return {**self.described("onnx-cross-encoder", "model", "max_length"), **self._identity}

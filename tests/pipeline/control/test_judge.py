@@ -151,7 +151,6 @@ def test_what_a_judgment_depends_on() -> None:
     assert parts() != parts(kind="rubric") != parts(kind="yes-no")
     assert parts(relevant_from=1) == parts(relevant_from=3)  # the raw level is kept
     assert parts(kind="yes-no", threshold=0.4) != parts(kind="yes-no")
-    assert parts(calibration="x.json", kind="yes-no") == parts(kind="yes-no")  # nobody is asked again for other weights
     one, other = {"kind": "levels"}, {"kind": "rubric"}
     assert parts(panel=[one, other]) != parts(panel=[one]) != parts()
     fast = {"llm": {"backend": "openai", "model": "m", "base_url": "http://a", "concurrency": 1}}
@@ -160,7 +159,7 @@ def test_what_a_judgment_depends_on() -> None:
 
 
 def test_a_panel_says_everything_in_its_judges() -> None:
-    for own in ({"kind": "rubric"}, {"prompt": "judge"}, {"llm": {"model": "m"}}, {"calibration": "small"}):
+    for own in ({"kind": "rubric"}, {"prompt": "judge"}, {"llm": {"model": "m"}}):
         with pytest.raises(ValidationError, match="cannot be given beside a panel: give it in each judge"):
             JudgeSettings.model_validate({"panel": [{"kind": "levels"}], **own})
     found = JudgeSettings.model_validate({"panel": [{"kind": "yes-no"}, {"llm": {"model": "m"}}], "relevant_from": 3})

@@ -1,0 +1,70 @@
+"""Votes of re-rankers as labels, where no LLM judges (`control.judge: {kind: votes}`).
+
+A re-ranker's score means nothing by itself: what is high on one corpus is low on another, so a cut that was looked at
+on one collection does not hold on the next. But each query brings its own scale. The median of what was recalled for
+it is a typical candidate, and its source is known to be relevant. A passage is relevant if every re-ranker puts it at
+least a share of the way from the one to the other: half of the way where it must answer the query, less where it must
+be about the query's subject.
+
+A query that was generated to be answered by its source is dropped if a re-ranker puts another passage before it: such a
+query is vague, or asks something else. Of a subject, another passage may well be the better one.
+
+>>> shares([9.0, 1.0, 5.0, 0.0, 1.0], ["s", "a", "b", "c", "d"], ["s"])["b"]
+0.5
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+
+from airgen.records import Prelabel
+
+__all__ = ["NOT_FOUND", "PEOPLES", "WAY", "first", "shares", "voted"]
+
+WAY = {"answer": 0.5, "subject": 0.2}
+"""How far from the typical candidate to the source a relevant passage is at least, by what `relevance` says."""
+
+PEOPLES = 0.5
+"""The same for queries of people, some of whose relevant passages are known, whatever `relevance` says."""
+
+NOT_FOUND = {
+    "answer": "a re-ranker puts another passage before its document",
+    "subject": "its document was not found by the re-rankers",
+}
+"""Why a generated query falls."""
+
+
+def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
+    """How far each passage is on the way from the median of all scores (0) to the sources' median score (1).
+
+    Empty where no source has a score, or where the sources are no better than the typical candidate: such a re-ranker
+    does not see what makes them relevant, so it cannot say which other passage is.
+    """
+    own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
+    if not own:
+        return {}
+    low, high = statistics.median(scores), statistics.median(own)
+    if high <= low:
+        return {}
+    return {id_: (score - low) / (high - low) for id_, score in zip(ids, scores, strict=True)}
+
+
+def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
+    """For each recalled passage, the least share of the way that any re-ranker gives it.
+
+    Empty where one of them does not find the sources.
+    """
+    found = [shares(row.scores, row.ids, sources) for row in prelabels]
+    if not all(found):
+        return {}
+    return {id_: min(one[id_] for one in found) for id_ in found[0]}
+
+
+def first(prelabels: Sequence[Prelabel], sources: Collection[str]) -> bool:
+    """Whether every re-ranker puts a source before all other passages."""
+    for row in prelabels:
+        own = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ in sources]
+        if not own or max(own) < max(row.scores):
+            return False
+    return True

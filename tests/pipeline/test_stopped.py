@@ -1,0 +1,139 @@
+"""What ends a whole job from outside: SIGTERM, a full disk, a name that no server has, an answer without an end.
+
+Each ends with the exit code and one line that say how to go on; and the job that goes on gives the bytes of a job that
+was never disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job_maker import Run
+from simulation import engine_of, simulate
+
+from airgen.errors import Stopped
+from airgen.llms.base import Message, Request
+from airgen.llms.openai import OpenAIBackend
+from airgen.records import Answer
+from airgen.store import Store
+
+START = "import os, resource, signal, sys\nfrom airgen.cli import main\n"
+# The tenth call to the model is the moment at which the world changes.
+AT_THE_TENTH = """
+import airgen.llms.scripted as scripted
+send, calls = scripted.ScriptedBackend.send, []
+async def sending(self, request):
+    calls.append(request)
+    if len(calls) == 10:
+        disturb()
+    return await send(self, request)
+scripted.ScriptedBackend.send = sending
+main(sys.argv[1:])
+"""
+
+
+def disturbed(folder: Path, disturb: str) -> subprocess.CompletedProcess[str]:
+    """The job of the folder in a process of its own, with `disturb` at its tenth call."""
+    words = ["run", str(folder / "job.yaml"), "--runs", str(folder / "runs")]
+    code = f"{START}def disturb():\n    {disturb}\n{AT_THE_TENTH}"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    names = ("corpus.jsonl", "queries.jsonl", "qrels", "private")
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.relative_to(folder).parts[0] in names
+    }
+
+
+@pytest.mark.parametrize(
+    ("disturb", "code", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM)", 3, "stopped by the user: run the same command to go on"),
+        (
+            "size = os.path.getsize(sys.argv[-1] + '/job/work.duckdb') + 1; "
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))",
+            1,
+            "is full: free some space and run the same command again",
+        ),
+    ],
+    ids=["SIGTERM", "a full disk"],
+)
+def test_a_job_goes_on_to_the_same_bytes(disturb: str, code: int, words: str, folder: Path, run: Run) -> None:
+    text = {"task: qa": "task: qa\nseed: 3\nexport: {secret: false}"}
+    run("undisturbed", text)
+    done = disturbed(folder, disturb)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert not (folder / "runs" / "job" / "dataset").exists()
+    run("runs", text)
+    assert bytes_of(folder / "runs" / "job" / "dataset") == bytes_of(folder / "undisturbed" / "job" / "dataset")
+    assert bytes_of(folder / "runs" / "job" / "dataset")
+
+
+REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50}, stage="query")
+
+
+def test_a_name_that_no_server_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends with the name, and what it could not ask is asked when the name is known."""
+
+    def unknown(*words: object, **options: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with Store.open(tmp_path / "w.duckdb") as store:
+
+        async def main() -> None:
+            backend = OpenAIBackend("http://llm.example.invalid:8000/v1", None)
+            async with engine_of(backend, store, retries=2) as engine:
+                await engine.ask(REQUEST)
+
+        with pytest.raises(Stopped, match=r"llm\.example\.invalid:8000: Name or service not known.*same command"):
+            simulate(main)
+        assert list(store.rows(Answer)) == []
+
+
+@pytest.mark.parametrize(("chunk", "error"), [(b" ", "timeout"), (b" " * 65_536, "too_large")])
+def test_an_answer_without_an_end(chunk: bytes, error: str, tmp_path: Path) -> None:
+    """Who sends a little for ever is given up after the time of an answer; who sends much, after its size."""
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        try:
+            while True:
+                writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+                await writer.drain()
+                sent += len(chunk)
+                await asyncio.sleep(0.02 if len(chunk) == 1 else 0)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with Store.open(tmp_path / "w.duckdb") as store:
+            backend = OpenAIBackend(f"http://127.0.0.1:{port}/v1", None)
+            async with engine_of(backend, store, retries=0, timeout=0.5 if error == "timeout" else 60) as engine:
+                await engine.ask(REQUEST)
+            (row,) = store.rows(Answer)
+        server.close()
+        assert row.error == error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airgen.llms.call_queue.SET_ASIDE", 99)  # a single call that fails is no dead server here
+        asyncio.run(main())
+    assert sent < 64 << 20
