@@ -175,13 +175,12 @@ class Query(Row):
 class Candidate(Row):
     """One of several drafts of a query (`generation.candidates`); `parent` is the scenario, `ordinal` counts from 0.
 
-    `problem` says why it cannot be the query, else it is empty. `score` and `features` are those of the choice.
+    `problem` says why it cannot be the query, else it is empty. `score` is how well it finds its source, -1 to 1.
     """
 
     text: str
     problem: str
     score: float
-    features: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

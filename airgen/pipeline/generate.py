@@ -20,6 +20,7 @@ from airgen.keys import row_key
 from airgen.llms.base import backend_class
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.breaker import Breaker
+from airgen.pipeline.control.votes import NOT_FOUND
 from airgen.pipeline.load_lineages import load_lineages
 from airgen.pipeline.multi_hop import PARTNER, draw_partners
 from airgen.pipeline.progress import Display
@@ -134,7 +135,7 @@ def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accep
     seen = NearDuplicateIndex(pipeline.query_language)
     surplus = 0
     for lineage in lineages:
-        rejection = _rejection(lineage, flow, pipeline.control.judge.relevant_from)
+        rejection = _rejection(lineage, flow, pipeline)
         if rejection is None and seen.find(lineage.final.text) is not None:
             rejection = Rejected(lineage, "duplicate", "it repeats an accepted query")
         if rejection:
@@ -147,14 +148,16 @@ def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accep
     return Accepted(accepted, rejected, surplus, False)
 
 
-def _rejection(lineage: Lineage, flow: Flow, relevant_from: int) -> Rejected | None:
+def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | None:
     """Why a finished lineage is not accepted, or None."""
     for stage in flow.candidates:
         if stage.stopped(lineage):
             skip = lineage.skips[stage.name]
             return Rejected(lineage, stage.name, skip.reason, skip.cause)  # type: ignore[arg-type]
-    if lineage.judgment is None or lineage.judgment.level < relevant_from:
-        return Rejected(lineage, "judgment", "its document does not answer it")
+    judge = pipeline.control.judge
+    if lineage.judgment is None or lineage.judgment.level < judge.relevant_from:
+        why = "its document does not answer it" if judge.members else NOT_FOUND[pipeline.relevance]
+        return Rejected(lineage, "judgment", why)
     return None
 
 

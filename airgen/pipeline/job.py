@@ -36,7 +36,6 @@ from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
-from airgen.pipeline.choice.chooser import Chooser
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.pool_systems import systems_path
 from airgen.pipeline.control.quality_control import control_quality
@@ -52,6 +51,7 @@ from airgen.pipeline.own.own_queries import own_accepted, own_fingerprint, store
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.refresh import next_version
+from airgen.pipeline.round_trip import RoundTrip
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
@@ -254,10 +254,10 @@ class Job:
         async with engine:
             with _interruptible(engine) as stopping:
                 members = Breaker(self.pipeline, store)
-                chooser = await self._chooser(store, display)
+                find = await self._round_trip(store, display)
                 tools = Tools(
                     self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, members.watch,
-                    chooser,
+                    find,
                 )  # fmt: skip
                 if self.pipeline.queries is not None:
                     accepted = own_accepted(store, self.flow, self.fingerprints, self.pipeline)
@@ -283,13 +283,13 @@ class Job:
         ids = PublicIds(self.pipeline, self._secret())
         return {lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
 
-    async def _chooser(self, store: Store, display: Display) -> Chooser | None:
-        """What chooses among drafts; ready where queries are still to be made."""
-        if self.pipeline.generation.candidates == 1 or self.pipeline.queries is not None:
+    async def _round_trip(self, store: Store, display: Display) -> RoundTrip | None:
+        """What says whether queries find their source; ready where queries are still to be made."""
+        pipeline = self.pipeline
+        if pipeline.queries is not None or (pipeline.generation.candidates == 1 and pipeline.control.judge.members):
             return None
-        embeddings = self.directory / "embeddings"
-        found = Chooser(store, self.pipeline, self.fingerprints, self.folder, embeddings, display)
-        if len(self.accepted(store).lineages) < self.pipeline.target:
+        found = RoundTrip(store, pipeline, self.fingerprints, self.folder, self.directory / "embeddings", display)
+        if len(self.accepted(store).lineages) < pipeline.target:
             await asyncio.to_thread(found.prepare)
         return found
 

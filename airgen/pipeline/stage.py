@@ -29,11 +29,12 @@ __all__ = [
     "Cause",
     "Cost",
     "Expected",
+    "Find",
+    "Found",
     "Lineage",
     "Plan",
     "Problem",
     "Refusal",
-    "Scored",
     "Stage",
     "Tools",
     "skip",
@@ -62,21 +63,21 @@ class Meaning(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """How good a candidate is, 0 to 1, and the features that say so."""
+class Found:
+    """How far a query's source is ahead of other passages for every re-ranker, -1 to 1, and whether that is enough."""
 
-    score: float
-    features: tuple[float, ...] = ()
+    lead: float
+    enough: bool
 
 
-Choose = Callable[["Lineage", Sequence[str]], Awaitable[Sequence[Scored]]]
-"""Scores the candidates of one sample, in their order."""
+Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[Found]]]
+"""Whether texts, as queries, find the source of one sample among so many candidates (`airgen.pipeline.round_trip`)."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`. `choose` is
-    there where `generation.candidates` asks for more than one.
+    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`. `find` is
+    there where queries are to find their source again.
 
     `watch(name, value or Refusal)` raises LlmError where one member of a panel gives no usable answers: the others hide
     that from the stage's own breaker.
@@ -89,7 +90,7 @@ class Tools:
     meaning: Meaning | None = None
     folder: Path | None = None
     watch: Callable[[str, object], None] = lambda name, found: None
-    choose: Choose | None = None
+    find: Find | None = None
 
 
 @dataclass(frozen=True)

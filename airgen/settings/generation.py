@@ -72,10 +72,8 @@ class GenerationSettings(Settings):
     prompt_language: Annotated[Literal["auto", "english", "own"], LATER] = "auto"
     variants: Annotated[dict[str, str], LATER] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
     queries_per_passage: int = Field(default=1, ge=1, le=20)
-    # Drafts of each query. The most promising is kept: found again by BM25 and the recall model, specific, complete.
+    # Drafts of each query. The one is kept that recall and re-rankers find its document with best.
     candidates: Annotated[int, LATER, Field(ge=1, le=20)] = 1
-    # A sample whose best draft has a lower score gives no query. The quality of queries rises, and so does their cost.
-    min_score: Annotated[float | None, LATER, Field(gt=0, lt=1)] = None
     answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too
     multi_hop: Annotated[float, LATER, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
     examples: Annotated[str | None, LATER, FILE] = (
@@ -147,12 +145,6 @@ class GenerationSettings(Settings):
     def generated_negatives(self) -> tuple[int, int]:
         """How many hard negatives the LLM is asked for: least and most."""
         return (0, 0) if self.negatives == "mined" else self.hard_negatives
-
-    @model_validator(mode="after")
-    def _scores_need_drafts(self) -> GenerationSettings:
-        if self.min_score is not None and self.candidates == 1:
-            raise ValueError("min_score needs candidates above 1, because a single draft gets no score")
-        return self
 
     @model_validator(mode="after")
     def _hops_need_documents(self) -> GenerationSettings:

@@ -87,10 +87,11 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
     for pair in pairs_of(control):
         pairs.setdefault(pair.query, set()).add(pair.id)
     found: dict[str, dict[str, Judgment]] = {}
+    written = {one.id for lineage in control.accepted.lineages for one in lineage.every(HardNegative)}
     fp, relevance = control.plan["judgment"], control.tools.pipeline.relevance
     for key, rows in prelabels_of(control).items():
         made = control.sources.get(key)
-        if made and relevance == "answer" and not first(rows, made):
+        if made and relevance == "answer" and not first(rows, made, written):
             continue
         own, least = made or known.get(key, []), WAY[relevance] if made else PEOPLES
         for id_, share in voted(rows, own).items():

@@ -1,7 +1,7 @@
 """The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
 
-`airgen.pipeline.control.judge_kinds` has the kinds. The kind `votes` asks nobody: every query passes here, and the
-votes of the re-rankers decide (`airgen.pipeline.control.votes`).
+`airgen.pipeline.control.judge_kinds` has the kinds. The kind `votes` asks nobody: the re-rankers decide
+(`airgen.pipeline.control.votes`).
 
 Several judges vote: the level is their lower median, so that a pair counts as relevant, wherever the levels are cut,
 exactly where more than half of the judges say so. A tie is not relevant.
@@ -64,8 +64,6 @@ async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | Non
     `asker`: who asks and when, where that is known; only `judge.need` reads it.
     """
     members = tools.pipeline.control.judge.members
-    if not members:
-        return Verdict(tools.pipeline.control.judge.relevant_from, None, "nobody was asked")
     if tools.pipeline.control.judge.need:
         query = with_need(query, await need_of(tools, query, asker or Asker()))
     found = await asyncio.gather(*(_ask(tools, member, query, document) for member in members))

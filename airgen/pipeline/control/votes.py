@@ -17,10 +17,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from airgen.records import Prelabel
+from airgen.settings import Pipeline
 
-__all__ = ["NOT_FOUND", "PEOPLES", "WAY", "first", "shares", "voted"]
+__all__ = [
+    "DEPTH",
+    "DRAFT_DEPTH",
+    "NOT_FOUND",
+    "PEOPLES",
+    "WAY",
+    "first",
+    "lead",
+    "round_trip_parts",
+    "shares",
+    "voted",
+]
 
 WAY = {"answer": 0.5, "subject": 0.2}
 """How far from the typical candidate to the source a relevant passage is at least, by what `relevance` says."""
@@ -33,6 +46,20 @@ NOT_FOUND = {
     "subject": "its document was not found by the re-rankers",
 }
 """Why a generated query falls."""
+
+DEPTH, DRAFT_DEPTH = 50, 20
+"""Candidates of which the source of a final query, and of a draft, must be told apart: a CPU reads some 30 a second."""
+
+
+def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
+    """What it depends on whether a query finds its source again (`airgen.pipeline.round_trip`), besides its texts."""
+    recall = pipeline.control.recall
+    return {
+        "depths": [DEPTH, DRAFT_DEPTH],
+        "relevance": pipeline.relevance,
+        "recall": None if recall.pools_only else recall.model,
+        "rerankers": pipeline.control.rerankers,
+    }
 
 
 def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
@@ -61,10 +88,29 @@ def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[st
     return {id_: min(one[id_] for one in found) for id_ in found[0]}
 
 
-def first(prelabels: Sequence[Prelabel], sources: Collection[str]) -> bool:
-    """Whether every re-ranker puts a source before all other passages."""
+def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Collection[str] = ()) -> bool:
+    """Whether every re-ranker puts a source before all other passages.
+
+    `written` are generated hard negatives. One that is too good leaves the corpus, and says nothing about the query.
+    """
     for row in prelabels:
         own = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ in sources]
-        if not own or max(own) < max(row.scores):
+        rest = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ not in written]
+        if not own or max(own) < max(rest):
             return False
     return True
+
+
+def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str], relevance: str) -> float:
+    """How far the sources are ahead for one re-ranker, -1 to 1; 0 and above where they are found.
+
+    `answer`: of the best other passage, as a share of the range of all scores. `subject`: the share of all others that
+    they stand before, where half is 0. Several sources count as the worst of them.
+    """
+    own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
+    others = [score for id_, score in zip(ids, scores, strict=True) if id_ not in sources]
+    if not own or not others:
+        return 1.0 if own else -1.0
+    if relevance == "subject":
+        return 2 * sum(score < min(own) for score in others) / len(others) - 1
+    return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)

@@ -4,18 +4,26 @@ The paper judges the original positive after the hard negatives were generated. 
 judgment in either order, so airgen asks first and saves the negatives. Quality control reads this judgment later:
 each pair is judged once.
 
+Where votes are the labels, nobody is asked: the query must find its document again (`airgen.pipeline.round_trip`).
+
 A query that is nearer to its document than the pipeline allows is not judged at all. A multi-hop query is judged with
 both of its passages together; it is dropped if one of them answers it alone.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from airgen.keys import row_key
 from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts, scripted_judge
+from airgen.pipeline.control.judge_kinds import Verdict
 from airgen.pipeline.control.need import Asker
-from airgen.pipeline.stage import Lineage, Problem, Refusal, Stage, Tools, skip
+from airgen.pipeline.control.votes import DEPTH, NOT_FOUND, round_trip_parts
+from airgen.pipeline.stage import Found, Lineage, Problem, Refusal, Stage, Tools, skip
 from airgen.pipeline.stages import answer_checks as checks
+from airgen.prompts import PromptSet
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
+from airgen.settings import Pipeline
 
 __all__ = ["STAGE"]
 
@@ -23,11 +31,13 @@ _FULL = 3  # the level of a passage that needs no other
 
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
-    final, fp, passage = lineage.final, tools.plan["judgment"], lineage.passage
+    final, passage = lineage.final, lineage.passage
     pipeline = tools.pipeline
     near = checks.too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
     if near and not pipeline.cross_lingual:
         return [skip("judgment", final.key, tools, near)]
+    if not pipeline.control.judge.members:
+        return await _by_votes(lineage, tools)
     asker = Asker.of(lineage)
     found = await judge_pair(tools, final.text, lineage.document, asker)
     if isinstance(found, Refusal):
@@ -37,18 +47,35 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text), asker)
         if not isinstance(verdict, Refusal) and verdict.level == _FULL:
             return [skip("judgment", final.key, tools, Problem("one of its two passages answers it alone"))]
-    judge = judge_name(pipeline)
+    return _rows(lineage, tools, found)
+
+
+async def _by_votes(lineage: Lineage, tools: Tools) -> list[Row]:
+    """A query that does not find its source is none: its votes would say nothing. Without `tools.find`, all pass."""
+    pipeline = tools.pipeline
+    texts = [lineage.final.text]
+    (found,) = await tools.find(lineage, texts, DEPTH) if tools.find is not None else [Found(1.0, True)]
+    if not found.enough:
+        return _rows(lineage, tools, Verdict(0, None, NOT_FOUND[pipeline.relevance]))
+    return _rows(lineage, tools, Verdict(pipeline.control.judge.relevant_from, None, "it is found again"))
+
+
+def _rows(lineage: Lineage, tools: Tools, found: Verdict) -> list[Row]:
+    key, fp, judge = lineage.final.key, tools.plan["judgment"], judge_name(tools.pipeline)
+    verdict = (found.level, found.probability, judge, found.reason)
     return [
-        Judgment(
-            row_key("judgment", f"{final.key}/{one.id}", fp), final.key, fp, place, one.id, found.level,
-            found.probability, judge, found.reason,
-        )
+        Judgment(row_key("judgment", f"{key}/{one.id}", fp), key, fp, place, one.id, *verdict)
         for place, one in enumerate(lineage.sources)
-    ]  # fmt: skip
+    ]
+
+
+def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
+    return {"judge": judge_parts(pipeline, prompts), "votes": votes}
 
 
 STAGE = Stage(
-    "judgment", (Rewrite, Query), Judgment, 1, _work, judge_parts,
+    "judgment", (Rewrite, Query), Judgment, 2, _work, _parts,
     belongs=lambda row, lineage: row.id in [one.id for one in lineage.sources],
     scripted=scripted_judge, label="judgment of the own document",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from airgen.keys import rng, row_key
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.choice.weights import weights
+from airgen.pipeline.control.votes import round_trip_parts
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
@@ -44,35 +44,21 @@ def _prompt(pipeline: Pipeline) -> str:
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
-    bounds = checks.near_parts(generation)
     return {
         "prompt": stage_prompt(pipeline, prompts, _prompt(pipeline)).fingerprint,
         "llm": answer_parts(pipeline.llm),
         "language": pipeline.query_language,
-        **({"document_language": pipeline.language} if pipeline.cross_lingual else {}),
+        "document_language": pipeline.language,
         "lengths": generation.lengths,
         "types": generation.types,
         "information": generation.information,
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
-        **bounds,
-        **({"multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint} if generation.multi_hop else {}),
-        **({"examples": generation.example_texts} if generation.examples else {}),
-        **(_choice(pipeline) if generation.candidates > 1 else {}),
+        "multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint if generation.multi_hop else None,
+        "examples": generation.example_texts,
+        "candidates": [generation.candidates, round_trip_parts(pipeline) if generation.candidates > 1 else None],
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
-        **({"bounds_apply": True} if bounds and not generation.rewrites else {}),
-    }
-
-
-def _choice(pipeline: Pipeline) -> dict[str, Any]:
-    """What the choice among drafts depends on, besides the corpus."""
-    recall = pipeline.control.recall
-    model = None if recall.pools_only else recall.model
-    least = pipeline.generation.min_score
-    return {
-        "candidates": pipeline.generation.candidates,
-        "choice": [weights(), model],
-        **({} if least is None else {"min_score": least}),
+        "bounds": checks.near_parts(generation) if not generation.rewrites else None,
     }
 
 
@@ -153,9 +139,6 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 
     rows = await draw_drafts(lineage, tools, parent, draw) if generation.candidates > 1 else []
     if (best := best_of(rows)) is not None:
-        if generation.min_score is not None and best.score < generation.min_score:
-            figures = f"({best.score:.2f}, at least {generation.min_score} is wanted)"
-            return [*rows, skip("query", parent, tools, Problem("no promising draft", figures), best.text)]
         text, attempts = best.text, 1
     else:
         found = await draw(None)
@@ -198,7 +181,7 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
     tries = f"  (attempt {row.attempts})" if row.attempts > 1 else ""
     drafts = [asdict(one) for one in lineage.every(Candidate)]
     others = [
-        f"           ({one.text})  {one.problem or f'score {one.score:.2f}'}"
+        f"           ({one.text})  {one.problem or f'finds its source: {one.score:+.2f}'}"
         for one in lineage.every(Candidate)
         if one.text != row.text
     ]
