@@ -51,6 +51,7 @@ class RoundTrip:
 
     def __post_init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
+        self._known: dict[tuple[str, str, int], Found] = {}  # a rewrite is asked about again as the final query
 
     def prepare(self) -> None:
         """Index the corpus, which the first query would do otherwise."""
@@ -59,7 +60,12 @@ class RoundTrip:
     async def __call__(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[Found]:
         """The finding of each text, beside `depth` candidates. Raises what the models raise."""
         async with self._one_at_a_time:
-            return await asyncio.to_thread(self._found, lineage, texts, depth)
+            keys = {text: (lineage.sample.key, text, depth) for text in texts}
+            new = [text for text, key in keys.items() if key not in self._known]
+            if new:
+                found = await asyncio.to_thread(self._found, lineage, new, depth)
+                self._known |= {keys[text]: one for text, one in zip(new, found, strict=True)}
+            return [self._known[keys[text]] for text in texts]
 
     def _found(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[Found]:
         corpus, search = self._search

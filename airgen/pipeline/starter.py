@@ -235,9 +235,10 @@ def _pipeline(found: Survey, machine: Machine, name: str, language: str, relevan
     recall, rerankers, why = _control(machine, language)
     other = "subject" if relevance == "answer" else "answer"
     votes = machine.small and language == "en"
-    judge = "{prompt: judge, relevant_from: 2}" if machine.key else (
+    level = 2 if relevance == "answer" else 1
+    judge = f"{{prompt: judge, relevant_from: {level}}}" if machine.key else (
         "{kind: votes}                # no LLM call: the re-rankers vote" if votes else
-        "{kind: yes-no, prompt: small/judge_yes_no, threshold: 0.5}")  # fmt: skip
+        "{kind: yes-no, threshold: 0.5}")  # fmt: skip
     llm = _LLM_WITH_KEY if machine.key else _LLM_WITHOUT_KEY
     if not machine.key and machine.small and language == "en":
         llm += f"  meaning: {{model: {ENGLISH[0]}, min_cosine: 0.55}}\n"

@@ -16,7 +16,14 @@ from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
 from airgen.settings.base import LATER, SPEED, Settings
 from airgen.settings.compute import ComputeSettings
-from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
+from airgen.settings.control import (
+    ControlSettings,
+    JudgeSettings,
+    OneJudge,
+    RecallSettings,
+    Thresholds,
+    about_the_subject,
+)
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.queries import LabelFile, QueriesSettings
@@ -131,6 +138,16 @@ class Pipeline(Settings):
         if self.seed == "secret" and not self.export.secret:
             raise ValueError("seed: secret needs export.secret: true, or give a number")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_subject_has_its_own_judge(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("relevance") != "subject":
+            return value
+        control = value.get("control") or {}
+        if not isinstance(control, dict) or not isinstance(control.get("judge") or {}, dict):
+            return value
+        return {**value, "control": {**control, "judge": about_the_subject(control.get("judge") or {})}}
 
     @model_validator(mode="after")
     def _votes_need_a_known_positive(self) -> Pipeline:

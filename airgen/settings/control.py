@@ -18,6 +18,28 @@ __all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Th
 VOTES = "votes"  # the kind of judge that asks no LLM
 
 
+def about_the_subject(judge: dict[str, Any]) -> dict[str, Any]:
+    """A judge as written, with the prompts and the cut that `relevance: subject` means where it names none.
+
+    A panel whose judges have different cuts keeps that of answers.
+    """
+    found = [_about_the_subject(one) for one in judge.get("panel") or [judge]]
+    cuts = {cut for _, cut in found}
+    own = {"panel": [one for one, _ in found]} if judge.get("panel") else found[0][0]
+    return {**({"relevant_from": cuts.pop()} if len(cuts) == 1 else {}), **judge, **own}
+
+
+def _about_the_subject(judge: Any) -> tuple[Any, int]:
+    kind = judge.get("kind", "levels") if isinstance(judge, dict) else VOTES
+    if kind == VOTES:
+        return judge, JudgeSettings.model_fields["relevant_from"].default
+    try:
+        prompt, cut = resolve("judge", str(kind)).SUBJECT
+    except (AirgenError, AttributeError):  # `OneJudge` says what is wrong; a kind of the user's own may have no other
+        return judge, JudgeSettings.model_fields["relevant_from"].default
+    return {**judge, "prompt": judge.get("prompt") or prompt}, cut
+
+
 class RecallSettings(Settings):
     """Recall with an embedding model (paper 2.4, step 1)."""
 
@@ -61,8 +83,9 @@ class OneJudge(Settings):
 class JudgeSettings(OneJudge):
     """The LLM as labeler: one judge, or a panel of several with a vote.
 
-    `relevant_from` is the lowest level that counts as relevant. With `kind: votes` no LLM is asked: what every
-    re-ranker puts near the query's source is relevant (`airgen.pipeline.control.votes`).
+    `relevant_from` is the lowest level that counts as relevant, and 1 where `relevance` is subject and levels are
+    given. With `kind: votes` no LLM is asked: what every re-ranker puts near the query's source is relevant
+    (`airgen.pipeline.control.votes`).
     `unsure: [0.2, 0.5]`: passages whose probability is 0.2 or more and below 0.5 get no label.
     """
 

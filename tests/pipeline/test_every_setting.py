@@ -58,12 +58,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "query": {
         "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
         "generation.information": {"overall": 1}, "generation.rewrites": 0, "generation.max_copied_words": 2,
-        "generation.max_overlap": 0.7, "generation.max_title_overlap": 0.4, "generation.query_from": "need",
-        "generation.examples": "examples.txt", "generation.query_language": "nl", "generation.candidates": 2,
-        "generation.min_score": 0.9,
+        "generation.query_from": "need", "generation.examples": "examples.txt", "generation.query_language": "nl",
+        "generation.candidates": 2,
     },
     "rewrite": {
         "generation.styles": {"formal": 1, "casual": 1}, "generation.rewrite_length": "keep",
+        "generation.max_overlap": 0.7, "generation.max_title_overlap": 0.4, "relevance": "subject",
         "generation.meaning": {"model": "all-minilm-l6-v2-int8", "min_cosine": 0.9},
     },
     "judgment": {
@@ -83,7 +83,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "prelabel:1": {"control.rerankers": ["bm25"]},
     "decision": {
-        "relevance": "subject",
         "control.thresholds.hard_negative": 2, "control.thresholds.other": 3, "control.judge.unsure": [0.05, 0.95],
     },
     "mined_negative": {"generation.negatives": "generated", "generation.mined_ranks": [2, 6]},
@@ -98,7 +97,16 @@ VALUES = {path: value for fields in CHANGES.values() for path, value in fields.i
 # have rows of their own.
 ALONE = ("judgment", "recall", "prelabel:1", "decision", "mined_negative", "dataset")
 RUN = [path for stage in ALONE for path in CHANGES[stage]]
-RUN += ["task", "corpus", "seed", "generation.multi_hop", "export.secret", "language", "generation.characters"]
+RUN += [
+    "task",
+    "corpus",
+    "relevance",
+    "seed",
+    "generation.multi_hop",
+    "export.secret",
+    "language",
+    "generation.characters",
+]
 RUN += ["generation.scenarios", "generation.rewrites", "generation.candidates", "generation.examples"]
 RUN += ["generation.meaning", "generation.answers", "generation.hard_negatives", "generation.stages", "queries"]
 # A field that has an effect only beside another: what goes with it, in both jobs.
@@ -106,7 +114,7 @@ WITH: dict[str, dict[str, Any]] = {
     # The scripted model cannot answer these: both jobs try all documents instead of stopping early.
     "control.judge.kind": {"llm.min_accepted": 0}, "generation.prompts": {"llm.min_accepted": 0},
     "control.recall.pools_only": {"control.pools": ["bm25"]},
-    "generation.examples": {"generation.rewrites": 0}, "generation.min_score": {"generation.candidates": 2},
+    "generation.examples": {"generation.rewrites": 0},
     "compute.address": {"compute.kind": "ray"}, "compute.gpus_per_worker": {"compute.kind": "ray"},
     "compute.memory_gb_per_worker": {"compute.kind": "ray"},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},

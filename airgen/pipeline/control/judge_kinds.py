@@ -36,13 +36,15 @@ class Verdict:
 class JudgeKind(Protocol):
     """What airgen asks of a kind of judge.
 
-    PROMPT: the prompt that is used where none is named. FORM: the `output` of its prompts' front matter, or `schema`.
+    PROMPT: the prompt that is used where none is named. SUBJECT: the same, and the lowest level that is relevant, with
+    `relevance: subject`. FORM: the `output` of its prompts' front matter, or `schema`.
     WISH: what is asked for again after an answer that could not be read. ABOUT: for the dataset card, with the
     threshold as {threshold}. GRADED: the answer is a level; otherwise a probability, which is cut into levels.
     PARAMS: parameters of the call. TOKENS: expected length of an answer. QUERY_FIRST: its prompt begins with the query.
     """
 
     PROMPT: ClassVar[str]
+    SUBJECT: ClassVar[tuple[str, int]]
     FORM: ClassVar[str]
     WISH: ClassVar[str]
     ABOUT: ClassVar[str]
@@ -60,6 +62,7 @@ class Levels:
     """The single number that Table 8 asks for."""
 
     PROMPT, FORM = "judge", "level"
+    SUBJECT = ("judge", 1)  # level 1 is "superficially relevant"
     WISH = "answer with one number, 0, 1, 2 or 3"
     ABOUT, GRADED = "four levels", True
     PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 8}
@@ -75,6 +78,7 @@ class YesNo:
     """The probability of "Yes" from the first token: for small models, whose levels mean nothing."""
 
     PROMPT, FORM = "small/judge_yes_no", "yes_no"
+    SUBJECT = ("small/judge_yes_no_subject", 2)
     WISH = "answer Yes or No"
     ABOUT, GRADED = "probability of Yes, relevant from {threshold}", False
     PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 1, "logprobs": True, "top_logprobs": 20}
@@ -103,6 +107,7 @@ class Rubric:
     """A reason of a few sentences, then the level, as JSON."""
 
     PROMPT, FORM = "judge_rubric", "schema"
+    SUBJECT = ("judge_rubric", 1)  # level 1 is "the same subject"
     WISH = "answer with the JSON that was asked for"
     ABOUT, GRADED = "a reason and four levels", True
     PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 300}

@@ -14,6 +14,7 @@ from airgen.keys import rng, row_key
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
+from airgen.pipeline.control.votes import DEPTH, NOT_FOUND, round_trip_parts
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
@@ -38,6 +39,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         "meaning": meaning,
+        "votes": None if pipeline.control.judge.members else round_trip_parts(pipeline),
         **({} if generation.rewrite_length == "auto" else {"length": generation.rewrite_length}),
         **checks.near_parts(generation),
     }
@@ -59,7 +61,17 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         value, attempts = found
         text = " ".join(value["query"].split())
         rows.append(Rewrite(row_key("rewrite", original.key, fp, turn), original.key, fp, turn, text, style, attempts))
+    if rows and (lost := await _lost(lineage, tools, text)):
+        return [skip("rewrite", original.key, tools, lost, text)]
     return rows or [skip("rewrite", original.key, tools, refusal.problem, refusal.answer)]
+
+
+async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
+    """Where votes are the labels, a rewrite that does not find its document would be no query; the original may."""
+    if tools.pipeline.control.judge.members or tools.find is None:
+        return None
+    (found,) = await tools.find(lineage, [text], DEPTH)
+    return None if found.enough else Problem(NOT_FOUND[tools.pipeline.relevance])
 
 
 async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Refusal:

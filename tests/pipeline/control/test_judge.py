@@ -165,3 +165,24 @@ def test_a_panel_says_everything_in_its_judges() -> None:
     found = JudgeSettings.model_validate({"panel": [{"kind": "yes-no"}, {"llm": {"model": "m"}}], "relevant_from": 3})
     assert [one.prompt for one in found.members] == ["small/judge_yes_no", "judge"]
     assert [llm.model for llm in found.llms] == ["m"]
+
+
+def test_a_judge_of_subjects() -> None:
+    """With `relevance: subject`, a judge that names nothing has the prompt and the cut of its kind for subjects."""
+
+    def of(**judge: object) -> JudgeSettings:
+        llm = {"backend": "openai", "model": "m"}
+        value = {"name": "x", "task": "qa", "corpus": "c", "target": 1, "llm": llm, "control": {"judge": judge}}
+        return Pipeline.model_validate({**value, "relevance": "subject"}).control.judge
+
+    assert (of().prompt, of().relevant_from) == ("judge", 1)
+    assert (of(kind="rubric").prompt, of(kind="rubric").relevant_from) == ("judge_rubric", 1)
+    assert (of(kind="yes-no").prompt, of(kind="yes-no").relevant_from) == ("small/judge_yes_no_subject", 2)
+    assert (of(kind="yes-no", prompt="mine").prompt, of(relevant_from=3).relevant_from) == ("mine", 3)
+    assert of(kind="votes").relevant_from == 2
+    panel = of(panel=[{"kind": "levels"}, {"kind": "rubric"}])
+    assert panel.relevant_from == 1 and [one.prompt for one in panel.panel] == ["judge", "judge_rubric"]
+    assert of(panel=[{"kind": "levels"}, {"kind": "yes-no"}]).relevant_from == 2
+    for wrong in ({"kind": "noes"}, {"panel": [{"relevant_from": 1}]}, {"panel": ["judge"]}):
+        with pytest.raises(ValidationError):
+            of(**wrong)
