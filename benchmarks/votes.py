@@ -1,7 +1,7 @@
 """Which cut of the votes ranks systems as people's labels do? The tables of docs/control.md, "Votes as labels".
 
     airgen agree COLLECTION --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml     # for each one
-    python benchmarks/votes.py COLLECTION... [--runs runs] [--queries 30] [--work runs/votes]
+    python benchmarks/votes.py COLLECTION... [--runs runs] [--queries 30] [--work runs/votes] [--third]
 
 Labels are made again, by several rules, on the generated queries of `airgen agree` and on people's queries. One
 relevant passage of each of these plays the source (means of eight draws). Printed: Spearman of 28 systems with the
@@ -37,15 +37,25 @@ from airgen.retrievers import load_embedder, load_reranker
 from airgen.settings.yaml_file import find_yaml
 
 MODELS = {"ce": "ms-marco-minilm-l12-int8", "bge": "bge-small-en-int8"}
+THIRD = "answerai-colbert-small-int8"  # with --third
 Rule = Callable[[dict[str, Prelabel], str], "list[str] | None"]
+
+
+def of(rows: dict[str, Prelabel], name: str, source: str) -> list[float]:
+    """Scores of one voter; likeness, of which `scores` are all pairs of the pool, is to the source."""
+    row = rows[name]
+    if name != "like":
+        return list(row.scores)
+    size, at = len(row.ids), row.ids.index(source)
+    return list(row.scores[at * size : (at + 1) * size])
 
 
 def way(names: tuple[str, ...], cut: float, mean: bool = False, need_first: bool = False) -> Rule:
     """Passages at least `cut` of the way to the source for every voter, or by their mean; None if the query falls."""
 
     def labels(rows: dict[str, Prelabel], source: str) -> list[str] | None:
-        found = [shares(rows[name].scores, rows[name].ids, [source]) for name in names]
-        if not all(found) or (need_first and not first(list(rows.values()), [source])):
+        found = [shares(of(rows, name, source), rows[name].ids, [source]) for name in names]
+        if not all(found) or (need_first and not first([rows[name] for name in BOTH], [source])):
             return None
         join = statistics.fmean if mean else min
         return [id_ for id_ in found[0] if join(one[id_] for one in found) >= cut]
@@ -70,6 +80,11 @@ def above_zero(rows: dict[str, Prelabel], source: str) -> list[str]:
 
 
 BOTH = ("ce", "bge")
+MORE: dict[str, Rule] = {
+    f"{'+'.join(names)}, {cut:g}{', first' * one}": way(names, cut, need_first=one)
+    for names in ((*BOTH, "colbert"), ("ce", "colbert"), (*BOTH, "like"), ("like",), ("ce", "like"))
+    for cut, one in ((0.2, False), (0.3, False), (0.5, True))
+}
 RULES: dict[str, Rule] = {
     "the source alone": lambda rows, source: [source],
     "the source alone, first": way(BOTH, 9e9, need_first=True),
@@ -97,7 +112,7 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
         queries = {key: one.text for key, one in collection.queries().items() if key in labels}
         chosen = random.Random(0).sample(sorted(queries), min(args.queries, len(queries)))
     else:
-        job = agree_job(folder, Path("agree.yaml"), args.runs)
+        job = agree_job(folder, args.pipeline, args.runs)
         with job.open_store(read_only=True) as store:
             lineages = job.accepted(store).lineages[: args.queries]
         queries = {one.final.key: one.final.text for one in lineages}
@@ -136,6 +151,28 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
     return found
 
 
+def more(folder: Path, side: str, args: argparse.Namespace, found: dict[str, Any]) -> None:
+    """Adds the scores of a third re-ranker, and how like the passages of a pool are to each other."""
+    collection = BeirDataset.open(folder)
+    kept = args.work / f"{collection.name}-{side}-more.pickle"
+    if not kept.is_file():
+        passages = {one.id: flat_text(one.title, one.text) for one in collection.passages()}
+        data = BeirDataset.open(args.work / "data" / f"{collection.name}-{side}")
+        queries, made = {key: one.text for key, one in data.queries().items()}, {}
+        third, embedder = load_reranker(THIRD), load_embedder(MODELS["bge"])
+        for key, rows in found["rows"].items():
+            ids = rows["ce"].ids
+            vectors = embedder.encode([passages[id_] for id_ in ids], "passage")
+            made[key] = {
+                "colbert": third.score([(queries[key], passages[id_]) for id_ in ids]).tolist(),
+                "like": (vectors @ vectors.T).ravel().tolist(),
+            }
+        kept.write_bytes(pickle.dumps(made))
+    for key, scores in pickle.loads(kept.read_bytes()).items():
+        ids = found["rows"][key]["ce"].ids
+        found["rows"][key] |= {name: Prelabel("", key, "", 0, name, ids, one) for name, one in scores.items()}
+
+
 def write(path: Path, rows: list[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
@@ -155,6 +192,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--work", type=Path, default=Path("runs/votes"))
     parser.add_argument("--queries", type=int, default=30)
+    parser.add_argument("--pipeline", type=Path, default=Path("agree.yaml"))
+    parser.add_argument("--third", action="store_true", help="try a third re-ranker, and likeness to the source")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     for folder in args.collections:
@@ -162,9 +201,11 @@ def main() -> None:
         right = side_of(read(people), people["labels"])
         for side in ("generated", "people"):
             found = people if side == "people" else evidence(folder, side, args)
+            if args.third:
+                more(folder, side, args, found)
             runs = read(found)
             print(f"\n{folder.name}, {side} queries")
-            for name, rule in RULES.items():
+            for name, rule in (RULES | MORE if args.third else RULES).items():
                 cells = []
                 for seed in range(8 if side == "people" else 1):
                     draw, made = random.Random(seed), {}

@@ -3,36 +3,28 @@
     found = clean_columns(path, {6: (0, 2, 4)})     # of six columns the first, third and fifth: two keys and a number
     found.first_keys[found.rows[0, 0]], found.second_keys[found.rows[0, 1]], found.values[0]
 
-None means that the caller's own parser has to read the file: a line is unusual or wrong, and that parser names it. A
-clean line has its cells between single tabs, or between single spaces. No cell is empty, no key begins or ends in a
-space, and only keys have letters beyond ASCII.
+DuckDB reads them. None means that the caller's own parser has to read the file: a line is unusual or wrong, and that
+parser names it. A clean line has its cells between single tabs, or between single spaces. No cell is empty, and no key
+begins or ends in a space.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
-import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.jit import numba_is_installed
-
-if TYPE_CHECKING:
-    from airgen.dataset._clean_columns_compiled import Keys
+from airgen.database import in_memory, without_globs
 
 __all__ = ["CleanColumns", "clean_columns"]
 
-_FROM = 1 << 20  # bytes of a file; below, loading numba takes longer than it saves
-_BLOCK = 1 << 22  # bytes read at once
-Number = TypeVar("Number", np.uint8, np.uint64, np.int64)
+_FROM = 1 << 20  # bytes of a file; below, DuckDB takes longer to begin than it saves
+_LINE = 1 << 20  # bytes of the longest line
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -59,115 +51,57 @@ class CleanColumns:
         return CleanColumns(self.first_keys, self.second_keys, self.rows[order], self.values[order]), starts
 
 
-class _Keys:
-    """Keys by number: a hash table with room for what one more block can bring."""
-
-    def __init__(self) -> None:
-        self._table = np.zeros(0, np.uint64)
-        self._hashes = np.zeros(0, np.uint64)
-        self._ends = np.zeros(1, np.int64)
-        self._letters = np.zeros(0, np.uint8)
-        self._count = np.zeros(1, np.int64)
-
-    def parts(self, lines: int, size: int) -> Keys:
-        """What the compiled loop needs, with room for so many more keys and letters."""
-        from airgen.dataset._clean_columns_compiled import rehash
-
-        count = int(self._count[0])
-        self._hashes = _with_room(self._hashes, count + lines)
-        self._ends = _with_room(self._ends, count + lines + 1)
-        self._letters = _with_room(self._letters, int(self._ends[count]) + size + 8 * lines)
-        if 2 * (count + lines) > len(self._table):
-            self._table = np.zeros(1 << (2 * (count + lines)).bit_length(), np.uint64)
-            rehash(self._table, self._hashes, self._ends, count)
-        return self._table, self._hashes, self._ends, self._letters, self._count
-
-    def names(self) -> list[str]:
-        """The keys. Raises UnicodeDecodeError."""
-        ends = self._ends[: int(self._count[0]) + 1].tolist()
-        letters = self._letters[: ends[-1]].tobytes()
-        return [letters[start + 8 : end].decode() for start, end in pairwise(ends)]
-
-
-def _with_room(array: NDArray[Number], size: int) -> NDArray[Number]:
-    """The array, or a copy at the start of a larger one."""
-    if size <= len(array):
-        return array
-    larger = np.zeros(2 * size, array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
 def clean_columns(
     path: Path, layouts: Mapping[int, tuple[int, int, int]], header: Callable[[list[str]], bool] = lambda cells: False
 ) -> CleanColumns | None:
     """The lines of a file, gzipped or not; by number of columns, `layouts` says which are the keys and the number.
 
-    `header` says of the cells of the first line whether it is one, to be passed over. None for a small file, without
-    numba, or if a line is not clean.
+    `header` says of the cells of the first line whether it is one, to be passed over. None for a small file, or if a
+    line is not clean.
     """
+    import duckdb
+
     try:
-        if not numba_is_installed() or path.stat().st_size < _FROM:
+        if path.stat().st_size < _FROM:
             return None
         with gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            return _read(stream, layouts, header)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+            start = stream.readline(_LINE).decode().rstrip("\n")
+            whole = path.suffix != ".gz" or all(iter(lambda: stream.read(_LINE), b""))  # DuckDB takes half a gzip
+        gap = "\t" if "\t" in start else " "
+        cells = start.split(gap)
+        if len(cells) not in layouts or start.encode().startswith(_MARK) or not whole:
+            return None
+        return _read(path, gap, len(cells), layouts[len(cells)], skip=int(header(cells)))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, duckdb.Error):
         return None
 
 
-def _read(
-    stream: io.BufferedIOBase, layouts: Mapping[int, tuple[int, int, int]], header: Callable[[list[str]], bool]
-) -> CleanColumns | None:
-    from airgen.dataset._clean_columns_compiled import parse
-
-    first, second = _Keys(), _Keys()
-    rows: list[NDArray[np.int32]] = []
-    values: list[NDArray[np.float64]] = []
-    gap = b""
-    for block in _blocks(stream):
-        if not gap:
-            start = block.split(b"\n", 1)[0]
-            gap = b"\t" if b"\t" in start else b" "
-            cells = start.decode().split(gap.decode())
-            if len(cells) not in layouts:
-                return None
-            if header(cells):
-                block = block[len(start) + 1 :]
-        data = np.frombuffer(block, np.uint8)
-        lines = block.count(b"\n") + 1
-        row, value, hard = np.empty((lines, 2), np.int32), np.empty(lines), np.empty((lines, 3), np.int64)
-        keys = first.parts(lines, len(data)), second.parts(lines, len(data))
-        found, hards = parse(data, gap[0], len(cells), *layouts[len(cells)], *keys, row, value, hard)
-        if found < 0:
+def _read(path: Path, gap: str, count: int, wanted: tuple[int, int, int], skip: int) -> CleanColumns | None:
+    columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(count))
+    first, second, value = (f"c{place}" for place in wanted)
+    rest = " AND ".join(f"c{place} <> ''" for place in range(count))
+    with in_memory(files=[path]) as base:
+        base.execute(
+            f"CREATE TEMP TABLE line AS SELECT {first} AS a, {second} AS b, TRY_CAST({value} AS DOUBLE) AS v, "
+            f"{rest} AS whole FROM read_csv(?, auto_detect = false, delim = ?, columns = {{{columns}}}, quote = '', "
+            f"escape = '', comment = '', header = false, skip = {skip}, new_line = '\\n', nullstr = '\\0', "
+            f"max_line_size = {_LINE})",
+            [without_globs(path), gap],
+        )
+        bad = base.execute("SELECT count(*) FROM line WHERE v IS NULL OR NOT isfinite(v) OR NOT whole").fetchall()
+        names = []
+        for key in ("a", "b"):
+            base.execute(
+                f"CREATE TEMP TABLE key_{key} AS SELECT key, row_number() OVER (ORDER BY place) - 1 AS number "
+                f"FROM (SELECT {key} AS key, min(rowid) AS place FROM line GROUP BY {key})"
+            )
+            names.append([row[0] for row in base.execute(f"SELECT key FROM key_{key} ORDER BY number").fetchall()])
+        keys = (key for own in names for key in own)
+        if bad[0][0] or not names[0] or any([key] != (key.split() if gap == " " else [key.strip()]) for key in keys):
             return None
-        for line, begin, end in hard[:hards].tolist():
-            try:
-                value[line] = float(block[begin:end])
-            except ValueError:
-                return None
-            if not math.isfinite(value[line]):
-                return None
-        rows.append(row[:found].copy())
-        values.append(value[:found].copy())
-    names = first.names(), second.names()
-    by_space = gap == b" "
-    if not all([key] == key.split() if by_space else key == key.strip() for keys in names for key in keys):
-        return None  # white space beyond ASCII
-    return CleanColumns(*names, np.concatenate(rows), np.concatenate(values)) if any(map(len, rows)) else None
-
-
-def _blocks(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Whole lines, without a byte order mark. It ends early where a line is longer than a block: it is not clean."""
-    rest = b""
-    start = True
-    while block := stream.read(_BLOCK):
-        block = rest + (block.removeprefix(_MARK) if start else block)
-        start = False
-        end = block.rfind(b"\n") + 1
-        rest = block[end:]
-        if len(rest) > _BLOCK:
-            raise OSError("a line is longer than a block")
-        if end:
-            yield block[:end]
-    if rest:
-        yield rest
+        found = base.execute(
+            "SELECT p.number::INTEGER AS a, q.number::INTEGER AS b, v FROM line JOIN key_a p ON p.key = line.a "
+            "JOIN key_b q ON q.key = line.b ORDER BY line.rowid"
+        ).fetchnumpy()
+    rows = np.stack([np.asarray(found["a"], np.int32), np.asarray(found["b"], np.int32)], axis=1)
+    return CleanColumns(names[0], names[1], rows, np.asarray(found["v"], np.float64))

@@ -15,9 +15,6 @@ from airgen.dataset.beir import Qrels, read_qrels
 from airgen.errors import DatasetError
 from airgen.evaluation import run as runs
 from airgen.evaluation.run import Run, read_run
-from airgen.jit import numba_is_installed
-
-pytestmark = pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed")
 
 KEYS = st.sampled_from(["q1", "q2", "q10", "d", "doc-7", "é", "文", "a b", "x\u00a0", "\u2028", "\x85", "d\x1f", ""])
 PLAIN = ["0", "1", "3", "-0", "+1", "12.5", ".5", "5.", "1e-3", "1E5", "-2.25e+2", "0.1", "1e22", "1e23", "4.9e-324"]
@@ -52,7 +49,6 @@ def files(draw: st.DrawFn, columns: int) -> bytes:
 def result(read: object, path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool) -> object:
     with monkeypatch.context() as patch:
         patch.setattr(clean_columns, "_FROM", 0 if fast else 1 << 60)
-        patch.setattr(clean_columns, "_BLOCK", 64)  # lines across blocks
         try:
             found = read(path)  # type: ignore[operator]
         except DatasetError as error:
