@@ -60,7 +60,7 @@ REGISTRY: dict[str, dict[str, str]] = {
     },
     "sparse-embedder": {
         "sparse-encoder": "airgen.retrievers.sparse.splade:SparseEncoder",
-        "splade": "airgen.retrievers.sparse.splade:NumpySplade",
+        "splade": "airgen.retrievers.sparse.splade:EmbeddedSplade",
     },
     "sparta-encoder": {"sparta": "airgen.retrievers.sparse.sparta:SpartaEncoder"},
     "term-weigher": {"deepct": "airgen.retrievers.lexical.deepct:TermWeigher"},
@@ -112,6 +112,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "google": ("google-genai", "gemini"),
     "httpx2": ("httpx2", "anthropic"),
     "xllamacpp": ("xllamacpp", "embedded"),
+    "onnx": ("onnx", "embedded"),
     "onnxruntime": ("onnxruntime", "embedded"),
     "tokenizers": ("tokenizers", "embedded"),
     "safetensors": ("safetensors", "embedded"),

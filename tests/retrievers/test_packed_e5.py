@@ -8,6 +8,7 @@ import pytest
 
 from airgen.errors import ModelError
 from airgen.retrievers import Embedder
+from airgen.retrievers.dense.bert import Bert
 from airgen.retrievers.dense.packed_e5 import PackedE5
 
 WIDTH, LAYERS, HEADS, INNER, POSITIONS = 64, 2, 4, 96, 40
@@ -111,7 +112,11 @@ def test_the_forward_pass_is_that_of_transformers(packed: tuple[Path, dict[str, 
     ours = PackedE5(str(path), max_length=30)
     assert isinstance(ours, Embedder)
     texts = ["cats", "dog cat dog cats", "", "a q c t s " * 20]
+    narrow = ours.encode(texts, "query")
+    ours._bert = Bert(ours._file.weights(), LAYERS, HEADS, 1e-12)
     vectors = ours.encode(texts, "query")
+    assert (narrow * vectors).sum(axis=1).min() > 0.995  # 7 bits
+    assert (narrow != vectors).any()
     for text, vector, ids in zip(texts, vectors, ours._ids(["query: " + text for text in texts]), strict=True):
         with torch.inference_mode():
             states = theirs(torch.from_numpy(ids)[None]).last_hidden_state[0].numpy()

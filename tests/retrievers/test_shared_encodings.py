@@ -15,7 +15,7 @@ from airgen.retrievers.base import Corpus, watch
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.encoding_store import EncodingStore
 from airgen.retrievers.shared_encodings import LIMIT, SharedEncodings, reused, shared_encodings
-from airgen.retrievers.sparse.splade import NumpySplade
+from airgen.retrievers.sparse.splade import EmbeddedSplade
 
 from .conftest import QUERIES as LABELLED
 from .conftest import assert_same
@@ -78,7 +78,7 @@ def test_recall_reranking_and_evaluation_encode_a_passage_once(
     minilm: str, splade: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     method: str, retriever: str, reranker: str,
 ) -> None:  # fmt: skip
-    kind = OnnxEncoder if method == "token_vectors" else NumpySplade
+    kind = OnnxEncoder if method == "token_vectors" else EmbeddedSplade
     asked: list[str] = []
     plain = getattr(kind, method)
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever
-from airgen.retrievers.dense.bert import _erf
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.sparse.retriever import Sparse, SparseReranker, impact_index, search_rows
-from airgen.retrievers.sparse.splade import NumpySplade, SparseEncoder
+from airgen.retrievers.sparse.splade import EmbeddedSplade, SparseEncoder
 
 from .conftest import QUERIES, TEXTS
 
@@ -68,12 +67,12 @@ def test_bad_input() -> None:
         Sparse(Words()).search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):
         Sparse(Words()).index(Corpus([], []))
-    for kind in (NumpySplade, OnnxEncoder):
+    for kind in (EmbeddedSplade, OnnxEncoder):
         with pytest.raises(UsageError, match=r"max_length: .*greater than or equal to 3, not 2"):
             kind(max_length=2)
 
 
-def test_the_numpy_forward_pass_is_that_of_transformers(tiny_mlm: Path) -> None:
+def test_the_forward_pass_is_that_of_transformers(tiny_mlm: Path) -> None:
     _compare(tiny_mlm)
 
 
@@ -91,7 +90,7 @@ def _compare(folder: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts = [*TEXTS, " ".join(TEXTS * 20)]
     for text, (terms, weights) in zip(
-        texts, NumpySplade(str(folder), max_length=100).encode(texts, "passage"), strict=True
+        texts, EmbeddedSplade(str(folder), max_length=100).encode(texts, "passage"), strict=True
     ):
         tokens = tokenizer(text, truncation=True, max_length=100, return_tensors="pt")
         with torch.inference_mode():
@@ -99,13 +98,6 @@ def _compare(folder: Path) -> None:
         found = np.zeros_like(wanted)
         found[terms] = weights
         assert found == pytest.approx(wanted, abs=2e-5)
-
-
-def test_erf() -> None:
-    import math
-
-    values = np.linspace(-5, 5, 1001, dtype=np.float32)
-    assert _erf(values) == pytest.approx([math.erf(value) for value in values], abs=5e-7)
 
 
 def test_splade_finds_what_it_should(splade: str, corpus: Corpus) -> None:
@@ -119,13 +111,13 @@ def test_splade_finds_what_it_should(splade: str, corpus: Corpus) -> None:
     assert scores == pytest.approx(np.concatenate(own), rel=1e-5)
 
 
-def test_a_sparse_encoder_of_sentence_transformers_equals_numpy(tiny_mlm: Path) -> None:
+def test_a_sparse_encoder_of_sentence_transformers_equals_ours(tiny_mlm: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     if not hasattr(library, "SparseEncoder"):
         pytest.skip("sentence-transformers 5 has the first SparseEncoder")
     theirs = SparseEncoder(str(tiny_mlm)).encode(TEXTS, "passage")
     for (their_terms, their_weights), (terms, weights) in zip(
-        theirs, NumpySplade(str(tiny_mlm)).encode(TEXTS, "passage"), strict=True
+        theirs, EmbeddedSplade(str(tiny_mlm)).encode(TEXTS, "passage"), strict=True
     ):
         kept = weights > 1e-4  # weights near 0 may fall on either side of it
         assert set(terms[kept]) <= set(their_terms)
@@ -136,4 +128,4 @@ def test_a_sparse_encoder_of_sentence_transformers_equals_numpy(tiny_mlm: Path) 
 
 def test_a_folder_that_is_no_bert(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a"):
-        NumpySplade(str(tmp_path)).encode(["a"], "query")
+        EmbeddedSplade(str(tmp_path)).encode(["a"], "query")

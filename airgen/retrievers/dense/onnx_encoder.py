@@ -86,6 +86,13 @@ class EmbeddedModel(Component):
         self.name, self._max_length = self.settings.model, self.settings.max_length
         self._threads = cores()
 
+    def _beside(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """`work` of each item, `_threads` of them at a time, each on one core."""
+        if self._threads == 1 or len(items) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(work, items))
+
     @cached_property
     def _folder(self) -> Path:
         place = located(self.name, self.folder)
@@ -163,10 +170,7 @@ class OnnxModel(EmbeddedModel):
         def one(item: Any) -> Any:
             return keep(run(np.array([item.ids], np.int64), np.array([item.type_ids], np.int64)))
 
-        if self._threads == 1 or len(encoded) < 2:
-            return [one(item) for item in encoded]
-        with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(one, encoded))
+        return self._beside(one, encoded)
 
 
 class OnnxEncoder(OnnxModel):

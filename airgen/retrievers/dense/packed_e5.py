@@ -1,4 +1,4 @@
-"""multilingual-e5-small from one packed 4-bit file, by numpy and tokenizers: dense vectors for many languages.
+"""multilingual-e5-small from one packed 4-bit file, by ONNX Runtime and tokenizers: dense vectors for many languages.
 
 The file holds, little-endian: the sizes of the model, a unigram vocabulary with scores, a map of characters to
 replacements, and the tensors by name, linear ones and word embeddings in blocks of 32 weights (an fp16 scale, then 16
@@ -54,7 +54,7 @@ class PackedE5(EmbeddedModel):
     class Settings(EmbeddedModel.Settings):
         """`model` is a name of the catalogue, or a file."""
 
-        packages: ClassVar[tuple[str, ...]] = ("tokenizers",)
+        packages: ClassVar[tuple[str, ...]] = ("tokenizers", "onnx", "onnxruntime")
         model: Annotated[str, MODEL] = "multilingual-e5-small-q4"
         max_length: int = Field(default=512, ge=3, le=512)
         query_prefix: str = "query: "
@@ -74,7 +74,7 @@ class PackedE5(EmbeddedModel):
     @cached_property
     def _bert(self) -> Bert:
         file = self._file
-        return Bert(file.weights(), file.layers, file.heads, file.epsilon)
+        return Bert(file.weights(), file.layers, file.heads, file.epsilon, narrow=True)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -86,8 +86,10 @@ class PackedE5(EmbeddedModel):
         """Unit vectors, (n, dim)."""
         vectors = np.zeros((len(texts), self.dim), np.float32)
         prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
-        for row, ids in enumerate(self._ids([prefix + text for text in texts])):
-            vectors[row] = self._bert.states(self._file.words(ids)).mean(axis=0)
+        file, bert = self._file, self._bert.loaded()
+        ids = self._ids([prefix + text for text in texts])
+        for row, mean in enumerate(self._beside(lambda one: bert.states(file.words(one)).mean(axis=0), ids)):
+            vectors[row] = mean
         return unit_rows(finite(vectors, self.name))
 
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
@@ -98,10 +100,10 @@ class PackedE5(EmbeddedModel):
         return [np.array([file.begin, *item.ids, file.end]) for item in self._tokenizer.encode_batch(plain)]
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash, pooling, prefixes, maximum length."""
+        """Model, hash, bits of the linear layers as they run, pooling, prefixes, maximum length."""
         described = self.described("packed-e5", "model", "max_length", "query_prefix", "passage_prefix")
         identity = models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}
-        return {**described, **identity, "pooling": "mean"}
+        return {**described, **identity, "bits": 7, "pooling": "mean"}
 
 
 class _File:

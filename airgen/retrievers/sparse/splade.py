@@ -1,6 +1,6 @@
 """SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens.
 
-`NumpySplade` runs a small BERT masked-language model by numpy alone, so that learned sparse retrieval needs neither
+`EmbeddedSplade` runs a small BERT masked-language model by ONNX Runtime, so that learned sparse retrieval needs neither
 torch nor a GPU. `SparseEncoder` runs any model of sentence-transformers.
 """
 
@@ -19,18 +19,15 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.base import TextKind
-from airgen.retrievers.dense.bert import Array, Bert, gelu, layer_norm
+from airgen.retrievers.dense.bert import Array, Bert
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch
 from airgen.settings.base import MODEL, SPEED
 
-__all__ = ["NumpySplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
+__all__ = ["EmbeddedSplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
 
 SparseRow = tuple[NDArray[np.int32], Array]
 """Ascending term ids of the vocabulary, and their weights above 0."""
-
-
-_TERMS = 4096  # of the vocabulary at once
 
 
 class SparseEmbedder(Protocol):
@@ -47,7 +44,7 @@ class SparseEmbedder(Protocol):
         ...
 
 
-class NumpySplade(EmbeddedModel):
+class EmbeddedSplade(EmbeddedModel):
     """A SPLADE model with BERT's architecture and its own masked-language-model head.
 
     Each text runs alone, so its row never depends on its neighbours.
@@ -56,7 +53,7 @@ class NumpySplade(EmbeddedModel):
     class Settings(EmbeddedModel.Settings):
         """`model`: a name of the catalogue, or a folder with config.json, model.safetensors and tokenizer.json."""
 
-        packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
+        packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers", "onnx", "onnxruntime")
         model: Annotated[str, MODEL] = "splade-bert-tiny"
 
     settings: Settings
@@ -68,7 +65,8 @@ class NumpySplade(EmbeddedModel):
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text; queries and passages are treated alike."""
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
-        return [self._row(np.array(item.ids, np.int64)) for item in encoded]
+        self._model.bert.loaded()
+        return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
         # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
@@ -137,29 +135,18 @@ class _MaskedLanguageModel:
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder} is not a BERT model: {error}") from error
         if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
-            raise ModelError(f"{folder}: only BERT with gelu can run by numpy: load it with kind: sparse-encoder")
-        self._epsilon = float(config["layer_norm_eps"])
+            raise ModelError(f"{folder}: only BERT with gelu can run here: load it with kind: sparse-encoder")
         # Older checkpoints call the weight and bias of a layer norm gamma and beta.
-        self._weights: dict[str, Array] = {
+        weights: dict[str, Array] = {
             name.removeprefix("bert.")
             .replace("LayerNorm.gamma", "LayerNorm.weight")
             .replace("LayerNorm.beta", "LayerNorm.bias"): array
             for name, array in raw.items()
         }
-        self._words = self._weights["embeddings.word_embeddings.weight"]
-        self._bert = Bert(self._weights, config["num_hidden_layers"], config["num_attention_heads"], self._epsilon)
-        # The decoder is tied to the word embeddings and not stored, unless a model says otherwise.
-        decoder = self._weights.get("cls.predictions.decoder.weight", self._words)
-        self._decoder = [decoder[first : first + _TERMS] for first in range(0, len(decoder), _TERMS)]
+        self._words = weights["embeddings.word_embeddings.weight"]
+        shape = config["num_hidden_layers"], config["num_attention_heads"], float(config["layer_norm_eps"])
+        self.bert = Bert(weights, *shape, logits=True)
 
     def greatest_logits(self, ids: NDArray[np.int64]) -> Array:
         """The greatest logit of any token for each term of the vocabulary, (vocabulary,)."""
-        weights, head = self._weights, "cls.predictions.transform"
-        states = self._bert.states(self._words[ids])
-        states = gelu(states @ weights[f"{head}.dense.weight"].T + weights[f"{head}.dense.bias"])
-        norm = weights[f"{head}.LayerNorm.weight"], weights[f"{head}.LayerNorm.bias"]
-        states = np.ascontiguousarray(layer_norm(states, *norm, self._epsilon).T)
-        # Some terms at a time: the logits of all tokens for all terms would leave the cache. The bias comes last: it
-        # is the same for all tokens, and rounding keeps their order.
-        best = np.concatenate([(terms @ states).max(axis=1) for terms in self._decoder])
-        return np.asarray(best + weights["cls.predictions.bias"], np.float32)
+        return self.bert.states(self._words[ids])
