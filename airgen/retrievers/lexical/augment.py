@@ -10,7 +10,7 @@ a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for 
 Augmentation Learned End-to-End, section 2). v * f(d) is what a BM25 index holds, so w * (bow + a) is all that a search
 needs. A term that is in the query twice has the greater of its two weights. A term beyond the encoder's length has the
 mean weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment`
-makes the folder, and the model runs here by numpy, without torch.
+makes the folder, and the model runs here by ONNX Runtime, without torch.
 """
 
 from __future__ import annotations
