@@ -1,0 +1,299 @@
+"""Does `relevance: answer` or `subject` fit? A person answers about fifty passages, and the answers say.
+
+runs/NAME/audit-relevance/
+    audit.html      for people: works without a server, saves audit-answers.json
+    audit.csv       the same for a spreadsheet
+    sample.json     the sample with what the votes say; people who answer should not open it
+    result.json     what the answers say, for programs
+
+Asked are ten queries that both words keep, with five passages each besides the source: mostly passages that only
+`subject` calls relevant, for on these the words differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.atomic import whole_file
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
+from airgen.evaluation.result import without_nan
+from airgen.keys import text_key
+from airgen.paths import data_dir
+from airgen.pipeline.control.pool import Pool
+from airgen.pipeline.control.votes import WAY, first, voted
+from airgen.pipeline.job import Job
+from airgen.pipeline.stage import Lineage, Plan
+from airgen.quality.audit.page import write_sample
+from airgen.quality.audit.sample import (
+    Answers,
+    AuditItem,
+    AuditSample,
+    Proportion,
+    load_sample,
+    middle_levels,
+    read_answers,
+    weighted_wilson,
+)
+from airgen.records import Prelabel
+from airgen.settings import RELEVANCE, Pipeline
+from airgen.settings.yaml_file import parse_yaml
+from airgen.store import Store
+from airgen.text.display import figure, json_text, terminal_table
+from airgen.yaml_text import read_yaml
+
+__all__ = [
+    "PASSAGES",
+    "QUERIES",
+    "RelevanceAudit",
+    "draw_relevance",
+    "kinds",
+    "pick",
+    "population",
+    "say",
+    "score_relevance",
+    "set_relevance",
+]
+
+QUERIES, PASSAGES = 10, 5
+
+BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "relevant by neither word"
+_LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
+_ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
+
+_CUT = 0.5
+
+_QUESTION = "If you had asked this, should a search find this document?"
+_NOTE = (
+    "You decide what is relevant here: only a document that answers the query, or also one about its subject. Judge "
+    "all documents by the same rule."
+)
+
+
+@dataclass(frozen=True)
+class RelevanceAudit:
+    """What people's answers say of the two words.
+
+    word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
+    only `subject` calls relevant; one above `cut` speaks for `subject`. figures: of each word's labels precision,
+    recall and agreement with people, among the recalled passages of the asked queries besides their sources; passages
+    are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
+    """
+
+    word: str | None
+    now: str
+    differ: Proportion
+    cut: float
+    figures: Mapping[str, Mapping[str, Proportion]]
+    queries: int
+    people: int
+    unanswered: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN is None."""
+        plain: dict[str, Any] = without_nan(self)
+        return plain
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        rows = [["besides the source", *self.figures]]
+        rows += [
+            [name, *(_shown(of[name]) for of in self.figures.values())] for name in ("precision", "recall", "agreement")
+        ]
+        verdict = {
+            "answer": f"`answer` fits: fewer than {self.cut:.0%} of them",
+            "subject": f"`subject` fits: more than {self.cut:.0%} of them",
+            None: f"the answers do not tell: it may be more or fewer than {self.cut:.0%} of them",
+        }[self.word]
+        return (
+            f"{self.queries} queries, {self.differ.count} answers on passages that only `subject` calls relevant; "
+            f"{self.unanswered} without an answer count nowhere\n{terminal_table(rows)}\n"
+            f"{verdict} are relevant to people, {_shown(self.differ)}; the pipeline says {self.now}"
+        )
+
+
+def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
+    """By which word each recalled passage of a query is relevant, without its sources; empty if a word drops it."""
+    if not first(prelabels, sources):
+        return {}
+    return {
+        id_: BOTH if share >= WAY["answer"] else WIDER if share >= WAY["subject"] else NEITHER
+        for id_, share in voted(prelabels, sources).items()
+        if id_ not in sources
+    }
+
+
+def pick(query: str, found: Mapping[str, str], seed: int = 0) -> list[str]:
+    """The passages to ask about, of all passages with their kinds, in an order that does not show the kind."""
+    places = {id_: text_key(f"relevance\x1f{seed}\x1f{query}\x1f{id_}") for id_ in found}
+    of = {kind: sorted((id_ for id_ in found if found[id_] == kind), key=places.__getitem__) for kind in _ASKED}
+    chosen = [id_ for kind, count in _ASKED.items() for id_ in of[kind][:count]]
+    rest = [id_ for kind, count in _ASKED.items() for id_ in of[kind][count:]]
+    return sorted([*chosen, *rest[: PASSAGES - len(chosen)]], key=lambda id_: text_key(f"order\x1f{places[id_]}"))
+
+
+def population(query: str, kind: str) -> str:
+    """The name under which a sample has the number of a query's passages of a kind."""
+    return f"{query}: {kind}"
+
+
+def draw_relevance(job: Job, out: Path, seed: int = 0) -> AuditSample:
+    """Draw the queries and passages, and write page, table and sample to `out`. An older sample there is replaced.
+
+    Raises DatasetError for a job whose labels are no votes, or that is not finished; StoreError if it was never run.
+    """
+    with job.open_store(read_only=True) as store:
+        accepted, plan = job.accepted(store), _plan(job, store)
+        made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+        asked: list[tuple[Lineage, dict[str, str]]] = []
+        for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
+            if len(asked) < QUERIES and (found := _kinds(job, store, plan, lineage, made)):
+                asked.append((lineage, found))
+        chosen = [(lineage, found, id_) for lineage, found in asked for id_ in pick(lineage.final.key, found, seed)]
+        texts = Pool.of(store, plan, accepted).rows({id_ for _, _, id_ in chosen})
+    if not chosen:
+        raise DatasetError(f"{job.path}: no query has its source before all other passages: none can be asked about")
+    ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
+    items = tuple(
+        AuditItem(ids.query(lineage), ids.document(id_), found[id_], None, found[id_] in labelled,
+                  lineage.final.text, *texts[id_])
+        for lineage, found, id_ in chosen
+    )  # fmt: skip
+    counts: dict[str, int] = {}
+    for lineage, found in asked:
+        for kind in found.values():
+            name = population(ids.query(lineage), kind)
+            counts[name] = counts.get(name, 0) + 1
+    relevant_from = job.pipeline.control.judge.relevant_from
+    sample = AuditSample(f"{job.pipeline.name} (what is relevant)", relevant_from, items, counts)
+    write_sample(sample, out, note=_NOTE, question=_QUESTION)
+    return sample
+
+
+def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> RelevanceAudit:
+    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
+
+    Raises DatasetError for answers to another sample, or where the votes are others since it was drawn.
+    """
+    sample = load_sample(folder / "sample.json", "airgen audit relevance")
+    people = [read_answers(path, sample) for path in answers]
+    with job.open_store(read_only=True) as store:
+        accepted, plan, ids = job.accepted(store), _plan(job, store), job.ids
+        made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+        wanted = {item.query for item in sample.items}
+        now = {
+            (query, ids.document(id_)): kind
+            for lineage in accepted.lineages
+            if (query := ids.query(lineage)) in wanted
+            for id_, kind in _kinds(job, store, plan, lineage, made).items()
+        }
+    changed = sum(now.get((item.query, item.document)) != item.kind for item in sample.items)
+    if changed:
+        raise DatasetError(
+            f"{folder}: the votes on {changed} of {len(sample.items)} passages are others than when the sample was "
+            "drawn: draw another one with `airgen audit relevance`"
+        )
+    result = say(sample, people, job.pipeline.relevance)
+    write_text(folder / "result.json", json_text(result.as_dict(), indent=1) + "\n")
+    return result
+
+
+def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> RelevanceAudit:
+    """What the answers say of both words. A passage with several answers gets the lower median of their levels.
+
+    Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if nobody answered.
+    """
+    levels = middle_levels(people)
+    asked: dict[str, int] = {}
+    for number in levels:
+        one = sample.items[number - 1]
+        name = population(one.query, one.kind)
+        asked[name] = asked.get(name, 0) + 1
+    rows = []  # kind, whether people find it relevant, weight
+    for number, level in levels.items():
+        one = sample.items[number - 1]
+        name = population(one.query, one.kind)
+        rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
+    figures = {
+        word: {
+            "precision": _share([(good, weight) for kind, good, weight in rows if kind in labelled]),
+            "recall": _share([(kind in labelled, weight) for kind, good, weight in rows if good]),
+            "agreement": _share([(good == (kind in labelled), weight) for kind, good, weight in rows]),
+        }
+        for word, labelled in _LABELLED.items()
+    }
+    differ, cut = _share([(good, weight) for kind, good, weight in rows if kind == WIDER]), _CUT
+    word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
+    queries = len({sample.items[number - 1].query for number in levels})
+    return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
+
+
+def _shown(one: Proportion) -> str:
+    return f"{figure(one.share, '.2f')} ({one.low:.2f}–{one.high:.2f})"
+
+
+def _share(rows: Sequence[tuple[bool, float]]) -> Proportion:
+    """The weighted share of what is true."""
+    total = math.fsum(weight for _, weight in rows)
+    share = math.fsum(weight for good, weight in rows if good) / total if rows else math.nan
+    effective = total**2 / math.fsum(weight**2 for _, weight in rows) if rows else 0.0
+    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective)
+
+
+def set_relevance(path: Path, word: str) -> None:
+    """Write the word into a pipeline's YAML; everything else in the file stays as it is.
+
+    Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
+    """
+    if not path.is_file() or path.resolve().parent == data_dir("pipelines").resolve():
+        raise UsageError(f"{path}: is no pipeline file of your own: copy it, and write relevance: {word} there")
+    try:
+        text = path.read_bytes().decode()
+        _, node = read_yaml(text, str(path))
+        entries = {key.value: (key, value) for key, value in node.value} if node is not None else {}
+        if "relevance" in entries:
+            value = entries["relevance"][1]
+            start, end = value.start_mark.index, value.end_mark.index
+            line_end = (text + "\n").index("\n", end)
+            about = text[end:line_end]  # the comment that `airgen init` writes
+            if f"relevant: {RELEVANCE[value.value]} (or {word})" in about:
+                about = about.replace(f"{RELEVANCE[value.value]} (or {word})", f"{RELEVANCE[word]} (or {value.value})")
+            changed = text[:start] + word + about + text[line_end:]
+        else:
+            key = entries["task"][0]
+            newline = "\r\n" if "\r\n" in text else "\n"
+            place = key.start_mark.index
+            changed = f"{text[:place]}relevance: {word}{newline}{' ' * key.start_mark.column}{text[place:]}"
+        if parse_yaml(changed, Pipeline, str(path), path.resolve().parent).relevance != word:
+            raise ValueError("the setting stands elsewhere")
+        with whole_file(path) as fresh:
+            fresh.write_bytes(changed.encode())
+    except OSError as error:
+        raise disk_error(error) from error
+    except (KeyError, ValueError, AttributeError) as error:
+        raise SettingsError([f"{path}: cannot be changed ({error}): write relevance: {word} yourself"]) from error
+
+
+def _plan(job: Job, store: Store) -> Plan:
+    """The plan of a finished job whose labels are votes on generated queries."""
+    pipeline = job.pipeline
+    if pipeline.control.judge.members:
+        raise DatasetError(f"{job.path}: an LLM judges here, not votes: `airgen audit sample` checks its labels")
+    if pipeline.queries is not None:
+        raise DatasetError(f"{job.path}: the queries are your own, and `relevance` does not change the votes on them")
+    plan = job.plan(store)
+    if "decision" not in plan:
+        raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
+    return plan
+
+
+def _kinds(job: Job, store: Store, plan: Plan, lineage: Lineage, made: Collection[str]) -> dict[str, str]:
+    """As `kinds`, without generated negatives."""
+    stages = [f"prelabel:{place}" for place in range(len(job.pipeline.control.rerankers))]
+    rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
+    found = kinds(rows, [one.id for one in lineage.sources]) if rows else {}
+    return {id_: kind for id_, kind in found.items() if id_ not in made}
