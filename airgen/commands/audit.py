@@ -217,7 +217,7 @@ def relevance(
         value = {"folder": str(folder), "key": sample.key, "queries": queries, "pairs": len(sample.items)}
         echo(json.dumps(value, ensure_ascii=False))
         return
-    few = "" if queries == QUERIES else f" (not {QUERIES}: no other has its source before all other passages)"
+    few = "" if queries == QUERIES else f" (not {QUERIES}: the re-rankers find the source of no other)"
     echo(f"{len(sample.items)} passages of {queries} queries{few}: open {folder / 'audit.html'}")
     at = f" --out {out}" if out else ""
     echo(f"then: airgen audit relevance {pipeline}{at} --answers audit-answers.json")

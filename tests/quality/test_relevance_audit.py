@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import call
-from job_maker import ANSWERED, JUDGE, Run
+from job_maker import ANSWERED, JUDGE, PIPELINE, Run
 
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.llms.base import Request
@@ -38,8 +38,8 @@ def test_the_kinds_of_passages() -> None:
     # Shares: a .5 and .4 (the second one's median is .5), b .2 and 0.
     assert kinds(rows[:1], ["s"]) == {"a": BOTH, "b": WIDER, "c": NEITHER, "d": NEITHER, "e": NEITHER, "f": NEITHER}
     assert kinds(rows, ["s"])["a"] == WIDER and kinds(rows, ["s"])["b"] == NEITHER
-    # A query that `answer` drops, as another passage is before its source, is not asked about.
-    assert kinds(rows, ["a"]) == {} and kinds(rows[:1], ["elsewhere"]) == {}
+    # A source that is not found, or is no better than the typical candidate, gives no cut.
+    assert kinds(rows, ["f"]) == {} and kinds(rows[:1], ["elsewhere"]) == {}
 
 
 def test_five_passages_mostly_where_the_words_differ() -> None:
@@ -118,7 +118,7 @@ def test_a_job_from_the_page_to_labels_made_again(
     assert path.read_text(encoding="utf-8") == text
     said = call("audit", "relevance", path, *runs, "--answers", answers, "--set")
     assert "says subject now; labels are made again" in said
-    assert path.read_text(encoding="utf-8") == text.replace("task: qa", "relevance: subject\ntask: qa")
+    assert path.read_text(encoding="utf-8") == text.replace("task: qa", "task: qa\nrelevance: subject")
     narrow = (folder / "runs" / "job" / "dataset" / "qrels" / "test.jsonl").read_bytes()
     call("run", path, *runs, "--no-report")
     assert len(asked) == before
@@ -136,7 +136,7 @@ def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distin
     run("runs", {**ANSWERED, "target: 12": "target: 8"})
     runs, path = ("--runs", folder / "runs"), folder / "job.yaml"
     said = call("audit", "relevance", path, *runs)
-    assert "queries (not 10: no other has its source before all other passages)" in said
+    assert "queries (not 10: the re-rankers find the source of no other)" in said
     with pytest.raises(UsageError, match="--set needs --answers"):
         call("audit", "relevance", path, *runs, "--set")
     answers, before = answer(folder, set()), path.read_bytes()
@@ -172,7 +172,7 @@ INIT = "relevance: answer               # relevant: what answers the query; what
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("task: qa\r\n", "relevance: subject\r\ntask: qa\r\n"),
+        ("task: qa\r\n", "task: qa\r\nrelevance: subject\r\n"),
         ("task: qa\nrelevance: 'answer' # why\n", "task: qa\nrelevance: subject # why\n"),
         (
             f"task: qa\n{INIT} (or subject)\n",
@@ -197,6 +197,6 @@ def test_files_that_are_not_changed(folder: Path) -> None:
     path.write_text("name: [", encoding="utf-8")
     with pytest.raises(SettingsError, match="not YAML"):
         set_relevance(path, "subject")
-    path.write_text("name: job\n", encoding="utf-8")
-    with pytest.raises(SettingsError, match="cannot be changed .*: write relevance: subject yourself"):
+    path.write_text("{task: qa, " + ", ".join(PIPELINE.split("\n")[1:2] + PIPELINE.split("\n")[3:6]) + "}\n")
+    with pytest.raises(SettingsError, match="in no line of its own: write relevance: subject yourself"):
         set_relevance(path, "subject")

@@ -6,14 +6,16 @@ runs/NAME/audit-relevance/
     sample.json     the sample with what the votes say; people who answer should not open it
     result.json     what the answers say, for programs
 
-Asked are ten queries that both words keep, with five passages each besides the source: mostly passages that only
-`subject` calls relevant, for on these the words differ.
+Asked are ten queries with five passages each besides the source: mostly passages that only `subject` calls relevant,
+for on these the words differ. Queries that `answer` drops are asked about only where there are too few others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from airgen.paths import data_dir
 from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.control.votes import WAY, first, voted
 from airgen.pipeline.job import Job
-from airgen.pipeline.stage import Lineage, Plan
+from airgen.pipeline.stage import Lineage
 from airgen.quality.audit.page import write_sample
 from airgen.quality.audit.sample import (
     Answers,
@@ -44,7 +46,6 @@ from airgen.settings import RELEVANCE, Pipeline
 from airgen.settings.yaml_file import parse_yaml
 from airgen.store import Store
 from airgen.text.display import figure, json_text, terminal_table
-from airgen.yaml_text import read_yaml
 
 __all__ = [
     "PASSAGES",
@@ -61,11 +62,13 @@ __all__ = [
 
 QUERIES, PASSAGES = 10, 5
 
+_Found = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages
+
 BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "relevant by neither word"
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
 _ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
 
-_CUT = 0.5
+CUT = 0.5
 
 _QUESTION = "If you had asked this, should a search find this document?"
 _NOTE = (
@@ -117,9 +120,7 @@ class RelevanceAudit:
 
 
 def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
-    """By which word each recalled passage of a query is relevant, without its sources; empty if a word drops it."""
-    if not first(prelabels, sources):
-        return {}
+    """By which word's cut each recalled passage of a query is relevant, without its sources; empty if it has no cut."""
     return {
         id_: BOTH if share >= WAY["answer"] else WIDER if share >= WAY["subject"] else NEITHER
         for id_, share in voted(prelabels, sources).items()
@@ -146,28 +147,24 @@ def draw_relevance(job: Job, out: Path, seed: int = 0) -> AuditSample:
 
     Raises DatasetError for a job whose labels are no votes, or that is not finished; StoreError if it was never run.
     """
+    kept, others = list[_Found](), list[_Found]()
     with job.open_store(read_only=True) as store:
-        accepted, plan = job.accepted(store), _plan(job, store)
-        made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
-        asked: list[tuple[Lineage, dict[str, str]]] = []
-        for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
-            if len(asked) < QUERIES and (found := _kinds(job, store, plan, lineage, made)):
-                asked.append((lineage, found))
-        chosen = [(lineage, found, id_) for lineage, found in asked for id_ in pick(lineage.final.key, found, seed)]
-        texts = Pool.of(store, plan, accepted).rows({id_ for _, _, id_ in chosen})
+        for found, stays in _voted(job, store, seed):
+            (kept if stays else others).append(found)
+            if len(kept) == QUERIES:
+                break
+        asked = [*kept, *others][:QUERIES]
+        chosen = [(*found, id_) for found in asked for id_ in pick(found[0].final.key, found[1], seed)]
+        texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
     if not chosen:
-        raise DatasetError(f"{job.path}: no query has its source before all other passages: none can be asked about")
+        raise DatasetError(f"{job.path}: the re-rankers find no query's source: there is nothing to ask about")
     ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
     items = tuple(
-        AuditItem(ids.query(lineage), ids.document(id_), found[id_], None, found[id_] in labelled,
+        AuditItem(ids.query(lineage), ids.document(id_), kind_of[id_], None, kind_of[id_] in labelled,
                   lineage.final.text, *texts[id_])
-        for lineage, found, id_ in chosen
+        for lineage, kind_of, id_ in chosen
     )  # fmt: skip
-    counts: dict[str, int] = {}
-    for lineage, found in asked:
-        for kind in found.values():
-            name = population(ids.query(lineage), kind)
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter(population(ids.query(lineage), kind) for lineage, kind_of in asked for kind in kind_of.values())
     relevant_from = job.pipeline.control.judge.relevant_from
     sample = AuditSample(f"{job.pipeline.name} (what is relevant)", relevant_from, items, counts)
     write_sample(sample, out, note=_NOTE, question=_QUESTION)
@@ -180,17 +177,10 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
     Raises DatasetError for answers to another sample, or where the votes are others since it was drawn.
     """
     sample = load_sample(folder / "sample.json", "airgen audit relevance")
-    people = [read_answers(path, sample) for path in answers]
+    people, ids = [read_answers(path, sample) for path in answers], job.ids
     with job.open_store(read_only=True) as store:
-        accepted, plan, ids = job.accepted(store), _plan(job, store), job.ids
-        made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
-        wanted = {item.query for item in sample.items}
-        now = {
-            (query, ids.document(id_)): kind
-            for lineage in accepted.lineages
-            if (query := ids.query(lineage)) in wanted
-            for id_, kind in _kinds(job, store, plan, lineage, made).items()
-        }
+        voted_now = _voted(job, store, among={item.query for item in sample.items})
+        now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in voted_now for id_, kind in of.items()}
     changed = sum(now.get((item.query, item.document)) != item.kind for item in sample.items)
     if changed:
         raise DatasetError(
@@ -207,15 +197,10 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
 
     Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if nobody answered.
     """
-    levels = middle_levels(people)
-    asked: dict[str, int] = {}
-    for number in levels:
-        one = sample.items[number - 1]
-        name = population(one.query, one.kind)
-        asked[name] = asked.get(name, 0) + 1
+    levels = {sample.items[number - 1]: level for number, level in middle_levels(people).items()}
+    asked = Counter(population(one.query, one.kind) for one in levels)
     rows = []  # kind, whether people find it relevant, weight
-    for number, level in levels.items():
-        one = sample.items[number - 1]
+    for one, level in levels.items():
         name = population(one.query, one.kind)
         rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
     figures = {
@@ -226,10 +211,10 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
         }
         for word, labelled in _LABELLED.items()
     }
-    differ, cut = _share([(good, weight) for kind, good, weight in rows if kind == WIDER]), _CUT
-    word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
-    queries = len({sample.items[number - 1].query for number in levels})
-    return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
+    differ = _share([(good, weight) for kind, good, weight in rows if kind == WIDER])
+    word = "subject" if differ.low > CUT else "answer" if differ.high < CUT else None
+    queries = len({one.query for one in levels})
+    return RelevanceAudit(word, now, differ, CUT, figures, queries, len(people), len(sample.items) - len(levels))
 
 
 def _shown(one: Proportion) -> str:
@@ -245,7 +230,7 @@ def _share(rows: Sequence[tuple[bool, float]]) -> Proportion:
 
 
 def set_relevance(path: Path, word: str) -> None:
-    """Write the word into a pipeline's YAML; everything else in the file stays as it is.
+    """Write the word into a pipeline's YAML; all else in the file stays, but for the comment that `airgen init` writes.
 
     Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
     """
@@ -253,47 +238,41 @@ def set_relevance(path: Path, word: str) -> None:
         raise UsageError(f"{path}: is no pipeline file of your own: copy it, and write relevance: {word} there")
     try:
         text = path.read_bytes().decode()
-        _, node = read_yaml(text, str(path))
-        entries = {key.value: (key, value) for key, value in node.value} if node is not None else {}
-        if "relevance" in entries:
-            value = entries["relevance"][1]
-            start, end = value.start_mark.index, value.end_mark.index
-            line_end = (text + "\n").index("\n", end)
-            about = text[end:line_end]  # the comment that `airgen init` writes
-            if f"relevant: {RELEVANCE[value.value]} (or {word})" in about:
-                about = about.replace(f"{RELEVANCE[value.value]} (or {word})", f"{RELEVANCE[word]} (or {value.value})")
-            changed = text[:start] + word + about + text[line_end:]
-        else:
-            key = entries["task"][0]
-            newline = "\r\n" if "\r\n" in text else "\n"
-            place = key.start_mark.index
-            changed = f"{text[:place]}relevance: {word}{newline}{' ' * key.start_mark.column}{text[place:]}"
+        changed, found = re.subn(r"""(?m)^(relevance:[ \t]*)["']?(?:answer|subject)\b["']?""", rf"\g<1>{word}", text)
+        if not found:
+            changed = re.sub(r"(?m)^task:[^\r\n]*(\r?\n)", rf"\g<0>relevance: {word}\1", text, count=1)
+        for other in RELEVANCE:
+            about = "relevant: {} (or {})"
+            changed = changed.replace(about.format(RELEVANCE[other], word), about.format(RELEVANCE[word], other))
         if parse_yaml(changed, Pipeline, str(path), path.resolve().parent).relevance != word:
-            raise ValueError("the setting stands elsewhere")
+            raise SettingsError([f"{path}: `relevance` stands in no line of its own: write relevance: {word} yourself"])
         with whole_file(path) as fresh:
             fresh.write_bytes(changed.encode())
     except OSError as error:
         raise disk_error(error) from error
-    except (KeyError, ValueError, AttributeError) as error:
-        raise SettingsError([f"{path}: cannot be changed ({error}): write relevance: {word} yourself"]) from error
 
 
-def _plan(job: Job, store: Store) -> Plan:
-    """The plan of a finished job whose labels are votes on generated queries."""
-    pipeline = job.pipeline
+def _voted(
+    job: Job, store: Store, seed: int = 0, among: Collection[str] | None = None
+) -> Iterator[tuple[_Found, bool]]:
+    """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them. among: their ids.
+
+    Generated negatives are left out. Raises DatasetError for a job that is not finished, or whose labels are no votes.
+    """
+    pipeline, accepted, plan, ids = job.pipeline, job.accepted(store), job.plan(store), job.ids
     if pipeline.control.judge.members:
         raise DatasetError(f"{job.path}: an LLM judges here, not votes: `airgen audit sample` checks its labels")
     if pipeline.queries is not None:
         raise DatasetError(f"{job.path}: the queries are your own, and `relevance` does not change the votes on them")
-    plan = job.plan(store)
     if "decision" not in plan:
         raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
-    return plan
-
-
-def _kinds(job: Job, store: Store, plan: Plan, lineage: Lineage, made: Collection[str]) -> dict[str, str]:
-    """As `kinds`, without generated negatives."""
-    stages = [f"prelabel:{place}" for place in range(len(job.pipeline.control.rerankers))]
-    rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
-    found = kinds(rows, [one.id for one in lineage.sources]) if rows else {}
-    return {id_: kind for id_, kind in found.items() if id_ not in made}
+    made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+    for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
+        if among is not None and ids.query(lineage) not in among:
+            continue
+        stages = [f"prelabel:{place}" for place in range(len(pipeline.control.rerankers))]
+        rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
+        sources = [one.id for one in lineage.sources]
+        whole = kinds(rows, sources) if len(rows) == len(stages) else {}  # else it came after the last finished run
+        if found := {id_: kind for id_, kind in whole.items() if id_ not in made}:
+            yield (lineage, found), first(rows, sources)
