@@ -179,6 +179,7 @@ def relevance(
     set_it: Annotated[
         bool, typer.Option("--set", help="With --answers: write the word that fits into the pipeline's YAML.")
     ] = False,
+    queries: Annotated[int, typer.Option(min=1, help="Number of queries, each with five passages.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
     seed: Seed = 0,
     runs: Runs = RUNS,
@@ -195,7 +196,7 @@ def relevance(
 
     from airgen.errors import UsageError
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.relevance_audit import QUERIES, draw_relevance, score_relevance, set_relevance
+    from airgen.quality.audit.relevance_audit import draw_relevance, score_relevance, set_relevance
 
     job = Job(pipeline, runs)
     folder = out or job.directory / "audit-relevance"
@@ -205,20 +206,22 @@ def relevance(
             set_relevance(job.path, found.word)
         echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else found.as_text())
         if set_it and found.word is None:
-            raise UsageError(f"{job.path}: nothing is set, as the answers do not tell: answer more, or set it yourself")
+            raise UsageError(
+                f"{job.path}: nothing is set, as the answers do not tell: ask more (--queries), or write the word"
+            )
         if set_it and not as_json and found.word != found.now:
             echo(f"{job.path} says {found.word} now; labels are made again, without an LLM: airgen run {job.path}")
         return
     if set_it:
         raise UsageError("--set needs --answers: the file that the page saved")
-    sample = draw_relevance(job, folder, seed)
-    queries = len({one.query for one in sample.items})
+    sample = draw_relevance(job, folder, queries, seed)
+    drawn = len({one.query for one in sample.items})
     if as_json:
-        value = {"folder": str(folder), "key": sample.key, "queries": queries, "pairs": len(sample.items)}
+        value = {"folder": str(folder), "key": sample.key, "queries": drawn, "pairs": len(sample.items)}
         echo(json.dumps(value, ensure_ascii=False))
         return
-    few = "" if queries == QUERIES else f" (not {QUERIES}: the re-rankers find the source of no other)"
-    echo(f"{len(sample.items)} passages of {queries} queries{few}: open {folder / 'audit.html'}")
+    few = "" if drawn == queries else f" (not {queries}: the re-rankers find the source of no other)"
+    echo(f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}")
     at = f" --out {out}" if out else ""
     echo(f"then: airgen audit relevance {pipeline}{at} --answers audit-answers.json")
 

@@ -69,15 +69,16 @@ def test_figures_by_hand() -> None:
     share = {word: {name: one.share for name, one in of.items()} for word, of in found.figures.items()}
     assert share["answer"] == pytest.approx({"precision": 1, "recall": 3 / 39, "agreement": 25 / 61})
     assert share["subject"] == pytest.approx({"precision": 9 / 11, "recall": 9 / 39, "agreement": 29 / 61})
-    assert found.differ == weighted_wilson(3, 4, 6 / 8, 4.0)
+    assert found.differ == weighted_wilson(3, 4, 6 / 8, 4.0, 1.644854)
     recall, squares = found.figures["subject"]["recall"], 4 + 4 + 4 + 1 + 4 + 900
     assert (recall.agreed, recall.count) == (5, 6)
     assert recall.low == pytest.approx(weighted_wilson(5, 6, 9 / 39, 39**2 / squares).low)
     assert (found.word, found.queries, found.people, found.unanswered) == (None, 2, 1, 1)
-    assert "the answers do not tell" in found.as_text() and "0.75 (0.30–0.95)" in found.as_text()
+    said = found.as_text()
+    assert "the answers do not tell" in said and "confirm 0.75 (0.36–0.94) (90 %), by 4 answers" in said
 
 
-@pytest.mark.parametrize(("relevant", "word"), [(30, "subject"), (0, "answer"), (15, None)])
+@pytest.mark.parametrize(("relevant", "word"), [(30, "subject"), (0, "answer"), (12, None)])
 def test_which_word_fits(relevant: int, word: str | None) -> None:
     sample = sample_of([(f"q{n % 10}", f"d{n}", WIDER) for n in range(30)], {f"q{n}: {WIDER}": 3 for n in range(10)})
     found = say(sample, [{n + 1: 3 if n < relevant else 0 for n in range(30)}])

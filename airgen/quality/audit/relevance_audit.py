@@ -68,7 +68,10 @@ BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "r
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
 _ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
 
-CUT = 0.5
+CUT = 0.4
+"""A passage more raises the F1 of labels if its chance to be relevant is above half of that F1, which is .8 here."""
+
+_ONE_SIDED, _TWO_SIDED = 1.644854, 1.959964  # 95 %
 
 _QUESTION = "If you had asked this, should a search find this document?"
 _NOTE = (
@@ -82,9 +85,9 @@ class RelevanceAudit:
     """What people's answers say of the two words.
 
     word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
-    only `subject` calls relevant; one above `cut` speaks for `subject`. figures: of each word's labels precision,
-    recall and agreement with people, among the recalled passages of the asked queries besides their sources; passages
-    are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
+    only `subject` calls relevant, with a 90 % interval; above `cut` it speaks for `subject`. figures: of each word's
+    labels precision, recall and agreement with people, among the recalled passages of the asked queries besides their
+    sources; passages are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
     """
 
     word: str | None
@@ -108,14 +111,15 @@ class RelevanceAudit:
             [name, *(_shown(of[name]) for of in self.figures.values())] for name in ("precision", "recall", "agreement")
         ]
         verdict = {
-            "answer": f"`answer` fits: fewer than {self.cut:.0%} of them",
-            "subject": f"`subject` fits: more than {self.cut:.0%} of them",
-            None: f"the answers do not tell: it may be more or fewer than {self.cut:.0%} of them",
+            "answer": f"`answer` fits: less than {self.cut:g}",
+            "subject": f"`subject` fits: more than {self.cut:g}",
+            None: f"the answers do not tell: it may be more or less than {self.cut:g}",
         }[self.word]
         return (
-            f"{self.queries} queries, {self.differ.count} answers on passages that only `subject` calls relevant; "
-            f"{self.unanswered} without an answer count nowhere\n{terminal_table(rows)}\n"
-            f"{verdict} are relevant to people, {_shown(self.differ)}; the pipeline says {self.now}"
+            f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
+            f"{terminal_table(rows)}\n"
+            f"of the passages that only `subject` calls relevant people confirm {_shown(self.differ)} (90 %), by "
+            f"{self.differ.count} answers\n{verdict}; the pipeline says {self.now}"
         )
 
 
@@ -142,7 +146,7 @@ def population(query: str, kind: str) -> str:
     return f"{query}: {kind}"
 
 
-def draw_relevance(job: Job, out: Path, seed: int = 0) -> AuditSample:
+def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -> AuditSample:
     """Draw the queries and passages, and write page, table and sample to `out`. An older sample there is replaced.
 
     Raises DatasetError for a job whose labels are no votes, or that is not finished; StoreError if it was never run.
@@ -151,9 +155,9 @@ def draw_relevance(job: Job, out: Path, seed: int = 0) -> AuditSample:
     with job.open_store(read_only=True) as store:
         for found, stays in _voted(job, store, seed):
             (kept if stays else others).append(found)
-            if len(kept) == QUERIES:
+            if len(kept) == queries:
                 break
-        asked = [*kept, *others][:QUERIES]
+        asked = [*kept, *others][:queries]
         chosen = [(*found, id_) for found in asked for id_ in pick(found[0].final.key, found[1], seed)]
         texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
     if not chosen:
@@ -211,7 +215,7 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
         }
         for word, labelled in _LABELLED.items()
     }
-    differ = _share([(good, weight) for kind, good, weight in rows if kind == WIDER])
+    differ = _share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
     word = "subject" if differ.low > CUT else "answer" if differ.high < CUT else None
     queries = len({one.query for one in levels})
     return RelevanceAudit(word, now, differ, CUT, figures, queries, len(people), len(sample.items) - len(levels))
@@ -221,12 +225,12 @@ def _shown(one: Proportion) -> str:
     return f"{figure(one.share, '.2f')} ({one.low:.2f}–{one.high:.2f})"
 
 
-def _share(rows: Sequence[tuple[bool, float]]) -> Proportion:
+def _share(rows: Sequence[tuple[bool, float]], z: float = _TWO_SIDED) -> Proportion:
     """The weighted share of what is true."""
     total = math.fsum(weight for _, weight in rows)
     share = math.fsum(weight for good, weight in rows if good) / total if rows else math.nan
     effective = total**2 / math.fsum(weight**2 for _, weight in rows) if rows else 0.0
-    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective)
+    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective, z)
 
 
 def set_relevance(path: Path, word: str) -> None:
