@@ -1,6 +1,6 @@
 """How often do fifty answers choose the word for `relevance` whose labels rank systems better?
 
-    python benchmarks/audit_relevance.py COLLECTION... [--draws 200] [--wrong 0.1] [--queries 30] [--work runs/votes]
+    python benchmarks/audit_relevance.py COLLECTION... [--draws 200] [--wrong 0.1] [--asked 10] [--work runs/votes]
 
 A simulation of `airgen audit relevance` on people's queries, with the evidence of `benchmarks/votes.py`. In each draw
 one relevant passage of each query plays its source, ten queries are asked about, and people's labels answer, of which a
@@ -25,18 +25,20 @@ from scipy.stats import spearmanr
 from votes import evidence, read, side_of
 
 from airgen.pipeline.control.votes import WAY, first, voted
-from airgen.quality.audit.relevance_audit import QUERIES, RelevanceAudit, kinds, pick, population, say
+from airgen.quality.audit.relevance_audit import RelevanceAudit, kinds, pick, population, say
 from airgen.quality.audit.sample import AuditItem, AuditSample
 from airgen.records import Prelabel
 
 Rows = dict[str, list[Prelabel]]
 
 
-def simulated(rows: Rows, sources: dict[str, str], labels: Any, wrong: float, seed: int) -> list[RelevanceAudit]:
+def simulated(
+    rows: Rows, sources: dict[str, str], labels: Any, wrong: float, seed: int, most: int
+) -> list[RelevanceAudit]:
     """What the answers say, and what answers to every passage of the same queries would say without errors."""
     chance = random.Random(seed)
     found = {key: kinds(rows[key], [sources[key]]) for key in chance.sample(sorted(rows), len(rows))}
-    asked = sorted((key for key in found if found[key]), key=lambda key: not first(rows[key], [sources[key]]))[:QUERIES]
+    asked = sorted((key for key in found if found[key]), key=lambda key: not first(rows[key], [sources[key]]))[:most]
     counts = Counter(population(key, kind) for key in asked for kind in found[key].values())
     said = []
     for share, chosen in ((wrong, lambda key: pick(key, found[key], seed)), (0.0, lambda key: list(found[key]))):
@@ -68,14 +70,13 @@ def main() -> None:
     parser.add_argument("collections", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--wrong", type=float, default=0.1)
+    parser.add_argument("--asked", type=int, default=10)
     parser.add_argument("--queries", type=int, default=30)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--work", type=Path, default=Path("runs/votes"))
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    print(
-        "| collection | answer | subject | says answer | says subject | does not tell | differ | answers | intervals |"
-    )
+    print("| collection | answer | subject | `answer` fits | `subject` fits | open | differ | answers | intervals |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for folder in args.collections:
         found = evidence(folder, "people", args)
@@ -87,7 +88,7 @@ def main() -> None:
             sources = {key: draw.choice(sorted(labels[key])) for key in rows}
             if seed < 8:
                 rhos.append(agreement(rows, sources, runs, right))
-            one, every = simulated(rows, sources, labels, args.wrong, seed)
+            one, every = simulated(rows, sources, labels, args.wrong, seed, args.asked)
             words[str(one.word)] += 1
             if one.differ.count:
                 differ.append(one.differ.share)

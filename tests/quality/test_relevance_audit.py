@@ -73,9 +73,11 @@ def test_figures_by_hand() -> None:
     recall, squares = found.figures["subject"]["recall"], 4 + 4 + 4 + 1 + 4 + 900
     assert (recall.agreed, recall.count) == (5, 6)
     assert recall.low == pytest.approx(weighted_wilson(5, 6, 9 / 39, 39**2 / squares).low)
-    assert (found.word, found.queries, found.people, found.unanswered) == (None, 2, 1, 1)
+    assert (found.word, found.queries, found.people, found.unanswered) == ("subject", 2, 1, 1)
+    # F1 of `answer` with both sources: 2 + 3 labelled, all relevant, of 5 + 6 that are: 2 * 5 / (5 + 11).
+    assert found.cut == pytest.approx(5 / 16)
     said = found.as_text()
-    assert "the answers do not tell" in said and "confirm 0.75 (0.36–0.94) (90 %), by 4 answers" in said
+    assert "`subject` fits: more than 0.31" in said and "confirm 0.75 (0.36–0.94) (90 %), by 4 answers" in said
 
 
 @pytest.mark.parametrize(("relevant", "word"), [(30, "subject"), (0, "answer"), (12, None)])

@@ -68,9 +68,6 @@ BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "r
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
 _ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
 
-CUT = 0.4
-"""A passage more raises the F1 of labels if its chance to be relevant is above half of that F1, which is .8 here."""
-
 _ONE_SIDED, _TWO_SIDED = 1.644854, 1.959964  # 95 %
 
 _QUESTION = "If you had asked this, should a search find this document?"
@@ -85,7 +82,8 @@ class RelevanceAudit:
     """What people's answers say of the two words.
 
     word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
-    only `subject` calls relevant, with a 90 % interval; above `cut` it speaks for `subject`. figures: of each word's
+    only `subject` calls relevant, with a 90 % interval; above `cut` it speaks for `subject`, for then these passages
+    raise the F1 of the labels (among what either word calls relevant, with the sources). figures: of each word's
     labels precision, recall and agreement with people, among the recalled passages of the asked queries besides their
     sources; passages are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
     """
@@ -111,9 +109,9 @@ class RelevanceAudit:
             [name, *(_shown(of[name]) for of in self.figures.values())] for name in ("precision", "recall", "agreement")
         ]
         verdict = {
-            "answer": f"`answer` fits: less than {self.cut:g}",
-            "subject": f"`subject` fits: more than {self.cut:g}",
-            None: f"the answers do not tell: it may be more or less than {self.cut:g}",
+            "answer": f"`answer` fits: less than {self.cut:.2f}",
+            "subject": f"`subject` fits: more than {self.cut:.2f}",
+            None: f"the answers do not tell: it may be more or less than {self.cut:.2f}",
         }[self.word]
         return (
             f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
@@ -216,9 +214,13 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
         for word, labelled in _LABELLED.items()
     }
     differ = _share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
-    word = "subject" if differ.low > CUT else "answer" if differ.high < CUT else None
-    queries = len({one.query for one in levels})
-    return RelevanceAudit(word, now, differ, CUT, figures, queries, len(people), len(sample.items) - len(levels))
+    queries = len({one.query for one in levels})  # as many sources, which are relevant by both words
+    labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
+    right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
+    wider = math.fsum(weight for kind, good, weight in rows if kind == WIDER and good)
+    cut = right / (labelled + right + wider)  # half of the F1 of `answer`: what is more probable raises it
+    word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
+    return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
 
 
 def _shown(one: Proportion) -> str:
