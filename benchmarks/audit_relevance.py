@@ -94,7 +94,7 @@ def main() -> None:
                 differ.append(one.differ.share)
             given.append(one.differ.count)
             held += [
-                part.low <= every.figures[word][name].share <= part.high
+                part.low - 1e-9 <= every.figures[word][name].share <= part.high + 1e-9
                 for word, of in one.figures.items()
                 for name, part in of.items()
                 if name != "agreement" and every.figures[word][name].count

@@ -7,14 +7,15 @@ People's labels play the LLM judge, with errors drawn for each pair, on people's
 relevant. Printed: Spearman of 28 systems with people's ranking by the same queries (nDCG@10, means of the draws), by
 the quality of the judge and by what quality control does:
 
-    source      the source alone is the label; no judge is asked
-    drops       the judge sees the source alone, and drops the query where it finds it not relevant
-    one, votes  recall by the embedder alone; the judge sees what Table 2's votes choose (both re-rankers' ten best)
-    one, all    the same recall; the judge sees every recalled passage
-    five, votes recall by the embedder and five systems, and Table 2's votes
-    five, all   the same recall; the judge sees every recalled passage
-    adds        as `five, votes`, but no query is dropped for its source
-    corpus      the judge sees every passage of the corpus that a system has in its top ten
+    source          the source alone is the label; no judge is asked
+    drops           the judge sees the source alone, and drops the query where it finds it not relevant
+    one, votes      recall by the embedder; the judge sees what Table 2's votes choose (both re-rankers' ten best)
+    one, votes 20   the same, with their twenty best
+    one, all        the same recall; the judge sees every recalled passage
+    five, votes     recall by the embedder and five systems, and Table 2's votes
+    five, all       the same recall; the judge sees every recalled passage
+    adds            as `five, votes`, but no query is dropped for its source
+    corpus          the judge sees every passage of the corpus that a system has in its top ten
 
 No confusion of a published judge is used: the errors are symmetric ("10 % wrong"), or go one way ("generous" finds
 20 % of the passages that are not relevant relevant, "strict" misses 20 % of the relevant ones).
@@ -46,7 +47,7 @@ JUDGES = {
     "generous": (0.0, 0.2),
     "strict": (0.2, 0.0),
 }
-WAYS = ("source", "drops", "one, votes", "one, all", "five, votes", "five, all", "adds", "corpus")
+WAYS = ("source", "drops", "one, votes", "one, votes 20", "one, all", "five, votes", "five, all", "adds", "corpus")
 FIVE = ("bm25", "minilm", "lsa-100", "rm3", "minilm-maxsim")
 DEPTH = 50  # of the embedder's recall
 TOP = 20  # of each of the five
@@ -70,7 +71,7 @@ class Query:
             return []
         recall, _, what = ("five, votes" if way == "adds" else way).partition(", ")
         pool = self.recall[recall]
-        if what != "votes":
+        if what == "all" or not what:
             return [id_ for id_ in pool if id_ != source]
         among = set(pool)
         kept = [
@@ -81,7 +82,10 @@ class Query:
             )
             for row in self.rows.values()
         ]
-        return [pair.id for pair in pairs_to_judge(self.key, source, [], kept, Thresholds())]
+        return [
+            pair.id
+            for pair in pairs_to_judge(self.key, source, [], kept, Thresholds(other=20 if what == "votes 20" else 10))
+        ]
 
 
 def finds(query: Query, id_: str, judge: str, seed: int) -> bool:
