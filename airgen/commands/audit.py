@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from airgen.commands.options import RUNS, Dataset, Json, Runs, Seed, Split, echo, finite, new_app
+from airgen.commands.options import RUNS, Dataset, Json, PipelineFile, Runs, Seed, Split, echo, finite, new_app
 
 __all__ = ["app"]
 
@@ -168,6 +168,62 @@ def compare(
     extra = [f"--results {results}"] * (results != Path("results")) + [f"--split {split}"] * (split != "test")
     extra += [f"--out {out}"] if out else []
     echo(" ".join([f"then: {again}", *extra, "--answers audit-answers.json"]))
+
+
+@app.command()
+def relevance(
+    pipeline: PipelineFile,
+    answers: Annotated[
+        list[Path] | None, typer.Option(help="Answers that the page saved (repeatable): say which word fits.")
+    ] = None,
+    set_it: Annotated[
+        bool, typer.Option("--set", help="With --answers: write the word that fits into the pipeline's YAML.")
+    ] = False,
+    queries: Annotated[int, typer.Option(min=1, help="Number of queries, each with five passages.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
+    seed: Seed = 0,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Say whether `relevance: answer` or `subject` fits, from a person's answers to ten queries of a job of votes.
+
+    Without --answers: draw five passages of each query, and write the page. With them: precision and recall of the
+    labels by both words, and which one fits. With --set, `airgen run` then makes the labels again, without an LLM call.
+
+    Example: airgen audit relevance pipelines/agree.yaml --answers audit-answers.json --set
+    """
+    import json
+
+    from airgen.errors import UsageError
+    from airgen.pipeline.job import Job
+    from airgen.quality.audit.relevance_audit import draw_relevance, score_relevance, set_relevance
+
+    job = Job(pipeline, runs)
+    folder = out or job.directory / "audit-relevance"
+    if answers:
+        found = score_relevance(job, answers, folder)
+        if set_it and found.word is not None and found.word != found.now:
+            set_relevance(job.path, found.word)
+        echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else found.as_text())
+        if set_it and found.word is None:
+            raise UsageError(
+                f"{job.path}: nothing is set, as the answers do not tell: ask more (--queries), or write the word"
+            )
+        if set_it and not as_json and found.word != found.now:
+            echo(f"{job.path} says {found.word} now; labels are made again, without an LLM: airgen run {job.path}")
+        return
+    if set_it:
+        raise UsageError("--set needs --answers: the file that the page saved")
+    sample = draw_relevance(job, folder, queries, seed)
+    drawn = len({one.query for one in sample.items})
+    if as_json:
+        value = {"folder": str(folder), "key": sample.key, "queries": drawn, "pairs": len(sample.items)}
+        echo(json.dumps(value, ensure_ascii=False))
+        return
+    few = "" if drawn == queries else f" (not {queries}: the re-rankers find the source of no other)"
+    echo(f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}")
+    at = f" --out {out}" if out else ""
+    echo(f"then: airgen audit relevance {pipeline}{at} --answers audit-answers.json")
 
 
 def _folder(dataset: Path) -> Path:

@@ -73,6 +73,26 @@ def folder(tmp_path: Path) -> Path:
 
 Run = Callable[..., RunResult]
 
+JUDGE = {"top_k: 30}": "top_k: 300}\n  judge: {kind: votes}"}
+ANSWERED = {**JUDGE, "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25]"}
+"""Votes label; by `ANSWERED`, a lexical re-ranker alone."""
+
+
+@pytest.fixture
+def distinct(folder: Path) -> None:
+    """Each document shares a third of its words with the next one, and nothing with others.
+
+    The scripted model's queries are words of their document, which is then the first to be found, or its neighbour.
+    """
+    made = [
+        "".join(chr(97 + (n * 31 + k * 7 + n // 26 * k) % 26) for k in range(7)) + chr(97 + n % 26) for n in range(2000)
+    ]
+    with (folder / "small.jsonl").open("w", encoding="utf-8") as out:
+        for number in range(60):
+            words = made[number * 20 : number * 20 + 30]
+            row = {"id": f"doc-{number:03}", "title": words[0], "text": " ".join([*words, *words[:20]]) + "."}
+            out.write(json.dumps(row) + "\n")
+
 
 @pytest.fixture
 def run(folder: Path) -> Run:

@@ -1,6 +1,6 @@
 """The small job of the pipeline's tests, and a small dataset whose scores can be worked out by hand."""
 
-from job_maker import folder, run
+from job_maker import asked, distinct, folder, run
 from little_dataset import dataset
 
-__all__ = ["dataset", "folder", "run"]
+__all__ = ["asked", "dataset", "distinct", "folder", "run"]

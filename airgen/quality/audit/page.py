@@ -18,11 +18,14 @@ from airgen.text.display import html_text, plain_text
 
 __all__ = ["LEVELS", "audit_page", "question_page", "write_sample"]
 
+QUESTION = "Does the document answer the query?"
 
-def write_sample(sample: AuditSample, out: Path) -> None:
+
+def write_sample(sample: AuditSample, out: Path, *, note: str = "", question: str = QUESTION) -> None:
     """Write the page, the table and the sample itself to the folder `out`. An older sample there is replaced."""
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "audit.html", audit_page(sample))
+    page = question_page(sample.dataset, sample.key, sample.items, note=note, question=question)
+    write_text(out / "audit.html", page)
     write_text(out / "audit.csv", sample_csv(sample))
     write_text(out / "sample.json", sample_json(sample))
 
@@ -32,10 +35,13 @@ def audit_page(sample: AuditSample) -> str:
     return question_page(sample.dataset, sample.key, sample.items)
 
 
-def question_page(title: str, key: str, items: Sequence[AuditItem], *, note: str = "", batch: int = 0) -> str:
+def question_page(
+    title: str, key: str, items: Sequence[AuditItem], *, note: str = "", batch: int = 0, question: str = QUESTION
+) -> str:
     """A page that asks about each item in turn.
 
-    note: a line for people. batch: after how many answers the page says that they can be saved and scored.
+    note: a line for people. question: what is asked about each item. batch: after how many answers the page says that
+    they can be saved and scored.
     """
     shown = [
         {name: plain_text(text) for name, text in (("query", one.query_text), ("title", one.title), ("text", one.text))}
@@ -62,7 +68,7 @@ def question_page(title: str, key: str, items: Sequence[AuditItem], *, note: str
 <header>
 <h1>Audit of {html_text(title)}</h1>
 {f"<p>{html_text(note)}</p>" if note else ""}
-<p>Does the document answer the query? Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
+<p>{html_text(question)} Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
 <kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
 <p id="progress" role="status" aria-live="polite"></p>
 </header>

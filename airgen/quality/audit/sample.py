@@ -33,10 +33,12 @@ __all__ = [
     "Proportion",
     "draw",
     "load_sample",
+    "middle_levels",
     "read_answers",
     "sample_csv",
     "sample_json",
     "score",
+    "weighted_wilson",
     "wilson",
 ]
 
@@ -171,14 +173,14 @@ def sample_json(sample: AuditSample) -> str:
     return json_text({**value, "populations": sample.populations, "items": items}, indent=1) + "\n"
 
 
-def load_sample(path: Path) -> AuditSample:
-    """The sample that was drawn. Raises DatasetError if the file is missing or is not a sample."""
+def load_sample(path: Path, draw: str = "airgen audit sample") -> AuditSample:
+    """The sample that the command `draw` drew. Raises DatasetError if the file is missing or is not a sample."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         items = tuple(AuditItem(**item) for item in value["items"])
         return AuditSample(str(value["dataset"]), int(value["relevant_from"]), items, dict(value["populations"]))
     except FileNotFoundError:
-        raise DatasetError(f"{path}: no sample: draw one with `airgen audit sample`") from None
+        raise DatasetError(f"{path}: no sample: draw one with `{draw}`") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DatasetError(f"{path}: not a sample of airgen audit ({error})") from error
 
@@ -233,10 +235,11 @@ def read_answers(path: Path, sample: Asked) -> dict[int, int | None]:
 
 def wilson(agreed: int, count: int, z: float = 1.959964) -> Proportion:
     """A share with Wilson's 95 % score interval, which is right for few pairs and for shares near 1 (Wilson, 1927)."""
-    return _wilson(agreed, count, agreed / count if count else math.nan, count, z)
+    return weighted_wilson(agreed, count, agreed / count if count else math.nan, count, z)
 
 
-def _wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Proportion:
+def weighted_wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Proportion:
+    """The same for a weighted share: as many pairs count as an unweighted sample of the same precision would have."""
     if not count:
         return Proportion(0, 0, math.nan, 0.0, 1.0)
     middle = (share + z * z / (2 * effective)) / (1 + z * z / effective)
@@ -249,17 +252,11 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
 
     Raises DatasetError if there is no answer at all.
     """
-    levels: dict[int, list[int]] = {}
-    for answers in people:
-        for number, level in answers.items():
-            if level is not None:
-                levels.setdefault(number, []).append(level)
-    if not levels:
-        raise DatasetError("nobody answered: the audit has no answer")
+    levels = _given(people)
     cut = sample.relevant_from
     right: list[tuple[AuditItem, bool, bool]] = []
     for number, given in sorted(levels.items()):
-        item, level = sample.items[number - 1], sorted(given)[(len(given) - 1) // 2]
+        item, level = sample.items[number - 1], _middle(given)
         right.append((item, (level >= cut) == item.relevant, level == item.level))
     twice = [{level >= cut for level in given} for given in levels.values() if len(given) > 1]
     judged = [same for item, _, same in right if item.level is not None]
@@ -272,6 +269,26 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
         wilson(sum(len(one) == 1 for one in twice), len(twice)) if twice else None,
         len(sample.items) - len(levels),
     )
+
+
+def middle_levels(people: Sequence[Answers]) -> dict[int, int]:
+    """The lower median of the levels of each pair that has one, by number. Raises DatasetError if there is none."""
+    return {number: _middle(given) for number, given in sorted(_given(people).items())}
+
+
+def _given(people: Sequence[Answers]) -> dict[int, list[int]]:
+    levels: dict[int, list[int]] = {}
+    for answers in people:
+        for number, level in answers.items():
+            if level is not None:
+                levels.setdefault(number, []).append(level)
+    if not levels:
+        raise DatasetError("nobody answered: the audit has no answer")
+    return levels
+
+
+def _middle(given: Sequence[int]) -> int:
+    return sorted(given)[(len(given) - 1) // 2]
 
 
 def _grouped(right: Sequence[tuple[AuditItem, bool, bool]], groups: Sequence[tuple[str, Any]]) -> dict[str, Proportion]:
@@ -296,4 +313,4 @@ def _weighted(sample: AuditSample, right: Sequence[tuple[AuditItem, bool, bool]]
     weights = {name: sample.populations.get(name, 0) / total for name in counts}
     share = math.fsum(weights[name] * sum(good) / len(good) for name, good in counts.items())
     effective = 1 / math.fsum(weights[name] ** 2 / len(good) for name, good in counts.items())
-    return _wilson(sum(good for _, good, _ in right), len(right), share, effective)
+    return weighted_wilson(sum(good for _, good, _ in right), len(right), share, effective)

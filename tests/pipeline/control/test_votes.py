@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import Run
+from job_maker import ANSWERED, JUDGE, Run
 
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
@@ -76,26 +76,6 @@ def test_property_a_rerankers_scale_does_not_matter(scores: list[float], factor:
     if before and after:
         assert after == pytest.approx(before, rel=1e-6, abs=1e-6)
         assert before["d0"] == 1.0
-
-
-JUDGE = {"top_k: 30}": "top_k: 300}\n  judge: {kind: votes}"}
-ANSWERED = {**JUDGE, "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25]"}
-
-
-@pytest.fixture
-def distinct(folder: Path) -> None:
-    """Each document shares a third of its words with the next one, and nothing with others.
-
-    The scripted model's queries are words of their document, which is then the first to be found, or its neighbour.
-    """
-    made = [
-        "".join(chr(97 + (n * 31 + k * 7 + n // 26 * k) % 26) for k in range(7)) + chr(97 + n % 26) for n in range(2000)
-    ]
-    with (folder / "small.jsonl").open("w", encoding="utf-8") as out:
-        for number in range(60):
-            words = made[number * 20 : number * 20 + 30]
-            row = {"id": f"doc-{number:03}", "title": words[0], "text": " ".join([*words, *words[:20]]) + "."}
-            out.write(json.dumps(row) + "\n")
 
 
 def decisions(result: RunResult) -> list[Decision]:

@@ -1,0 +1,284 @@
+"""Does `relevance: answer` or `subject` fit? A person answers about fifty passages, and the answers say.
+
+runs/NAME/audit-relevance/
+    audit.html      for people: works without a server, saves audit-answers.json
+    audit.csv       the same for a spreadsheet
+    sample.json     the sample with what the votes say; people who answer should not open it
+    result.json     what the answers say, for programs
+
+Asked are ten queries with five passages each besides the source: mostly passages that only `subject` calls relevant,
+for on these the words differ. Queries that `answer` drops are asked about only where there are too few others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.atomic import whole_file
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
+from airgen.evaluation.result import without_nan
+from airgen.keys import text_key
+from airgen.paths import data_dir
+from airgen.pipeline.control.pool import Pool
+from airgen.pipeline.control.votes import WAY, first, voted
+from airgen.pipeline.job import Job
+from airgen.pipeline.stage import Lineage
+from airgen.quality.audit.page import write_sample
+from airgen.quality.audit.sample import (
+    Answers,
+    AuditItem,
+    AuditSample,
+    Proportion,
+    load_sample,
+    middle_levels,
+    read_answers,
+    weighted_wilson,
+)
+from airgen.records import Prelabel
+from airgen.settings import RELEVANCE, Pipeline
+from airgen.settings.yaml_file import parse_yaml
+from airgen.store import Store
+from airgen.text.display import figure, json_text, terminal_table
+
+__all__ = [
+    "PASSAGES",
+    "QUERIES",
+    "RelevanceAudit",
+    "draw_relevance",
+    "kinds",
+    "pick",
+    "population",
+    "say",
+    "score_relevance",
+    "set_relevance",
+]
+
+QUERIES, PASSAGES = 10, 5
+
+_Found = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages
+
+BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "relevant by neither word"
+_LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
+_ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
+
+_ONE_SIDED, _TWO_SIDED = 1.644854, 1.959964  # 95 %
+
+_QUESTION = "If you had asked this, should a search find this document?"
+_NOTE = (
+    "You decide what is relevant here: only a document that answers the query, or also one about its subject. Judge "
+    "all documents by the same rule."
+)
+
+
+@dataclass(frozen=True)
+class RelevanceAudit:
+    """What people's answers say of the two words.
+
+    word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
+    only `subject` calls relevant, with a 90 % interval; above `cut` it speaks for `subject`, for then these passages
+    raise the F1 of the labels (among what either word calls relevant, with the sources). figures: of each word's
+    labels precision, recall and agreement with people, among the recalled passages of the asked queries besides their
+    sources; passages are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
+    """
+
+    word: str | None
+    now: str
+    differ: Proportion
+    cut: float
+    figures: Mapping[str, Mapping[str, Proportion]]
+    queries: int
+    people: int
+    unanswered: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN is None."""
+        plain: dict[str, Any] = without_nan(self)
+        return plain
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        rows = [["besides the source", *self.figures]]
+        rows += [
+            [name, *(_shown(of[name]) for of in self.figures.values())] for name in ("precision", "recall", "agreement")
+        ]
+        verdict = {
+            "answer": f"`answer` fits: less than {self.cut:.2f}",
+            "subject": f"`subject` fits: more than {self.cut:.2f}",
+            None: f"the answers do not tell: it may be more or less than {self.cut:.2f}",
+        }[self.word]
+        return (
+            f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
+            f"{terminal_table(rows)}\n"
+            f"of the passages that only `subject` calls relevant people confirm {_shown(self.differ)} (90 %), by "
+            f"{self.differ.count} answers\n{verdict}; the pipeline says {self.now}"
+        )
+
+
+def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
+    """By which word's cut each recalled passage of a query is relevant, without its sources; empty if it has no cut."""
+    return {
+        id_: BOTH if share >= WAY["answer"] else WIDER if share >= WAY["subject"] else NEITHER
+        for id_, share in voted(prelabels, sources).items()
+        if id_ not in sources
+    }
+
+
+def pick(query: str, found: Mapping[str, str], seed: int = 0) -> list[str]:
+    """The passages to ask about, of all passages with their kinds, in an order that does not show the kind."""
+    places = {id_: text_key(f"relevance\x1f{seed}\x1f{query}\x1f{id_}") for id_ in found}
+    of = {kind: sorted((id_ for id_ in found if found[id_] == kind), key=places.__getitem__) for kind in _ASKED}
+    chosen = [id_ for kind, count in _ASKED.items() for id_ in of[kind][:count]]
+    rest = [id_ for kind, count in _ASKED.items() for id_ in of[kind][count:]]
+    return sorted([*chosen, *rest[: PASSAGES - len(chosen)]], key=lambda id_: text_key(f"order\x1f{places[id_]}"))
+
+
+def population(query: str, kind: str) -> str:
+    """The name under which a sample has the number of a query's passages of a kind."""
+    return f"{query}: {kind}"
+
+
+def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -> AuditSample:
+    """Draw the queries and passages, and write page, table and sample to `out`. An older sample there is replaced.
+
+    Raises DatasetError for a job whose labels are no votes, or that is not finished; StoreError if it was never run.
+    """
+    kept, others = list[_Found](), list[_Found]()
+    with job.open_store(read_only=True) as store:
+        for found, stays in _voted(job, store, seed):
+            (kept if stays else others).append(found)
+            if len(kept) == queries:
+                break
+        asked = [*kept, *others][:queries]
+        chosen = [(*found, id_) for found in asked for id_ in pick(found[0].final.key, found[1], seed)]
+        texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
+    if not chosen:
+        raise DatasetError(f"{job.path}: the re-rankers find no query's source: there is nothing to ask about")
+    ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
+    items = tuple(
+        AuditItem(ids.query(lineage), ids.document(id_), kind_of[id_], None, kind_of[id_] in labelled,
+                  lineage.final.text, *texts[id_])
+        for lineage, kind_of, id_ in chosen
+    )  # fmt: skip
+    counts = Counter(population(ids.query(lineage), kind) for lineage, kind_of in asked for kind in kind_of.values())
+    relevant_from = job.pipeline.control.judge.relevant_from
+    sample = AuditSample(f"{job.pipeline.name} (what is relevant)", relevant_from, items, counts)
+    write_sample(sample, out, note=_NOTE, question=_QUESTION)
+    return sample
+
+
+def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> RelevanceAudit:
+    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
+
+    Raises DatasetError for answers to another sample, or where the votes are others since it was drawn.
+    """
+    sample = load_sample(folder / "sample.json", "airgen audit relevance")
+    people, ids = [read_answers(path, sample) for path in answers], job.ids
+    with job.open_store(read_only=True) as store:
+        voted_now = _voted(job, store, among={item.query for item in sample.items})
+        now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in voted_now for id_, kind in of.items()}
+    changed = sum(now.get((item.query, item.document)) != item.kind for item in sample.items)
+    if changed:
+        raise DatasetError(
+            f"{folder}: the votes on {changed} of {len(sample.items)} passages are others than when the sample was "
+            "drawn: draw another one with `airgen audit relevance`"
+        )
+    result = say(sample, people, job.pipeline.relevance)
+    write_text(folder / "result.json", json_text(result.as_dict(), indent=1) + "\n")
+    return result
+
+
+def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> RelevanceAudit:
+    """What the answers say of both words. A passage with several answers gets the lower median of their levels.
+
+    Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if nobody answered.
+    """
+    levels = {sample.items[number - 1]: level for number, level in middle_levels(people).items()}
+    asked = Counter(population(one.query, one.kind) for one in levels)
+    rows = []  # kind, whether people find it relevant, weight
+    for one, level in levels.items():
+        name = population(one.query, one.kind)
+        rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
+    figures = {
+        word: {
+            "precision": _share([(good, weight) for kind, good, weight in rows if kind in labelled]),
+            "recall": _share([(kind in labelled, weight) for kind, good, weight in rows if good]),
+            "agreement": _share([(good == (kind in labelled), weight) for kind, good, weight in rows]),
+        }
+        for word, labelled in _LABELLED.items()
+    }
+    differ = _share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
+    queries = len({one.query for one in levels})  # as many sources, which are relevant by both words
+    labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
+    right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
+    wider = math.fsum(weight for kind, good, weight in rows if kind == WIDER and good)
+    cut = right / (labelled + right + wider)  # half of the F1 of `answer`: what is more probable raises it
+    word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
+    return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
+
+
+def _shown(one: Proportion) -> str:
+    return f"{figure(one.share, '.2f')} ({one.low:.2f}–{one.high:.2f})"
+
+
+def _share(rows: Sequence[tuple[bool, float]], z: float = _TWO_SIDED) -> Proportion:
+    """The weighted share of what is true."""
+    total = math.fsum(weight for _, weight in rows)
+    share = math.fsum(weight for good, weight in rows if good) / total if rows else math.nan
+    effective = total**2 / math.fsum(weight**2 for _, weight in rows) if rows else 0.0
+    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective, z)
+
+
+def set_relevance(path: Path, word: str) -> None:
+    """Write the word into a pipeline's YAML; all else in the file stays, but for the comment that `airgen init` writes.
+
+    Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
+    """
+    if not path.is_file() or path.resolve().parent == data_dir("pipelines").resolve():
+        raise UsageError(f"{path}: is no pipeline file of your own: copy it, and write relevance: {word} there")
+    try:
+        text = path.read_bytes().decode()
+        changed, found = re.subn(r"""(?m)^(relevance:[ \t]*)["']?(?:answer|subject)\b["']?""", rf"\g<1>{word}", text)
+        if not found:
+            changed = re.sub(r"(?m)^task:[^\r\n]*(\r?\n)", rf"\g<0>relevance: {word}\1", text, count=1)
+        for other in RELEVANCE:
+            about = "relevant: {} (or {})"
+            changed = changed.replace(about.format(RELEVANCE[other], word), about.format(RELEVANCE[word], other))
+        if parse_yaml(changed, Pipeline, str(path), path.resolve().parent).relevance != word:
+            raise SettingsError([f"{path}: `relevance` stands in no line of its own: write relevance: {word} yourself"])
+        with whole_file(path) as fresh:
+            fresh.write_bytes(changed.encode())
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _voted(
+    job: Job, store: Store, seed: int = 0, among: Collection[str] | None = None
+) -> Iterator[tuple[_Found, bool]]:
+    """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them. among: their ids.
+
+    Generated negatives are left out. Raises DatasetError for a job that is not finished, or whose labels are no votes.
+    """
+    pipeline, accepted, plan, ids = job.pipeline, job.accepted(store), job.plan(store), job.ids
+    if pipeline.control.judge.members:
+        raise DatasetError(f"{job.path}: an LLM judges here, not votes: `airgen audit sample` checks its labels")
+    if pipeline.queries is not None:
+        raise DatasetError(f"{job.path}: the queries are your own, and `relevance` does not change the votes on them")
+    if "decision" not in plan:
+        raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
+    made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+    for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
+        if among is not None and ids.query(lineage) not in among:
+            continue
+        stages = [f"prelabel:{place}" for place in range(len(pipeline.control.rerankers))]
+        rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
+        sources = [one.id for one in lineage.sources]
+        whole = kinds(rows, sources) if len(rows) == len(stages) else {}  # else it came after the last finished run
+        if found := {id_: kind for id_, kind in whole.items() if id_ not in made}:
+            yield (lineage, found), first(rows, sources)
