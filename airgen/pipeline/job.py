@@ -55,7 +55,7 @@ from airgen.pipeline.refresh import next_version
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
-from airgen.records import TABLES, OwnQuery, Partner
+from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline, pipeline_text
 from airgen.settings.base import answer_settings
 from airgen.settings.yaml_file import find_yaml
@@ -191,9 +191,7 @@ class Job:
             self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
-            kinds: list[type] = [kind for stage in self.flow.every for kind in (stage.writes, *stage.beside)]
-            kinds += [Partner] * (PARTNER in self.fingerprints) + [OwnQuery] * (OWN in self.fingerprints)
-            for kind in kinds:
+            for kind in (kind for stage in self.flow.every for kind in (stage.writes, *stage.beside)):
                 if kind not in TABLES:
                     store.ensure_table(kind)
         return store

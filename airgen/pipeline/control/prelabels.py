@@ -122,7 +122,6 @@ class _Voter:
             return cls(reranker, json.loads(known[0].about), fitted=False)
         show_corpus(reranker, work.corpus)
         about = dict(reranker.describe())
-        work.store.ensure_table(Fitted)
         work.store.put([Fitted(key, work.digest, fp, 0, json.dumps(about))])
         return cls(reranker, about)
 
