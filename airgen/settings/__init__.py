@@ -14,7 +14,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
-from airgen.settings.base import LATER, SPEED, Settings
+from airgen.settings.base import SPEED, Settings
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import ControlSettings, JudgeSettings, OneJudge, RecallSettings, Thresholds
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
@@ -101,7 +101,7 @@ class Pipeline(Settings):
     relevance: Literal["answer", "subject"] = "answer"
     llm: SerializeAsAny[LlmSettings]
     # The user's own queries, which are labelled in place of generated ones; `target` then is how many are drawn.
-    queries: Annotated[QueriesSettings | None, LATER] = None
+    queries: QueriesSettings | None = None
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()

@@ -148,7 +148,7 @@ def off_subject(query: str, document: str, scenario: str, character: str, langua
 
 
 def near_parts(generation: GenerationSettings) -> dict[str, float]:
-    """The bounds that are set, for a fingerprint: a pipeline without bounds keeps the fingerprint that it had."""
+    """The bounds that are set, for the fingerprint of the query."""
     bounds = {"max_overlap": generation.max_overlap, "max_title_overlap": generation.max_title_overlap}
     return {name: value for name, value in bounds.items() if value is not None}
 
