@@ -34,6 +34,7 @@ from airgen.evaluation.systems import load_systems
 from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
+from airgen.pipeline.ask_each import run_to_end
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.choice.chooser import Chooser
@@ -43,7 +44,6 @@ from airgen.pipeline.control.pool_systems import systems_path
 from airgen.pipeline.control.quality_control import control_quality
 from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.event_loop import run_to_end
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
