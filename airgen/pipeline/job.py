@@ -159,9 +159,7 @@ class Job:
         """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
         settings = answer_settings(self.pipeline)
         settings.pop("evaluate")
-        return fingerprint(
-            version=__version__, settings=settings, fingerprints=self.fingerprints, frame=self._frame
-        )  # fmt: skip
+        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, frame=self._frame)
 
     @property
     def _frame(self) -> list[str] | None:
