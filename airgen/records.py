@@ -1,6 +1,6 @@
 """Every row type: frozen dataclasses, the only currency between modules.
 
-One type per arrow of the pipeline, one table per type (the table's name is `TABLES[type]`), forward only:
+One type per arrow of the pipeline, one table per type (`KeyTerm` -> `key_term`), forward only:
 
     document -> passage -> sample -> character -> scenario -> query -> rewrite -> hard_negative
              -> recall -> prelabel -> judgment -> decision
@@ -8,8 +8,8 @@ One type per arrow of the pipeline, one table per type (the table's name is `TAB
 Rows of the pipeline begin with the same four fields: `key` (see `airgen.keys.row_key`), `parent` (the key of
 the row that it was made from), `fingerprint` (of the stage that made it) and `ordinal` (which of several).
 
-A row type that is not in `TABLES` (one of a stage from outside airgen, or of a stage that few pipelines have) gets its
-table when its first row is written: it is called after its class and made from its fields.
+Tables are made from the fields of the types: those of `TABLES` with the work database, that of a stage from outside
+airgen when a job with this stage runs.
 """
 
 from __future__ import annotations
@@ -356,26 +356,13 @@ class Payment:
     usd: float
 
 
-TABLES: dict[type, str] = {
-    Passage: "passage",
-    Dropped: "dropped",
-    Sample: "sample",
-    Character: "character",
-    Scenario: "scenario",
-    Query: "query",
-    Rewrite: "rewrite",
-    HardNegative: "hard_negative",
-    Recall: "recall",
-    Prelabel: "prelabel",
-    Judgment: "judgment",
-    Decision: "decision",
-    Skip: "skip",
-    Answer: "answer",
-    Reservation: "reservation",
-    Payment: "payment",
-}
+TABLES: tuple[type, ...] = (
+    Passage, Dropped, Sample, Partner, Character, Scenario, Query, Candidate, OwnQuery, Rewrite, HardNegative,
+    ReferenceAnswer, Recall, Prelabel, Fitted, Judgment, Decision, Skip, Answer, Reservation, Payment,
+)  # fmt: skip
+"""The types that have a table in every work database."""
 
 
 def table_of(kind: type) -> str:
     """The table of a row type: `KeyTerm` -> `key_term`."""
-    return TABLES.get(kind) or re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

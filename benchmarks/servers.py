@@ -31,8 +31,8 @@ from rich.console import Console
 from airgen import models
 from airgen.errors import AirgenError
 from airgen.llms.embedded import _gguf
+from airgen.llms.probe import read_profiles
 from airgen.pipeline import Job
-from airgen.pipeline.profiles import read_profiles
 from airgen.pipeline.status import read_report
 from airgen.pipeline.summary import run_pipeline
 from airgen.prompts import data_dir

@@ -16,10 +16,10 @@ import duckdb
 import pytest
 
 from airgen.errors import StoreError
-from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip
+from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip, table_of
 from airgen.store import Store
-from airgen.store.migrate import migrate, migrations, outdated
 from airgen.store.open_database import connect, explain
+from airgen.store.store import SCHEMA
 
 
 def answer(key: str, **values: object) -> Answer:
@@ -33,7 +33,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_every_row_type_has_a_table_with_its_columns(store: Store) -> None:
-    for kind, table in TABLES.items():
+    for kind in TABLES:
+        table = table_of(kind)
         columns = {
             name
             for (name,) in store.query(
@@ -410,8 +411,8 @@ def test_who_must_not_create_a_database_does_not(how: dict[str, bool], tmp_path:
         assert store.rows(Answer) == []
 
 
-def test_a_reader_of_an_older_database_only_reads(tmp_path: Path) -> None:
-    applied(tmp_path / "w.duckdb", 1)
+def test_a_reader_only_reads(tmp_path: Path) -> None:
+    Store.open(tmp_path / "w.duckdb").close()
     with Store.open(tmp_path / "w.duckdb", read_only=True) as store, pytest.raises(StoreError, match="read-only"):
         store.put([answer("k")])
 
@@ -476,65 +477,6 @@ def test_a_row_type_from_outside_gets_a_table_of_its_fields(store: Store) -> Non
         store.ensure_table(Strange)
 
 
-def test_an_older_database_is_brought_up_to_date_even_for_a_reader(tmp_path: Path) -> None:
-    path = tmp_path / "w.duckdb"
-    applied(path, 3)
-    with duckdb.connect(str(path)) as connection:
-        rows = [("llm: timeout", "query"), ("malformed: no JSON", "query"), ("none asked for", "hard_negative"),
-                ("copies the document", "query"), ("2 of 3 found", "mined_negative")]  # fmt: skip
-        for reason, stage in rows:
-            connection.execute("INSERT INTO skip VALUES (?, 'p', 'f', 0, ?, ?, '')", [reason, stage, reason])
-    with Store.open(path, read_only=True) as store:
-        causes = {row.reason: row.cause for row in store.rows(Skip)}
-    assert [causes[reason] for reason, _ in rows] == ["llm", "malformed", "settings", "check", "control"]
-
-
-def applied(path: Path, count: int) -> None:
-    """A database that an older airgen wrote: it has the first `count` migrations."""
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE migration (number BIGINT PRIMARY KEY)")
-        for number, sql in migrations()[:count]:
-            connection.execute(sql)
-            connection.execute("INSERT INTO migration VALUES (?)", [number])
-
-
-def test_migrations_are_numbered_without_gaps() -> None:
-    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
-    assert "CREATE TABLE" in migrations()[0][1]
-
-
-def test_only_an_older_database_of_airgen_is_outdated(tmp_path: Path) -> None:
-    """A reader changes nothing in a database of today, or of another program."""
-    for count, expected in ((0, True), (1, True), (len(migrations()) - 1, True), (len(migrations()), False)):
-        applied(tmp_path / f"{count}.duckdb", count)
-        with duckdb.connect(str(tmp_path / f"{count}.duckdb")) as connection:
-            assert outdated(connection) is expected, count
-    with duckdb.connect(str(tmp_path / "other.duckdb")) as connection:
-        connection.execute("CREATE TABLE t (x INT)")
-        assert outdated(connection) is False
-
-
-def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, known = tmp_path / "w.duckdb", migrations()
-    Store.open(path).close()
-    number = known[-1][0] + 1
-    later = [
-        (number, "CREATE TABLE half (x INT); CREATE TABLE half (x INT)"),
-        (number + 1, "CREATE TABLE next (x INT)"),
-    ]
-    with duckdb.connect(str(path)) as connection, monkeypatch.context() as patch:
-        patch.setattr("airgen.store.migrate.migrations", lambda: [*known, *later])
-        with pytest.raises(duckdb.CatalogException, match="half"):
-            migrate(connection, "here")
-        tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-        assert not {"half", "next"} & tables
-        assert connection.execute("SELECT max(number) FROM migration").fetchall() == [(number - 1,)]
-        later[0] = (number, "CREATE TABLE whole (x INT)")
-        migrate(connection, "here")
-        assert connection.execute("SELECT count(*) FROM whole, next").fetchall() == [(0,)]
-        assert connection.execute("SELECT max(number) FROM migration").fetchall() == [(number + 1,)]
-
-
 def test_failures_are_forgotten_on_request_only(store: Store) -> None:
     store.put([answer("bad", error="timeout"), answer("good")])
     store.put([Skip("s", "p", "f", 0, "query", "llm: timeout", "", "llm")])
@@ -561,13 +503,42 @@ def test_a_damaged_database_says_so(tmp_path: Path) -> None:
         Store.open(path)
 
 
-def test_a_newer_database_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("number", [SCHEMA - 1, SCHEMA + 1])
+def test_a_database_of_another_schema_is_refused(tmp_path: Path, number: int, read_only: bool) -> None:
     path = tmp_path / "w.duckdb"
     Store.open(path).close()
     with duckdb.connect(str(path)) as connection:
-        connection.execute("INSERT INTO migration VALUES (?)", [migrations()[-1][0] + 1])
-    with pytest.raises(StoreError, match="written by a newer airgen"):
-        Store.open(path)
+        connection.execute("UPDATE schema_number SET number = ?", [number])
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=rf"w\.duckdb has schema {number}, and this airgen reads {SCHEMA}: use the"):
+        Store.open(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_another_program_is_refused_and_stays(tmp_path: Path, read_only: bool) -> None:
+    path = tmp_path / "w.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t (x INT)")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"w\.duckdb is not a work database of this airgen: move it away"):
+        Store.open(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+def test_a_database_whose_making_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w.duckdb"
+    with monkeypatch.context() as patch:
+        patch.setattr("airgen.store.store._OTHER_TABLES", "CREATE TABLE half (x INT); CREATE TABLE half (x INT);")
+        with pytest.raises(StoreError, match="half"):
+            Store.open(path)
+    with pytest.raises(StoreError, match="run `airgen run` first"):
+        Store.open(path, read_only=True)
+    with Store.open(path) as store:
+        store.put([answer("k")])
+        assert store.find_plan({}) == {}
+        assert "half" not in {name for (name,) in store.query("SELECT table_name FROM duckdb_tables()")}
 
 
 def test_a_missing_database_says_what_to_do(tmp_path: Path) -> None:

@@ -74,8 +74,7 @@ def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -
     from airgen.corpus.fetch import is_fetched
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
-    from airgen.pipeline.preflight import advice, preflight
-    from airgen.pipeline.probing import probe_models, unprobed
+    from airgen.pipeline.preflight import advice, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
 
     problems, warnings = preflight(job, budget_usd=budget_usd), advice(job)

@@ -36,8 +36,7 @@ def show(
     import json
 
     from airgen.errors import UsageError
-    from airgen.pipeline.find_job import find_job, job_with
-    from airgen.pipeline.show import find_lineage, life, render_life
+    from airgen.pipeline.show import find_job, find_lineage, job_with, life, render_life
 
     job = find_job(what, runs)
     if job is None and query is not None:

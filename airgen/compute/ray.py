@@ -13,21 +13,22 @@ import socket
 import threading
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from airgen import __version__
 from airgen.compute.calls import Returned, Worker, WorkerLost
-from airgen.compute.ray_address import answers, no_cluster, reach, wrong_address
 from airgen.compute.threads import thread_limits
 from airgen.compute.worker_pool import WorkerPool
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
-__all__ = ["RayWorkers"]
+__all__ = ["RayWorkers", "answers", "no_cluster", "reach", "wrong_address"]
 
 _WORDS = 300  # characters of Ray's reasons
 _LOOK = 5.0  # seconds between two looks at the head
+_REACH = 5.0  # seconds to reach an address
 _AWAY = 30.0  # seconds without a head after which a run ends; Ray itself ends the process after 60
 
 
@@ -256,3 +257,56 @@ def _translated(ray: Any, error: BaseException) -> BaseException:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:_WORDS] or type(error).__name__
+
+
+def reach(address: str) -> None:
+    """Raises AirgenError where nobody listens at an address. Ray itself would try for two minutes."""
+    place = _head() if address == "auto" else address.removeprefix("ray://")
+    if not place:
+        return  # Ray looks for processes of a head on this machine
+    host, _, port = place.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise wrong_address(address)
+    try:
+        socket.create_connection((host, int(port)), _REACH).close()
+    except OSError as error:
+        raise no_cluster(address, f" ({place}: {error.strerror or error})") from error
+
+
+def answers(place: str) -> bool:
+    """Whether somebody listens at HOST:PORT."""
+    host, _, port = place.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+    except OSError:
+        return False
+    return True
+
+
+def _head() -> str:
+    """HOST:PORT of the cluster that `auto` means, by the environment or by the file that `ray start` wrote, or ""."""
+    if chosen := os.environ.get("RAY_ADDRESS", ""):
+        return chosen.removeprefix("ray://")
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        return (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8")[:300].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def wrong_address(address: str) -> AirgenError:
+    """The error for an address of no known form."""
+    return AirgenError(f"compute.address: {address[:200]}: must be auto or ray://HOST:PORT")
+
+
+def no_cluster(address: str, reason: str) -> AirgenError:
+    """The error for an address where no cluster is, with the reason in brackets."""
+    if address == "auto":
+        return AirgenError(
+            f"compute: no Ray cluster on this machine{reason}: start one with `ray start --head`, join one with `ray "
+            "start --address HEAD:6379`, or use --compute local:WORKERS"
+        )
+    return AirgenError(
+        f"compute: no Ray cluster answers at {address}{reason}: check the address (the client's port is 10001), and "
+        "that the head runs"
+    )

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_validator
 
-from airgen.settings.base import LATER, Settings
+from airgen.settings.base import Settings
 from airgen.settings.llm import hidden
 from airgen.settings.parts import Part
 
@@ -189,10 +189,10 @@ class CorpusSettings(Settings):
     tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"
     fetch: FetchSettings | None = None
     reader: Annotated[dict[str, Any], Part("reader")]
-    limit: Annotated[int | None, LATER] = Field(default=None, ge=1)
-    limit_seed: Annotated[int, LATER] = 0
+    limit: int | None = Field(default=None, ge=1)
+    limit_seed: int = 0
     clean: CleanSettings = CleanSettings()
-    chunk: Annotated[ChunkSettings | None, LATER] = None
+    chunk: ChunkSettings | None = None
     long_doc: LongDocSettings = LongDocSettings()
     _base: Path = PrivateAttr(default=Path())
 

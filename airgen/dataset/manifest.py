@@ -161,8 +161,7 @@ def load_manifest(directory: Path) -> Manifest:
         raise DatasetError(f"{path} is not a JSON object: export the dataset again")
     version = value.pop("format", None)
     if version != FORMAT:
-        newer = isinstance(version, int) and version > FORMAT
-        advice = "a newer airgen wrote it: update airgen" if newer else "export the dataset again"
+        advice = "read it with the airgen that wrote it, or export the dataset again"
         raise DatasetError(f"{path} has format {version!r}, this airgen reads {FORMAT}: {advice}")
     names = {item.name for item in dataclasses.fields(DatasetInfo)}
     nested: dict[str, Any] = {key: item for key, item in value.items() if key not in names}

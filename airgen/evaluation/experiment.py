@@ -349,7 +349,7 @@ def run_key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptio
             "files": files,
             "uses": list(uses),
             "top": options.top,
-            **({"unanswered": sorted(task.unanswered)} if task.unanswered else {}),
+            "unanswered": sorted(task.unanswered),
         }
     )
 

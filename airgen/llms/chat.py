@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from airgen.llms.base import Message, Refused, Reply, Request, Retry, Usage
-from airgen.llms.thinking import first_of_answer, split_thinking
 from airgen.text.tokens import count_tokens
 
 __all__ = [
@@ -24,9 +24,11 @@ __all__ = [
     "chat_reply",
     "closed",
     "count_messages",
+    "first_of_answer",
     "load_json",
     "masked",
     "most_prompt_tokens",
+    "split_thinking",
     "upper_bound",
     "with_usage",
 ]
@@ -43,6 +45,11 @@ FORMATS = ("json_schema", "json_object", "none")
 _DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 18 else math.inf)
 _PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
 _SERVERS_FRAME = 64  # tokens that a server adds to a chat: the default system prompt of some templates
+
+_OPEN = re.compile(r"(?<!\s)\s*(?:<(think|thinking|thought)>|\[(THINK)\])", re.IGNORECASE)
+_CLOSED = {tag: re.compile(rf"</{tag}>|\[/{tag}\]", re.IGNORECASE) for tag in ("think", "thinking", "thought")}
+_ANY_CLOSED = re.compile(r"</(?:think|thinking|thought)>|\[/THINK\]", re.IGNORECASE)
+_ANSWERS = ("{", "[", '"', "```")  # an answer that begins so may quote a closing tag; thinking does not begin so
 
 
 def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = "max_tokens") -> dict[str, Any]:
@@ -258,3 +265,35 @@ def most_prompt_tokens(request: Request) -> int:
     """The most prompt tokens that a server can count: those of the messages, of the schema, and of its own frame."""
     schema = "" if request.schema is None else json.dumps(request.schema)
     return upper_bound(request.messages) + len(schema) + _SERVERS_FRAME
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """The answer without the thinking that a model wrote before it, and the thinking.
+
+    Tags inside an answer are left alone.
+
+    >>> split_thinking("<think>Is it 2? Yes.</think>\\n2")
+    ('2', 'Is it 2? Yes.')
+    >>> split_thinking("<think>Is it 2? Or")  # cut off while it was thinking
+    ('', 'Is it 2? Or')
+    >>> split_thinking("Is it 2? Yes.</think>2")  # the template wrote the first tag
+    ('2', 'Is it 2? Yes.')
+    """
+    place, thinking = 0, []
+    while opening := _OPEN.match(text, place):
+        closing = _CLOSED[(opening[1] or opening[2]).lower()].search(text, opening.end())
+        thinking.append(text[opening.end() : closing.start() if closing else None])
+        place = closing.end() if closing else len(text)
+    if not thinking and not text.lstrip().startswith(_ANSWERS) and (closing := _ANY_CLOSED.search(text)):
+        thinking.append(text[: closing.start()])
+        place = closing.end()
+    return (text[place:].lstrip(), "\n".join(thinking)) if thinking else (text, "")
+
+
+def first_of_answer(answer: str, tokens: Sequence[str]) -> int:
+    """The place of the first token that belongs to the answer, behind the thinking; `len(tokens)` if none is it."""
+    wanted, length, place = answer.strip(), 0, len(tokens)
+    while place and length < len(wanted):
+        place -= 1
+        length += len(tokens[place].strip() if length == 0 else tokens[place])
+    return place if wanted and "".join(tokens[place:]).strip() == wanted else len(tokens)

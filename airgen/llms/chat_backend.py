@@ -15,7 +15,7 @@ from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
 from airgen.llms.chat import billed_in, load_json, with_usage
 from airgen.llms.dialect import Dialect, most_output, too_much
 from airgen.llms.http import Endpoint, error_of, server_limits, status_in
-from airgen.settings.base import LATER, SPEED
+from airgen.settings.base import SPEED
 from airgen.settings.http import Headers, Parameters, variables_of
 from airgen.settings.llm import LlmSettings, address, hidden, looks_like_a_key, secret, variable_name
 
@@ -32,8 +32,8 @@ class EndpointSettings(LlmSettings):
     api_key_env: Annotated[str | None, SPEED] = None
     headers: Annotated[Headers, SPEED] = Field(default={})  # more headers; secrets as ${NAME} of the environment
     query: Annotated[Parameters, SPEED] = Field(default={})  # parameters of the address: {api-version: 2024-10-21}
-    reasoning_effort: Annotated[str | None, LATER, Field(max_length=40)] = None  # minimal, low, medium, high, ...
-    extra_body: Annotated[dict[str, Any], LATER] = Field(default={})  # more members of each request's body
+    reasoning_effort: Annotated[str | None, Field(max_length=40)] = None  # minimal, low, medium, high, ...
+    extra_body: dict[str, Any] = Field(default={})  # more members of each request's body
 
     @field_validator("base_url")
     @classmethod

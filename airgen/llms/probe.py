@@ -4,31 +4,40 @@
     profile.seconds(calls=1000, prompt_tokens=900_000, completion_tokens=60_000, workers=64)
 
 It asks as a judge does and as a generating stage does, so that the backend learns what the model takes
-(`airgen.llms.dialect`). It measures how the server counts tokens, how much the model thinks, and how fast it is.
+(`airgen.llms.dialect`). It measures how the server counts tokens, how much the model thinks, and how fast it is. What
+it found is kept in the job's folder, in `models.json`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from airgen.errors import LlmError
+from airgen.errors import LlmError, disk_error
+from airgen.keys import content_key
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
 from airgen.llms.chat import count_messages
 from airgen.records import Answer
 from airgen.settings import LlmSettings
+from airgen.settings.base import marked
 from airgen.text.tokens import count_tokens
 
-__all__ = ["STAGE", "ModelProfile", "probe"]
+__all__ = ["STAGE", "ModelProfile", "probe", "read_profiles", "save_profile"]
 
 STAGE = "probe"
 MANY, TOGETHER = 1.5, 2.0  # gain of two calls at a time that shows that the server works on many; the ideal
+
+_FILE = "models.json"
+_LARGEST = 1 << 20  # bytes
+_OF_THE_KEY = {"base_url", "query"}  # settings that change no answer, but may lead to another server
 
 _WRITER = "You write test data."
 _JUDGE = "You judge whether a document answers a query. Answer with one number: 0, 1, 2 or 3."
@@ -186,3 +195,41 @@ def _problems(pairs: Sequence[tuple[Request, Answer]]) -> list[str]:
             shown = " ".join(answer.text.split())[:40]
             found.append(f"answered {shown!r} where one number was asked for")
     return list(dict.fromkeys(found))
+
+
+def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, str], ModelProfile]:
+    """The profiles of those LLMs that were probed with these settings, by endpoint and model."""
+    kept = _read(folder / _FILE)
+    found = {}
+    for llm in llms:
+        try:
+            found[llm.endpoint, llm.model] = ModelProfile.of(kept[_key(llm)])
+        except (KeyError, ValueError, TypeError, AttributeError):
+            continue  # not probed, or not a file of this version: the model is probed again
+    return found
+
+
+def save_profile(folder: Path, llm: LlmSettings, profile: ModelProfile) -> None:
+    """Keep a profile. Raises AirgenError where the disk does not take it."""
+    path = folder / _FILE
+    text = json.dumps({**_read(path), _key(llm): profile.as_dict()}, indent=1)
+    beside = path.with_suffix(".tmp")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _key(llm: LlmSettings) -> str:
+    speed = {name for name, _ in marked(type(llm), "speed")} - _OF_THE_KEY
+    return content_key(llm.model_dump(mode="json", exclude=speed | {"temperature", "max_tokens"}))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            value = json.loads(file.read(_LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -9,18 +9,18 @@ Generation, judging, calibration, labelling, expansion, holes and trials of prom
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from airgen.llms.base import Llm, Rule
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.event_loop import run_to_end
 from airgen.settings import Pipeline
 from airgen.store import Store
 
-__all__ = ["ask_about", "ask_each"]
+__all__ = ["ask_about", "ask_each", "run_to_end"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -86,3 +86,40 @@ def ask_about(
 
     run_to_end(main())
     return [found[place] for place in range(len(items))]
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, also where an event loop runs already, as in a notebook. Raises what it raises.
+
+    Under a running loop it gets a loop and a thread of its own, and this thread waits; Ctrl-C cancels the work.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+    finally:
+        asyncio.run_coroutine_threadsafe(_end(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end() -> None:
+    """Let the tasks that are left end, as `asyncio.run` does."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

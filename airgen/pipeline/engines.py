@@ -16,7 +16,7 @@ from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.prices import unknown_price
-from airgen.pipeline.profiles import read_profiles
+from airgen.llms.probe import read_profiles
 from airgen.records import Reservation
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings

@@ -26,22 +26,23 @@ from airgen import __version__
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import FunnelStep
-from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.secret import Secret
+from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
+from airgen.errors import UsageError
 from airgen.evaluation.systems import load_systems
 from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
+from airgen.pipeline.ask_each import run_to_end
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
+from airgen.pipeline.control.decisions import DECISIONS
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.pool_systems import systems_path
 from airgen.pipeline.control.quality_control import control_quality
 from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
-from airgen.pipeline.event_loop import run_to_end
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
@@ -55,7 +56,7 @@ from airgen.pipeline.round_trip import RoundTrip
 from airgen.pipeline.stage import Plan, Tools
 from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
-from airgen.records import TABLES, OwnQuery, Partner
+from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline, pipeline_text
 from airgen.settings.base import answer_settings
 from airgen.settings.yaml_file import find_yaml
@@ -145,12 +146,8 @@ class Job:
 
     @property
     def ids(self) -> PublicIds:
-        """The public ids of the job's dataset, or of its next export where there is no dataset yet."""
-        older = (self.dataset / MANIFEST).is_file() and not load_manifest(self.dataset).secret
-        return PublicIds(self.pipeline, None if older else self._secret())
-
-    def _secret(self) -> Secret | None:
-        return self.secret.keep() if self.pipeline.export.secret else None
+        """The public ids of the job's dataset."""
+        return PublicIds(self.pipeline, self.secret.keep() if self.pipeline.export.secret else None)
 
     @property
     def dataset(self) -> Path:
@@ -162,23 +159,21 @@ class Job:
         """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
         settings = answer_settings(self.pipeline)
         settings.pop("evaluate")
-        if settings["export"]["secret"]:  # the default: datasets that were made before there was a secret stay finished
-            settings["export"].pop("secret")
-        frame = {} if self.frame is None else {"frame": sorted(self.frame)}
-        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, **frame)
+        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, frame=self._frame)
+
+    @property
+    def _frame(self) -> list[str] | None:
+        return None if self.frame is None else sorted(self.frame)
 
     def plan(self, store: Store) -> Plan:
         """The fingerprints of all stages: of generation from the settings, of quality control as it was last run."""
-        settings, target = self._kept()
-        keys = (self.fingerprints | settings | target, self.fingerprints | settings, self.fingerprints)
-        return next((found for known in keys if (found := store.find_plan(known))), self.fingerprints)
+        return store.find_plan({**self.fingerprints, **self._control()}) or self.fingerprints
 
-    def _kept(self) -> tuple[dict[str, str], dict[str, str]]:
-        """What tells this job's kept plan from those of others in the same work database."""
-        frame = None if self.frame is None else sorted(self.frame)
+    def _control(self) -> dict[str, str]:
+        """What tells this job's saved plan from those of others in the same work database."""
         control, negatives = answer_settings(self.pipeline.control), self.pipeline.generation.negatives
-        settings = fingerprint(stage="control settings", control=control, negatives=negatives, frame=frame)
-        return {"control settings": settings}, {"target": str(self.pipeline.target)}
+        settings = fingerprint(stage="control settings", control=control, negatives=negatives, frame=self._frame)
+        return {"control settings": settings}
 
     def finished(self) -> bool:
         """Whether the work directory holds the dataset of exactly this job, with every file as it was written."""
@@ -191,9 +186,7 @@ class Job:
             self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
         if not read_only:
-            kinds: list[type] = [kind for stage in self.flow.every for kind in (stage.writes, *stage.beside)]
-            kinds += [Partner] * (PARTNER in self.fingerprints) + [OwnQuery] * (OWN in self.fingerprints)
-            for kind in kinds:
+            for kind in (kind for stage in self.flow.every for kind in (stage.writes, *stage.beside)):
                 if kind not in TABLES:
                     store.ensure_table(kind)
         return store
@@ -271,8 +264,7 @@ class Job:
                         name=self.pipeline.name, names=self._names(accepted),
                     )  # fmt: skip
                     plan = await control_quality(control)
-                    settings, target = self._kept()
-                    await asyncio.to_thread(store.save_plan, {**plan, **settings, **target})
+                    await asyncio.to_thread(store.save_plan, {**plan, **self._control()})
             usage = _usage(engine)
         return accepted, usage
 
@@ -280,7 +272,7 @@ class Job:
         """The ids of the queries in the dataset, where systems are asked that may be run files."""
         if self.pipeline.control.systems is None:
             return {}
-        ids = PublicIds(self.pipeline, self._secret())
+        ids = self.ids
         return {lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
 
     async def _round_trip(self, store: Store, display: Display) -> RoundTrip | None:
@@ -303,16 +295,16 @@ class Job:
     def export(self, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
         """Write the dataset of the rows that are in the work database.
 
-        The job's own dataset gets ids that depend on the secret. Any other has the ids of the job's own one.
+        Raises UsageError where quality control has not run with these settings.
         """
-        text = pipeline_text(self.path)
-        ids = PublicIds(self.pipeline, self._secret()) if out == self.dataset else self.ids
-        plan = self.plan(store)
-        seed = None if self.secret.draws or self.pipeline.seed == "secret" else self.pipeline.seed
+        text, plan = pipeline_text(self.path), self.plan(store)
+        if DECISIONS.name not in plan:
+            raise UsageError(f"{self.path}: quality control has not run with these settings: run `airgen run` first")
+        seed = None if self.pipeline.export.secret or self.pipeline.seed == "secret" else self.pipeline.seed
         own = self.pipeline.control.systems
         systems = [] if own is None else [one.name for one in load_systems(systems_path(own, self.path.parent))]
         source = Source(
-            self.pipeline, self.corpus, self.prompts, self.flow, plan, text, ids, seed, self.folder, systems
+            self.pipeline, self.corpus, self.prompts, self.flow, plan, text, self.ids, seed, self.folder, systems
         )
         content = assemble(store, source, accepted, without)
         if out == self.dataset and not without:

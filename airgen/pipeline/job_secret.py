@@ -3,8 +3,6 @@
 runs/NAME/
     secret.key      the secret; the dataset's private part has a copy
     secret.name     the public name of the secret that samples are drawn with: that one, and no other, can go on
-
-A work directory of an airgen that drew samples with the pipeline's seed alone has no `secret.name`. It goes on so.
 """
 
 from __future__ import annotations
@@ -51,26 +49,17 @@ class JobSecret:
         self._drawn_with = None
         if not pipeline.export.secret:
             return pipeline.seed
-        drawn, named = self.directory / "work.duckdb", self.directory / NAME_FILE
-        secret = None
-        if drawn.is_file():
-            name = named.read_text(encoding="utf-8", errors="replace").strip() if named.is_file() else ""
-            if not name and pipeline.seed != "secret":
-                return pipeline.seed
-            secret = self._find()
-            if secret is None or name not in ("", secret.name):
+        drawn, named, secret = self.directory / "work.duckdb", self.directory / NAME_FILE, self._find()
+        if drawn.is_file() and named.is_file():
+            name = named.read_text(encoding="utf-8", errors="replace").strip()
+            if secret is None or name != secret.name:
                 raise DatasetError(
                     f"{self.directory / SECRET_FILE} is lost, and the samples of {drawn} were drawn with it: put the "
                     f"file back (the private repository has it as private/{SECRET_FILE}), or move {self.directory} "
                     "away to begin again"
                 )
-        self._drawn_with = secret or self._find() or self._new
+        self._drawn_with = secret or self._new
         return self._drawn_with.text("seed", *([] if pipeline.seed == "secret" else [str(pipeline.seed)]))
-
-    @property
-    def draws(self) -> bool:
-        """Whether the seed that `seed` gave last depends on the secret."""
-        return self._drawn_with is not None
 
     def begin(self) -> None:
         """Write the secret, and that samples are drawn with it. Raises DatasetError if there is another one by now."""
@@ -88,7 +77,6 @@ class JobSecret:
         if expected and (secret is None or secret.name != expected):
             raise DatasetError(
                 f"{path}: the secret of {dataset} is lost, so its public ids cannot be made again: put back "
-                f"the file private/{SECRET_FILE} of the private repository, or move {dataset} away to make a new "
-                "version with new ids"
+                f"private/{SECRET_FILE} of the private repository, or move {self.directory} away to begin again"
             )
         return secret

@@ -16,7 +16,6 @@ from airgen.keys import content_key, fingerprint
 from airgen.pipeline.progress import Display
 from airgen.records import Dropped, Passage
 from airgen.settings import Pipeline
-from airgen.settings.base import marked
 from airgen.store import Store
 
 __all__ = ["corpus_fingerprint", "load_corpus"]
@@ -28,9 +27,7 @@ T = TypeVar("T")
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
     """A hash of what the passages depend on: the source's text, the corpus's settings, and the task."""
-    later = {name for name, _ in marked(CorpusSettings, "later")}
-    unused = {name for name in later if getattr(settings, name) == CorpusSettings.model_fields[name].default}
-    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"} | unused)
+    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"})
     return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
 
 

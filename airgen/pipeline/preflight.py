@@ -1,36 +1,55 @@
 """Everything that a job needs, checked before it begins: keys, models, files, extras, disk, the systems to evaluate.
 
-preflight(job)      # one line for each thing that is missing; `airgen check` prints them
-ensure_ready(job)   # the same as an error; `airgen run` and `airgen agree` call it before anything is read or paid
+preflight(job)                   # one line for each thing that is missing; `airgen check` prints them
+ensure_ready(job)                # the same as an error; `airgen run` and `airgen agree` call it before anything is paid
+rehearse(job, display)           # every local model is loaded and used once
+probe_models(job, display.say)   # each LLM that is not known yet is asked a few questions
+
+A model that is missing on the Hub, a wrong key of an endpoint, or too little memory is found in the first minute, not
+after the generation that was paid for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from airgen import models
 from airgen.corpus.needs import missing
-from airgen.errors import AirgenError, SettingsError
+from airgen.errors import AirgenError, ModelError, SettingsError
 from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
+from airgen.keys import content_key
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
+from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
 from airgen.pipeline.control.judge import judge_kind
 from airgen.pipeline.control.judge_kinds import YesNo
-from airgen.pipeline.engines import unpriced
+from airgen.pipeline.engines import make_engine, unpriced
 from airgen.pipeline.job import Job
 from airgen.pipeline.multi_hop import PARTNERS
+from airgen.pipeline.progress import Display
 from airgen.pipeline.starter import MULTILINGUAL
-from airgen.registry import installed
-from airgen.settings.parts import model_of, needs, walk
+from airgen.registry import installed, names
+from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
+from airgen.retrievers.base import CorpusReranker
+from airgen.settings import LlmSettings, Pipeline
+from airgen.settings.base import Spec
+from airgen.settings.parts import model_of, needs, parts, walk
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["advice", "ensure_ready", "preflight"]
+__all__ = ["advice", "ensure_ready", "preflight", "probe_models", "rehearse", "unprobed"]
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
+QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."
+_TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
+
+Load = Callable[[], Any]
 
 
 def preflight(
@@ -171,3 +190,124 @@ def _folder_problems(directory: Path) -> list[str]:
     if shutil.disk_usage(nearest).free < FREE_BYTES:
         return [f"{nearest}: less than 1 GB is free on this disk"]
     return []
+
+
+def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: bool = True) -> None:
+    """Load and use each model that the run will use; `until` and `evaluate` as for `preflight`.
+
+    Each model is let go again: the generation may need its memory.
+
+    Raises ModelError, MissingExtra and UsageError with the place in the YAML.
+    """
+    wanted = {content_key([kind, spec]): (place, load) for place, kind, spec, load in _models(job, until, evaluate)}
+    if not wanted:
+        return
+    with display.stage("models", len(wanted)) as bar:
+        for place, load in wanted.values():
+            try:
+                _use(load(), Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
+            except (OSError, RuntimeError, ValueError, ImportError) as error:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+                raise ModelError(f"{place}: the model cannot be used: {reason}") from error
+            bar.advance(note=place)
+
+
+def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, str, Any, Load]]:
+    """(place in the YAML, kind of part, spec, how to load it)"""
+    pipeline, folder = job.pipeline, job.folder
+    generation, control = pipeline.generation, pipeline.control
+    if until == "corpus":
+        return
+    if generation.meaning is not None and generation.rewrites:
+        yield _one("generation.meaning.model", "embedder", generation.meaning.model, folder)
+    if until == "hard_negative":
+        return
+    if not control.recall.pools_only:
+        yield _one("control.recall.model", "embedder", control.recall.model, folder)
+    for number, spec in enumerate(control.pools):
+        yield _one(f"control.pools.{number}", "retriever", spec, folder)
+    for number, spec in enumerate(control.rerankers):
+        yield _one(f"control.rerankers.{number}", "reranker", spec, folder)
+    path = job.systems_file
+    if until is None and evaluate and path is not None:
+        own = path.resolve().parent
+        for system in load_systems(path):
+            where = f"{path.name}: system {system.name}"
+            if system.kind == "rerank":
+                options = system.options(own)
+                for name, part in parts(type(options)):
+                    value = getattr(options, name)
+                    if isinstance(value, str | dict):
+                        yield _one(where, part.kind, value, own)
+            elif system.kind != "fuse" and (":" in system.kind or system.kind in names("retriever")):
+                yield _one(where, "retriever", {"kind": system.kind, **system.settings}, own)
+
+
+def _one(place: str, kind: str, spec: Spec, folder: Path) -> tuple[str, str, Any, Load]:
+    loaders: dict[str, Callable[[Spec, Path], Any]] = {
+        "embedder": load_embedder,
+        "reranker": load_reranker,
+        "retriever": load_retriever,
+    }
+    return place, kind, [spec, str(folder)], lambda: loaders[kind](spec, folder)
+
+
+def _use(part: Any, corpus: Corpus) -> None:
+    """Use a component once; one that only joins others is used through its parts."""
+    if isinstance(part, CorpusReranker):
+        part.fit(corpus)
+    if hasattr(part, "score"):
+        part.score([(QUERY, PASSAGE)])
+    elif hasattr(part, "encode"):
+        part.encode([QUERY], "query")
+    elif hasattr(part, "token_vectors"):
+        part.token_vectors([QUERY], "query")
+    elif isinstance(part, Component):
+        for held in part.components():
+            _use(held, corpus)
+
+
+def unprobed(job: Job, *, every: bool = False) -> dict[tuple[str, str], LlmSettings]:
+    """The LLMs that nobody has asked yet: those whose backend wants to be probed, or `every` one."""
+    llms = job.pipeline.llms
+    known = read_profiles(job.directory, llms.values())
+    return {where: llm for where, llm in llms.items() if where not in known and (every or backend_class(llm).PROBED)}
+
+
+def probe_models(
+    job: Job, say: Callable[[str], None], *, budget_usd: float | None = None, every: bool = False
+) -> dict[tuple[str, str], ModelProfile]:
+    """Ask each LLM of `unprobed` a few questions; returns the profiles of all LLMs that are known now.
+
+    What it finds is kept in the job's folder: a run that goes on later asks nothing, and the estimate reads it. The
+    cost is part of the job's budget. Raises what the engine raises: LlmError with the server's words, BudgetSpent,
+    Stopped.
+    """
+    new = unprobed(job, every=every)
+
+    async def main() -> None:
+        with job.open_store() as store:
+            engine = make_engine(
+                job.pipeline, store, budget_usd=budget_usd, retry_failed=True, rules=job.flow.scripted, say=say,
+                live=True,
+            )  # fmt: skip
+            async with engine:
+                for where, llm in new.items():
+                    profile = await probe(engine, llm, logprobs=_wants_logprobs(job.pipeline, llm))
+                    profile = replace(profile, known=engine.backend(where).known())
+                    save_profile(job.directory, llm, profile)
+                    say(f"{llm.model}: {profile.about()}")
+
+    if new:
+        asyncio.run(main())
+    return read_profiles(job.directory, job.pipeline.llms.values())
+
+
+def _wants_logprobs(pipeline: Pipeline, llm: LlmSettings) -> bool:
+    """Whether a judge that this LLM answers reads log-probabilities."""
+    where = (llm.endpoint, llm.model)
+    for judge in pipeline.control.judge.members:
+        own = judge.llm or pipeline.llm
+        if (own.endpoint, own.model) == where and judge_kind(judge).PARAMS.get("logprobs"):
+            return True
+    return False

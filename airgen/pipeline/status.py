@@ -11,7 +11,6 @@ from airgen.errors import StoreError
 from airgen.pipeline.engines import money
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import number, read_status
-from airgen.pipeline.saved_calls import saved_calls
 from airgen.store import Store
 from airgen.text.display import terminal_lines, terminal_table
 
@@ -55,8 +54,6 @@ def read_report(job: Job) -> dict[str, Any]:
             report["money"] = _money(store, report["calls"])
             report["failures"] = [list(row) for row in store.query(_FAILURES)]
             report["skips"] = [list(row) for row in store.query(_SKIPS, [list(job.plan(store).values())])]
-            saved = saved_calls(store, job.accepted(store))
-            report["saved"] = saved.as_dict() if saved else None
     except StoreError:
         if not running:
             raise
@@ -78,7 +75,6 @@ def render_report(report: dict[str, Any]) -> str:
     lines += [_compute_line(report["compute"])] if report.get("compute") else []
     lines += [_call_line(row) for row in report.get("calls", ())]
     lines += _money_lines(report["money"]) if report.get("money") else []
-    lines += [_saved_line(report["saved"])] if report.get("saved") else []
     lines += [_reason_line("failed", *row) for row in report.get("failures", ())]
     lines += [_reason_line("skipped", *row) for row in report.get("skips", ())]
     return terminal_lines("\n".join(lines))
@@ -148,13 +144,3 @@ def _money_lines(money: dict[str, Any]) -> list[str]:
             "crash can have cost"
         )
     return lines
-
-
-def _saved_line(saved: dict[str, Any]) -> str:
-    total = sum(saved["dropped"].values())
-    where = ", ".join(f"{count} {name}" for name, count in saved["dropped"].items() if count)
-    return (
-        f"  saved: {total} queries dropped before their negatives{f' ({where})' if where else ''}; by the mean of the "
-        f"other queries that saved {saved['calls']:,.0f} calls, {saved['prompt_tokens']:,.0f} tokens in, "
-        f"{saved['completion_tokens']:,.0f} out, ${saved['usd']:.4f}"
-    )

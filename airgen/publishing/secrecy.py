@@ -36,7 +36,6 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         return [DatasetProblem("not-secret", "manifest.json", f"{what}: export it again", "warning")]
     try:
         return [
-            *_seed(manifest),
             *_secret_in_public(dataset, manifest),
             *_ids(dataset, manifest),
             *_order(dataset),
@@ -44,16 +43,6 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         ]
     except (OSError, KeyError, TypeError) as error:  # `verify` says what is wrong with the files
         return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
-
-
-def _seed(manifest: Manifest) -> Iterator[DatasetProblem]:
-    if manifest.info.seed is not None:
-        message = (
-            f"the documents were drawn with the seed {manifest.info.seed} and without a secret: whoever guesses it and "
-            "has the corpus knows which documents and attributes queries were made from; a new work directory draws "
-            "with the secret"
-        )
-        yield DatasetProblem("seed", "pipeline.yaml", message, "warning")
 
 
 def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:

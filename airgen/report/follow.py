@@ -67,8 +67,6 @@ def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
         if how in ("stopped", "failed"):
             return str(how), _text(ended.get("why"))
         return ("finished", "") if finished else ("ended", "it went as far as it was asked to: run it again to go on")
-    if finished and "began" not in status:  # an older airgen
-        return "finished", ""
     if pid is None or not is_alive(pid):
         return "died", f"process {pid} is gone and did not say why: run the same command to go on"
     silent = now - status["updated"]

@@ -220,7 +220,7 @@ def _agreement(source: ReportSource) -> dict[str, Any] | None:
         found = {name: value[name] for name in names}
         scores = {side: dict(value["scores"][side]) for side in ("human", "generated")}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # there is none, or another version wrote it
+        return None  # there is none, or it is damaged
     rows = [_slope(one, scores["human"].get(one.system), scores["generated"].get(one.system)) for one in gains]
     title = f"Ranks of {len(gains)} systems on {found['collection']}"
     return {**found, "spearman": rho, "systems": rows, "drawings": rank_slopes(gains, title)}

@@ -15,8 +15,8 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
-from airgen.pipeline.find_job import job_of_directory, last_run
 from airgen.pipeline.job import Job
+from airgen.pipeline.show import job_of_directory, last_run
 from airgen.publishing.suites import dataset_folders
 from airgen.report.open_job import is_running
 from airgen.report.source import ReportSource

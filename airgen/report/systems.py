@@ -11,7 +11,6 @@ loads two of them to compare two systems. The hits of a query are in its life (`
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, as_matrix, read_scores
-from airgen.evaluation.significance import Comparison, SystemPair, compare
+from airgen.evaluation.significance import Comparison, compare
 from airgen.report.charts import MISSING, score_against_time
 from airgen.report.ranks import TOP, SystemRanks
 from airgen.report.source import ReportSource
@@ -80,32 +79,12 @@ def _board(key: str, split: str, results: list[Result], *, private: bool) -> Boa
     if private:
         return Board(key, split, results, None, private)
     try:
-        comparison = _kept_comparison(results) or compare(
-            [one.name for one in results], as_matrix(results, results[0].headline)
-        )
+        comparison = compare([one.name for one in results], as_matrix(results, results[0].headline))
     except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
         notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
         return Board(key, split, results, None, private, notes)
     place = {name: at for at, name in enumerate(comparison.names)}
     return Board(key, split, sorted(results, key=lambda one: place[one.name]), comparison, private, notes)
-
-
-def _kept_comparison(results: Sequence[Result]) -> Comparison | None:
-    """The comparison that `airgen evaluate` wrote beside the results, if it is of exactly these."""
-    try:
-        value = json.loads((results[0].paths.json.parent / "comparison.json").read_text("utf-8"))
-        value["pairs"] = [SystemPair(**pair) for pair in value["pairs"]]
-        value["ranks"] = [(int(low), int(high)) for low, high in value["ranks"]]
-        found = Comparison(**value)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is none, or an older version wrote it
-    scores = {one.name: one.score for one in results}
-    lists = (found.names, found.means, found.ranks, found.together)
-    same = set(found.names) == set(scores) and {len(one) for one in lists} == {len(scores)}
-    same = same and len(found.pairs) == len(scores) * (len(scores) - 1) // 2
-    if not same or any(abs(scores[name] - mean) > 1e-9 for name, mean in zip(found.names, found.means, strict=False)):
-        return None
-    return found
 
 
 def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chunk]:

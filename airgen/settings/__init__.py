@@ -14,7 +14,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
-from airgen.settings.base import LATER, SPEED, Settings
+from airgen.settings.base import FILE, SPEED, Settings
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
     ControlSettings,
@@ -26,7 +26,6 @@ from airgen.settings.control import (
 )
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
-from airgen.settings.queries import LabelFile, QueriesSettings
 from airgen.settings.suite import is_suite, pipeline_values
 from airgen.settings.yaml_file import load_yaml, validate
 
@@ -55,6 +54,52 @@ __all__ = [
     "pipeline_text",
     "secret",
 ]
+
+
+class LabelFile(Settings):
+    """Labels that exist already: TREC or BEIR qrels, Quepid's CSV, an OpenSearch judgment list.
+
+    A label of `relevant_from` or more is relevant. `levels` maps labels to the judge's levels (0 to 3) instead: those
+    of `control.judge.relevant_from` and more are relevant.
+    """
+
+    file: Annotated[str, FILE]
+    relevant_from: float = 1.0
+    levels: dict[
+        float, int
+    ] = {}  # label -> level of 0 to 3, of which control.judge.relevant_from and more are relevant
+    unknown: Literal["error", "skip"] = "error"  # labels of passages or queries that are not there
+
+    @field_validator("levels")
+    @classmethod
+    def _known(cls, value: dict[float, int]) -> dict[float, int]:
+        if wrong := [level for level in value.values() if not 0 <= level <= 3]:
+            raise ValueError(f"{wrong[0]} is no level: levels are 0 to 3")
+        return value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> LabelFile:
+        if self.levels and "relevant_from" in self.model_fields_set:
+            raise ValueError("levels: has no use beside relevant_from: remove one of them")
+        return self
+
+
+class QueriesSettings(Settings):
+    """Queries that are there already, in place of `generation`.
+
+    `file` is a text with a query a line, a CSV, TSV or JSON Lines file, or a folder in BEIR format. Columns without a
+    name here are found by usual names.
+    """
+
+    file: Annotated[str, FILE]
+    column: str = ""  # the query's text
+    id_column: str = ""
+    count_column: str = ""  # how often the query was asked
+    duplicates: Literal["near", "exact", "keep"] = "near"  # which repetitions become one query; their counts add up
+    other_language: Literal["skip", "keep"] = "skip"
+    draw_by: Literal["count", "equal"] = "count"  # `target` queries are drawn by how often they were asked, or equally
+    max_length: int = Field(default=2000, ge=1, le=100_000)  # characters; longer ones are left out
+    labels: list[LabelFile] = []
 
 
 class ExportSettings(Settings):
@@ -108,7 +153,7 @@ class Pipeline(Settings):
     relevance: Literal["answer", "subject"] = "answer"
     llm: SerializeAsAny[LlmSettings]
     # The user's own queries, which are labelled in place of generated ones; `target` then is how many are drawn.
-    queries: Annotated[QueriesSettings | None, LATER] = None
+    queries: QueriesSettings | None = None
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()

@@ -24,7 +24,6 @@ __all__ = [
     "FILE",
     "KEY",
     "LABEL",
-    "LATER",
     "MODEL",
     "SERVED",
     "SPEED",
@@ -48,7 +47,6 @@ class Mark:
 
 
 SPEED = Mark("speed")  # changes only the time or the cost of a result, never the result
-LATER = Mark("later")  # came after the first fingerprints: no part of an identity while it has its default
 FILE = Mark("file")  # names a file or folder that must exist; a relative path starts at the folder of the YAML file
 MODEL = Mark("model")  # names a model: of the catalogue, of the Hub, or a folder (relative as for FILE)
 SERVED = Mark("served")  # names a model that an endpoint runs: nothing is needed on this machine
@@ -122,17 +120,11 @@ def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
 
 
 def answer_settings(settings: BaseModel) -> dict[str, Any]:
-    """All fields that can change what comes out, as JSON values: those marked SPEED are left out, at any depth.
-
-    Those marked LATER are left out where they have their default.
-    """
+    """All fields that can change what comes out, as JSON values: those marked SPEED are left out, at any depth."""
     speed = {name for name, _ in marked(type(settings), "speed")}
-    later = {name for name, _ in marked(type(settings), "later")}
     found: dict[str, Any] = {}
     for name in (name for name in type(settings).model_fields if name not in speed):
         value = getattr(settings, name)
-        if name in later and value == type(settings).model_fields[name].get_default(call_default_factory=True):
-            continue
         many = value if isinstance(value, list) else [value]
         if nested := [answer_settings(one) for one in many if isinstance(one, BaseModel)]:
             found[name] = nested if many is value else nested[0]

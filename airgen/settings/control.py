@@ -8,7 +8,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import LATER, Settings, Spec
+from airgen.settings.base import Settings, Spec
 from airgen.settings.llm import LlmSettings
 from airgen.settings.parts import Part
 
@@ -91,8 +91,8 @@ class JudgeSettings(OneJudge):
 
     relevant_from: int = Field(default=2, ge=1, le=3)
     panel: list[OneJudge] = []
-    unsure: Annotated[tuple[float, float] | None, LATER] = None
-    need: Annotated[bool, LATER] = False  # judges see what is sought, which the generator's LLM writes for each query
+    unsure: tuple[float, float] | None = None
+    need: bool = False  # judges see what is sought, which the generator's LLM writes for each query
 
     @property
     def members(self) -> list[OneJudge]:
@@ -144,7 +144,7 @@ class ControlSettings(Settings):
     ]
     thresholds: Thresholds = Thresholds()
     # A systems YAML: what these systems find (search services, run files, ...) joins the recall, too.
-    systems: Annotated[str | None, LATER] = None
+    systems: str | None = None
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, LATER, Settings, Spec
+from airgen.settings.base import FILE, Settings, Spec
 from airgen.settings.parts import Part
 
 __all__ = ["INFORMATION", "LENGTHS", "STYLES", "TYPES", "GenerationSettings", "MeaningSettings"]
@@ -56,7 +56,7 @@ class GenerationSettings(Settings):
     rewrites: int = Field(default=2, ge=0, le=5)
     # Only the original query has a length class (A.2.1), so rewrites are free. keep: a rewrite stays in the class of
     # its original. auto: free, but keep with the small prompts, which bind the answer to a form of known length.
-    rewrite_length: Annotated[Literal["auto", "free", "keep"], LATER] = "auto"
+    rewrite_length: Literal["auto", "free", "keep"] = "auto"
     hard_negatives: tuple[int, int] = (3, 7)
     negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
     mined_ranks: tuple[int, int] = (10, 100)  # ranks of the recall from which unjudged passages are mined
@@ -69,18 +69,16 @@ class GenerationSettings(Settings):
     prompts: Literal["default", "small"] = "default"
     # The language of the instructions to the LLM. auto: the pipeline's own with the small prompts, where that was
     # measured to be better. own: the pipeline's own, wherever there is such a prompt.
-    prompt_language: Annotated[Literal["auto", "english", "own"], LATER] = "auto"
-    variants: Annotated[dict[str, str], LATER] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
+    prompt_language: Literal["auto", "english", "own"] = "auto"
+    variants: dict[str, str] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
     queries_per_passage: int = Field(default=1, ge=1, le=20)
     # Drafts of each query. The one is kept that recall and re-rankers find its document with best.
-    candidates: Annotated[int, LATER, Field(ge=1, le=20)] = 1
-    answers: Annotated[bool, LATER] = False  # a short reference answer to each accepted query, too
-    multi_hop: Annotated[float, LATER, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
-    examples: Annotated[str | None, LATER, FILE] = (
-        None  # 10 or more real queries, a line each: their style, not content
-    )
-    query_language: Annotated[str | None, LATER] = None  # queries in another language than the corpus: cross-lingual
-    unanswerable: Annotated[float, LATER, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
+    candidates: int = Field(default=1, ge=1, le=20)
+    answers: bool = False  # a short reference answer to each accepted query, too
+    multi_hop: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
+    examples: Annotated[str | None, FILE] = None  # 10 or more real queries, a line each: their style, not content
+    query_language: str | None = None  # queries in another language than the corpus: cross-lingual
+    unanswerable: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     _example_texts: tuple[str, ...] = PrivateAttr(default=())

@@ -100,22 +100,19 @@ def _problem(cls: type[BaseModel], name: str, message: str) -> ValidationError:
     return ValidationError.from_exception_data(cls.__name__, [details])
 
 
-# Parts of every fingerprint since the first work databases, but never of an answer's key.
-_FIRST_PARTS: dict[str, Any] = {"backend": "", "faults": {}}
-
-
 def answer_parts(llm: LlmSettings) -> dict[str, Any]:
     """What in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it."""
-    return {**_FIRST_PARTS, **answer_settings(llm)}
+    shared = {name: value for name, value in answer_settings(llm).items() if name in LlmSettings.model_fields}
+    return {**shared, **own_answer_settings(llm)}
 
 
 def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
     """What a backend adds to the settings that change an answer, where it is not the default.
 
-    A request does not carry these settings, so the engine adds them to the key of the answer.
+    A request does not carry these settings, so the engine adds them to the key of the answer. Defaults stay out, so
+    that one model behind two backends gives the same answers.
     """
-    shared = LlmSettings.model_fields.keys() | _FIRST_PARTS
-    own = {name: field for name, field in type(llm).model_fields.items() if name not in shared}
+    own = {name: field for name, field in type(llm).model_fields.items() if name not in LlmSettings.model_fields}
     changed = {
         name for name, field in own.items() if getattr(llm, name) != field.get_default(call_default_factory=True)
     }

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Passage, storable, table_of
-from airgen.store.migrate import migrate, outdated
 from airgen.store.open_database import connect, explain
 
 __all__ = ["Store"]
@@ -36,6 +35,22 @@ GROUP_ROWS = 32  # most commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
 
+SCHEMA = 1  # to be raised with every change of a row type of `TABLES`, or of a table below
+
+_OTHER_TABLES = """
+CREATE TABLE schema_number (number BIGINT NOT NULL);
+INSERT INTO schema_number VALUES ({schema});
+-- What the last run was configured to make: rows of other fingerprints stay, and are not read.
+CREATE TABLE plan (run BIGINT NOT NULL, stage VARCHAR NOT NULL, fingerprint VARCHAR NOT NULL, PRIMARY KEY (run, stage));
+-- A corpus is done when its row stands in `corpus`; `membership` says which passages and drops belong to it, so
+-- that an edited corpus keeps the passages (and all that was made from them) that did not change.
+CREATE TABLE corpus (
+    fingerprint VARCHAR PRIMARY KEY, passages BIGINT NOT NULL, dropped BIGINT NOT NULL, digest VARCHAR NOT NULL
+);
+CREATE TABLE membership (
+    fingerprint VARCHAR NOT NULL, key VARCHAR NOT NULL, ordinal BIGINT NOT NULL, PRIMARY KEY (fingerprint, key)
+);
+"""
 _MEMBERS = "FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprint = ?"
 
 
@@ -53,23 +68,23 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> Store:
-        """Open or create the database and update it to the current schema.
+        """Open or create the database.
 
-        Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, newer, or of
-        another program, and where the disk is full or read-only.
+        Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, of another
+        schema, or of another program, and where the disk is full or read-only.
         """
         if (not create or read_only) and not path.exists():
             raise StoreError(f"{path}: no work database; run `airgen run` first")
         try:
             connection = connect(path, read_only=read_only)
-            if read_only and outdated(connection):
-                connection.close()
-                cls.open(path).close()
-                connection = connect(path, read_only=True)
-            elif not read_only:
-                migrate(connection, str(path))
+            if not read_only and not _tables(connection):
+                connection.execute(f"BEGIN; {_schema()} COMMIT")
+            problem = _problem(connection)
         except duckdb.Error as error:
             raise explain(path, error) from error
+        if problem:
+            connection.close()
+            raise StoreError(f"{path}{problem}")
         return cls(path, connection)
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -159,8 +174,8 @@ class Store:
         return len(self._queue) >= GROUP_ROWS or self._closing
 
     def save_plan(self, plan: Mapping[str, str]) -> None:
-        """Save the fingerprints of a job whose quality control is done, for later commands."""
-        if dict(self.find_plan(plan)) == dict(plan):
+        """Save the fingerprints of a job whose quality control is done, for later commands: it is then the newest."""
+        if self.find_plan({}) == plan:
             return
         rows = [{"stage": stage, "fingerprint": fingerprint} for stage, fingerprint in plan.items()]
         with self._writing() as connection:
@@ -178,10 +193,9 @@ class Store:
         return next((plan for plan in found.values() if known.items() <= plan.items()), {})
 
     def ensure_table(self, kind: type) -> None:
-        """Create the table of a row type that is not in the schema, from the type's fields."""
-        columns = ", ".join(f'"{field.name}" {_column_type(kind, field.type)}' for field in dataclasses.fields(kind))
+        """Create the table of a row type from outside airgen; those of `TABLES` have theirs."""
         with self._writing() as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {table_of(kind)} ({columns}, PRIMARY KEY (key))")
+            connection.execute(_table(kind))
 
     def put_members(self, fingerprint: str, rows: Sequence[Any], first: int) -> None:
         """Insert passages and drops of one state of the corpus; `first` is the position of the first one in it."""
@@ -213,7 +227,7 @@ class Store:
     def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
         """Rows of one type. `where` and `order` are SQL over the table `t`.
 
-        There are none of a type that is not in the schema and has no table yet: a job gained a stage, and has not run.
+        There are none of a type from outside airgen that has no table yet: a job gained a stage, and has not run.
         """
         if kind not in TABLES and not self._has_table(kind):
             return []
@@ -320,18 +334,47 @@ class Store:
         self.close()
 
 
+def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+
+
+def _schema() -> str:
+    """The statements that make a new database: a table for each row type, and the others."""
+    return " ".join(map(_table, TABLES)) + _OTHER_TABLES.format(schema=SCHEMA)
+
+
+def _table(kind: type) -> str:
+    """The statement that makes the table of a row type from its fields."""
+    columns = ", ".join(f'"{field.name}" {_column_type(kind, field.type)}' for field in dataclasses.fields(kind))
+    return f"CREATE TABLE IF NOT EXISTS {table_of(kind)} ({columns}, PRIMARY KEY (key));"
+
+
+def _problem(connection: duckdb.DuckDBPyConnection) -> str:
+    """Why an open database cannot be used, or nothing."""
+    tables = _tables(connection)
+    if not tables:
+        return ": no work database; run `airgen run` first"
+    if "schema_number" not in tables:
+        return " is not a work database of this airgen: move it away to start again"
+    numbers = [number for (number,) in connection.execute("SELECT number FROM schema_number").fetchall()]
+    if numbers == [SCHEMA]:
+        return ""
+    found = ", ".join(map(str, numbers))
+    return f" has schema {found}, and this airgen reads {SCHEMA}: use the airgen that made it, or move it away"
+
+
 _COLUMN_TYPES = {
-    "str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "int | None": "BIGINT",
-    "float | None": "DOUBLE", "str | None": "VARCHAR", "list[str]": "VARCHAR[]", "list[float]": "DOUBLE[]",
-    "list[int]": "BIGINT[]",
+    "str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "list[str]": "VARCHAR[]",
+    "list[float]": "DOUBLE[]", "list[int]": "BIGINT[]",
 }  # fmt: skip
 
 
 def _column_type(kind: type, hint: Any) -> str:
     name = hint.__name__ if isinstance(hint, type) else str(hint)
-    if name not in _COLUMN_TYPES:
+    plain = name.removesuffix(" | None")
+    if plain not in _COLUMN_TYPES:
         raise StoreError(f"{kind.__name__}: a field of type {name} has no column type; use {', '.join(_COLUMN_TYPES)}")
-    return _COLUMN_TYPES[name]
+    return _COLUMN_TYPES[plain] + ("" if plain != name else " NOT NULL")
 
 
 def _columns(kind: type) -> str:

@@ -155,7 +155,7 @@ def test_ids_and_titles_that_tell_the_negatives_are_a_warning(tmp_path: Path, ne
     [
         ("{", "is not JSON"),
         ("[]", "is not a JSON object"),
-        ('{"format": 2}', "a newer airgen wrote it: update airgen"),
+        ('{"format": 2}', "has format 2, this airgen reads 1: read it with the airgen that wrote it"),
         ('{"format": "x"}', "export the dataset again"),
         ('{"format": 1}', "edited by hand"),
     ],

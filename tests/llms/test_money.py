@@ -207,22 +207,6 @@ def test_the_journal_is_settled_with_the_answers(tmp_path: Path) -> None:
         assert money(store).spent == pytest.approx(spent), "what is asked again was paid all the same"
 
 
-def test_costs_of_an_older_database_count(tmp_path: Path) -> None:
-    import duckdb
-
-    from airgen.store.migrate import migrations
-
-    with duckdb.connect(str(tmp_path / "w.duckdb")) as old:
-        old.execute("CREATE TABLE migration (number BIGINT PRIMARY KEY)")
-        for number, sql in migrations():
-            if number < 5:
-                old.execute(sql)
-                old.execute("INSERT INTO migration VALUES (?)", [number])
-        old.execute("INSERT INTO answer VALUES ('k', 's', 'm', 'e', 't', '', 'stop', 1, 0, 1, 1.25, 0, '')")
-    with Store.open(tmp_path / "w.duckdb") as store:
-        assert money(store).spent == 1.25
-
-
 # -- prices --------------------------------------------------------------------------------------------------------
 
 

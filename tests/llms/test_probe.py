@@ -21,11 +21,10 @@ from airgen.errors import BudgetSpent, LlmError
 from airgen.llms.base import Request
 from airgen.llms.chat import count_messages
 from airgen.llms.dialect import FIRST_ROOM
-from airgen.llms.probe import STAGE, ModelProfile, probe
+from airgen.llms.probe import STAGE, ModelProfile, probe, read_profiles
 from airgen.pipeline import Job
 from airgen.pipeline.estimate import estimate
-from airgen.pipeline.probing import probe_models
-from airgen.pipeline.profiles import read_profiles
+from airgen.pipeline.preflight import probe_models
 from airgen.pipeline.summary import run_pipeline
 from airgen.records import Answer
 from airgen.settings import LlmSettings

@@ -14,11 +14,10 @@ from simulation import engine_of
 
 from airgen.errors import AirgenError
 from airgen.llms.base import Message, Reply, Request, Retry, parse_logprobs
-from airgen.llms.chat import FORMATS, chat_reply, most_prompt_tokens
+from airgen.llms.chat import FORMATS, chat_reply, first_of_answer, most_prompt_tokens, split_thinking
 from airgen.llms.dialect import FIRST_ROOM, Dialect, too_much
 from airgen.llms.openai import OpenAIBackend
 from airgen.llms.prices import Price
-from airgen.llms.thinking import first_of_answer, split_thinking
 from airgen.records import Answer
 from airgen.store import Store
 

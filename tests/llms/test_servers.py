@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from simulation import engine_of
 
 from airgen.llms.base import Message, Request, Retry
-from airgen.llms.openai import OpenAIBackend, OpenAISettings
-from airgen.llms.servers import Servers, prefix_of
+from airgen.llms.openai import OpenAIBackend, OpenAISettings, Servers, prefix_of
 from airgen.store import Store
 
 URLS = [f"http://gpu{number}:8000/v1" for number in range(4)]

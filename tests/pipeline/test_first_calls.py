@@ -12,10 +12,9 @@ from job_maker import PIPELINE
 from rich.console import Console
 
 from airgen.errors import LlmError
-from airgen.llms.probe import ModelProfile
+from airgen.llms.probe import ModelProfile, save_profile
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.generate import accepted_so_far
-from airgen.pipeline.profiles import save_profile
 from airgen.pipeline.show import life, render_life
 from airgen.pipeline.status import read_report, render_report
 from airgen.pipeline.summary import run_pipeline

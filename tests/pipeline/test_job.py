@@ -16,7 +16,7 @@ from rich.console import Console
 
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
-from airgen.errors import BudgetSpent, DatasetError, LlmError, SettingsError
+from airgen.errors import BudgetSpent, DatasetError, LlmError, SettingsError, UsageError
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
@@ -107,7 +107,7 @@ def test_an_edited_prompt_redoes_only_what_follows_it(run: Run, folder: Path) ->
     template = (Path(__file__).parents[2] / "prompts" / "rewrite.j2").read_text(encoding="utf-8")
     (folder / "prompts").mkdir()
     (folder / "prompts" / "rewrite.j2").write_text(template.replace("Rewrite the query.", "Rewrite it."), "utf-8")
-    second = run()
+    second = run(changes={"target: 12": "target: 6"})  # so few that no further document is needed
     assert second.usage.get("character", {"calls": 0})["calls"] == 0
     assert second.usage["rewrite"]["calls"] > 0
     assert "query" not in second.usage or second.usage["query"]["calls"] == 0
@@ -231,6 +231,28 @@ def test_ablations_come_from_the_same_rows(run: Run, folder: Path) -> None:
     plain = labels(folder / "plain")
     assert all(row["score"] == 1 for row in plain)
     assert len(rows(folder / "plain" / "corpus.jsonl")) == 60
+
+
+def test_nothing_is_exported_before_quality_control(run: Run, folder: Path) -> None:
+    """Neither of a job that stopped before it, nor with settings of it that have changed since."""
+
+    def exported() -> None:
+        job = Job(folder / "job.yaml", folder / "runs")
+        with job.open_store() as store:
+            job.export(store, job.accepted(store), job.dataset)
+
+    run(until="rewrite")
+    with pytest.raises(UsageError, match=r"job\.yaml: quality control has not run with these settings: run `airgen"):
+        exported()
+    before = data(run().directory / "dataset")
+    text = (folder / "job.yaml").read_text(encoding="utf-8")
+    (folder / "job.yaml").write_text(text.replace("top_k: 30", "top_k: 31"), encoding="utf-8")
+    with pytest.raises(UsageError, match="quality control has not run"):
+        exported()
+    assert data(folder / "runs" / "job" / "dataset") == before
+    (folder / "job.yaml").write_text(text, encoding="utf-8")
+    exported()
+    assert data(folder / "runs" / "job" / "dataset") == before
 
 
 def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -> None:

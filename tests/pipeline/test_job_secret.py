@@ -1,4 +1,4 @@
-"""What a job draws depends on its seed and its secret; a work directory made before there was a secret goes on."""
+"""What a job draws depends on its seed and its secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from airgen.errors import DatasetError
 from airgen.keys import fingerprint
 from airgen.pipeline import Job, job_secret
 from airgen.pipeline.progress import Display
-from airgen.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -58,14 +57,11 @@ def test_without_a_secret_the_seed_alone_decides(folder: Path) -> None:
     assert not list((folder / "runs").rglob("secret*"))
 
 
-def test_a_directory_of_an_older_airgen_goes_on_with_its_seed(folder: Path, run: Run) -> None:
-    Store.open(folder / "runs" / "job" / "work.duckdb").close()
-    first = run()
-    assert drawn(Job(folder / "job.yaml", folder / "runs")) == number(42)
-    assert first.manifest is not None and first.manifest.info.seed == 42
-    assert run().already_done
-    (folder / "runs" / "job" / "secret.key").unlink()  # it is put back from the dataset
-    assert run().already_done
+def test_a_secret_that_is_asked_for_later_draws_again(folder: Path) -> None:
+    begun(folder, "runs", 42, "export: {secret: false}\n")
+    job = begun(folder, "runs", 42)
+    assert drawn(job) == drawn(begun(folder, "runs", 42)) != number(42)
+    assert job.secret.keep().name == (job.directory / "secret.name").read_text(encoding="utf-8").strip()
 
 
 def test_looking_writes_nothing(folder: Path) -> None:

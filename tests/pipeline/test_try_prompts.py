@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from airgen.commands.prompts import app
 from airgen.errors import PromptError
+from airgen.llms.base import Refused, Reply, Request
+from airgen.llms.scripted import ScriptedBackend
 from airgen.paths import data_dir
 
 
@@ -58,11 +60,14 @@ def test_two_versions_on_n_documents(pipeline: Path) -> None:
     assert "2 of 2" in text and "0 of 2" in text and "(wrong length" in text
 
 
-def test_answers_are_kept(pipeline: Path) -> None:
+def test_answers_are_kept(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = pipeline.parent / "runs"
     first = call(pipeline, "character", "--runs", runs).stdout
-    refusing = pipeline.read_text().replace("backend: scripted", "backend: scripted, faults: {refuse: 1.0}")
-    pipeline.write_text(refusing)
+
+    async def refuse(self: ScriptedBackend, request: Request) -> Reply:
+        raise Refused("content_filter")
+
+    monkeypatch.setattr(ScriptedBackend, "send", refuse)
     assert call(pipeline, "character", "--runs", runs).stdout == first
     assert "content_filter" in call(pipeline, "scenario", "--runs", runs).stdout
 

@@ -137,22 +137,9 @@ def test_results_without_their_dataset(little: Path, tmp_path: Path) -> None:
     assert data["d0/board0/queries"]["texts"] == [f"query {n}" for n in range(1, 5)]  # of the worst queries
 
 
-def test_other_results_than_those_that_were_compared(little: Path, tmp_path: Path) -> None:
-    """`comparison.json` is of older results: it is not believed."""
+def test_scores_that_are_missing(little: Path, tmp_path: Path) -> None:
     out = results_of(little, tmp_path / "results")
-    path = out / "little" / "test" / "comparison.json"
-    value = json.loads(path.read_text())
-    value["means"][0] += 0.1
-    value["ranks"][0] = [3, 3]
-    path.write_text(json.dumps(value))
-    data = read_report(make_report([little, out], tmp_path / "report"))
-    assert board_of(data)["systems"][0]["ranks"] == [1, 3]
-    value["means"][0] -= 0.1
-    path.write_text(json.dumps({**value, "ranks": value["ranks"][:2]}))
-    data = read_report(make_report([little, out], tmp_path / "report"))
-    assert [one["ranks"] for one in board_of(data)["systems"]] == [[1, 3]] * 3
     (out / "little" / "test" / "b.parquet").unlink()
-    path.unlink()
     data = read_report(make_report([little, out], tmp_path / "report"))
     assert "b.parquet" in board_of(data)["notes"][0] and board_of(data)["systems"][0]["ranks"] is None
 

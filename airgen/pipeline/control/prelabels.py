@@ -122,7 +122,6 @@ class _Voter:
             return cls(reranker, json.loads(known[0].about), fitted=False)
         show_corpus(reranker, work.corpus)
         about = dict(reranker.describe())
-        work.store.ensure_table(Fitted)
         work.store.put([Fitted(key, work.digest, fp, 0, json.dumps(about))])
         return cls(reranker, about)
 
@@ -138,8 +137,7 @@ def _stage(place: int, spec: Any) -> SetStage:
         watch(reranker, work.encoding)
         # Weights of words belong to the whole corpus; any other score belongs to its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
-        scope = {"scope": work.scope} if work.scope else {}
-        scorer = fingerprint(model=dict(voter.about), corpus=digest, **scope)
+        scorer = fingerprint(model=dict(voter.about), corpus=digest, scope=work.scope)
         recalls = work.rows("recall", Recall)
         waiting: deque[Unscored] = deque()  # their pairs are being scored
 

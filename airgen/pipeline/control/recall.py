@@ -39,11 +39,11 @@ def _model(work: SetWork) -> Any:
 
 
 def _fingerprint(work: SetWork, model: Any) -> str:
-    pools, systems = work.settings.pools, work.settings.systems
-    identity = {} if systems is None else {"systems": systems_identity(systems, work.folder)}
+    systems = work.settings.systems
     return fingerprint(
         stage="recall", version=1, corpus=work.digest, model=dict(model.describe()) if model else {},
-        top_k=work.settings.recall.top_k, **({"pools": pools} if pools else {}), **identity,
+        top_k=work.settings.recall.top_k, pools=work.settings.pools,
+        systems=None if systems is None else systems_identity(systems, work.folder),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from airgen.pipeline.control.pool import Pool
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Plan, Tools
-from airgen.records import TABLES, Row, flat_text, prompt_text
+from airgen.records import Row, flat_text, prompt_text
 from airgen.retrievers.base import Corpus, IndexProgress
 from airgen.settings import ControlSettings
 from airgen.store import Store
@@ -128,8 +128,6 @@ def add_rows(stage: SetStage, work: W) -> W:
     """
     model = stage.model(work)
     fingerprint = stage.fingerprint(work, model)
-    if stage.writes not in TABLES:
-        work.store.ensure_table(stage.writes)
     made = () if stage.always else work.store.made(stage.writes, fingerprint, work.queries)
     known = {row.parent for row in made}
     pending = [key for key in work.queries if key not in known]

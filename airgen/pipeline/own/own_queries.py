@@ -58,7 +58,7 @@ def own_fingerprint(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, se
         stage=OWN, version=1, settings=settings, language=pipeline.query_language, seed=seed,
         files=[file_sha256(path) for path in files_behind(pipeline.queries, folder)],
         clean=[clean.personal_data, clean.names, clean.offensive_share],
-        **({"corpus": passages} if pipeline.queries.labels else {}),
+        corpus=passages if pipeline.queries.labels else None,
     )  # fmt: skip
 
 

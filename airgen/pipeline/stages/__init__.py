@@ -14,21 +14,14 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import Request
 from airgen.pipeline.control.need import NEED, scripted_need
 from airgen.pipeline.stage import Lineage, Stage, Tools
-from airgen.pipeline.stages import (
-    character,
-    hard_negative,
-    own_judgment,
-    query,
-    reference_answer,
-    rewrite,
-    scenario,
-)
+from airgen.pipeline.stages import hard_negative, own_judgment, query, reference_answer, rewrite
+from airgen.pipeline.stages.draw_one import CHARACTER, SCENARIO
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
 
 __all__ = ["CANDIDATES", "HARD_NEGATIVE", "JUDGMENT", "Flow", "Lineage", "Stage", "Tools"]
 
-CANDIDATES: tuple[Stage, ...] = (character.STAGE, scenario.STAGE, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
+CANDIDATES: tuple[Stage, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
 HARD_NEGATIVE: Stage = hard_negative.STAGE
 JUDGMENT: Stage = own_judgment.STAGE
 

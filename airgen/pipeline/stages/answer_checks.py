@@ -23,7 +23,6 @@ __all__ = [
     "first_problem",
     "longest_common_run",
     "names_character",
-    "near_parts",
     "off_subject",
     "overlap",
     "repeats_itself",
@@ -145,12 +144,6 @@ def off_subject(query: str, document: str, scenario: str, character: str, langua
     if set(named) - set(of_character):
         return None
     return Problem("off the subject", "it has no word of the document or of the scenario")
-
-
-def near_parts(generation: GenerationSettings) -> dict[str, float]:
-    """The bounds that are set, for a fingerprint: a pipeline without bounds keeps the fingerprint that it had."""
-    bounds = {"max_overlap": generation.max_overlap, "max_title_overlap": generation.max_title_overlap}
-    return {name: value for name, value in bounds.items() if value is not None}
 
 
 def duplicates(left: str, right: str, language: str) -> bool:

@@ -1,4 +1,4 @@
-"""What character and scenario share: the model names several, and one is drawn by the parent's key."""
+"""Who might look for the passage, and when (paper 2.3, steps 2 and 3): the model names several, one is drawn by key."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from airgen.llms.scripted import document, keywords
 from airgen.pipeline.ask import ask
 from airgen.pipeline.stage import Cost, Lineage, Refusal, Stage, Tools, skip, stage_prompt
 from airgen.prompts import PromptSet
-from airgen.records import Character, Passage, Row, Scenario
+from airgen.records import Character, Passage, Row, Sample, Scenario
 from airgen.settings import Pipeline, answer_parts
 
-__all__ = ["drawing_stage"]
+__all__ = ["CHARACTER", "SCENARIO"]
+
+_ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
+_TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
 
 
-def drawing_stage(
+def _stage(
     name: str,
     reads: type[Row],
     writes: type[Character] | type[Scenario],
@@ -82,3 +85,21 @@ def drawing_stage(
         prompt=lambda pipeline: name, cost=cost, stand_in=stand_ins, scripted=answer, show=show,
     )  # fmt: skip
     return stage
+
+
+CHARACTER = _stage(
+    "character", Sample, Character,
+    count=lambda pipeline: pipeline.generation.characters,
+    given=lambda lineage: {},
+    tokens=(45, 22),
+    stand_in="somebody who works with this every day",
+    scripted=lambda topic: [f"a {role} interested in {topic}" for role in _ROLES],
+)  # fmt: skip
+SCENARIO = _stage(
+    "scenario", Character, Scenario,
+    count=lambda pipeline: pipeline.generation.scenarios,
+    given=lambda lineage: {"character": lineage.one(Character).text},
+    tokens=(60, 37),
+    stand_in="Something does not work as expected, and the reason must be found today.",
+    scripted=lambda topic: [f"{task} about {topic}" for task in _TASKS],
+)  # fmt: skip

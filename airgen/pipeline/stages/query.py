@@ -58,7 +58,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "examples": generation.example_texts,
         "candidates": [generation.candidates, round_trip_parts(pipeline) if generation.candidates > 1 else None],
         # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
-        "bounds": checks.near_parts(generation) if not generation.rewrites else None,
+        "bounds": None if generation.rewrites else [generation.max_overlap, generation.max_title_overlap],
     }
 
 

@@ -33,15 +33,16 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
         "prompt": stage_prompt(pipeline, prompts, "rewrite").fingerprint if generation.rewrites else None,
         "llm": answer_parts(pipeline.llm),
         "language": pipeline.query_language,
-        **({"document_language": pipeline.language} if pipeline.cross_lingual else {}),
+        "document_language": pipeline.language,
         "styles": generation.styles,
         "rounds": generation.rewrites,
         "attempts": generation.attempts,
         "max_copied_words": generation.max_copied_words,
         "meaning": meaning,
         "votes": None if pipeline.control.judge.members else round_trip_parts(pipeline),
-        **({} if generation.rewrite_length == "auto" else {"length": generation.rewrite_length}),
-        **checks.near_parts(generation),
+        "length": generation.rewrite_length,
+        "max_overlap": generation.max_overlap,
+        "max_title_overlap": generation.max_title_overlap,
     }
 
 

@@ -16,9 +16,8 @@ from airgen.errors import SettingsError
 from airgen.evaluation.rank_correlation import average_ranks
 from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
 from airgen.pipeline.job import Job
-from airgen.pipeline.preflight import ensure_ready
+from airgen.pipeline.preflight import ensure_ready, rehearse
 from airgen.pipeline.progress import Display
-from airgen.pipeline.rehearsal import rehearse
 from airgen.quality.agreement.bias import (
     circularity,
     lexical_overlap,

@@ -18,7 +18,7 @@ from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind
 from airgen.retrievers.output_checks import finite, unit_rows
-from airgen.settings.base import LATER, MODEL, SPEED
+from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 
 __all__ = [
@@ -136,8 +136,8 @@ class SentenceTransformersEmbedder(LibraryModel):
         pooling: Literal["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"] | None = None
         max_length: int = Field(default=512, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
-        similarity: Annotated[Literal["cosine", "dot"] | None, LATER] = None
-        query_model: Annotated[str | None, LATER, MODEL] = None
+        similarity: Literal["cosine", "dot"] | None = None
+        query_model: Annotated[str | None, MODEL] = None
 
     settings: Settings
 

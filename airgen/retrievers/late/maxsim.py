@@ -35,7 +35,7 @@ from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.output_checks import checked_scores, finite, non_empty
 from airgen.retrievers.text_memo import Memo
 from airgen.retrievers.top_k import top_k
-from airgen.settings.base import FILE, LATER, SPEED
+from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
 __all__ = ["LateInteraction", "MaxSim", "MultiVectorEncoder", "TokenEmbedder", "maxsim"]
@@ -135,11 +135,11 @@ class LateInteraction(_WithTokens):
         """
 
         memory_bytes: Annotated[int, SPEED] = Field(default=4 << 30, ge=1)
-        index: Annotated[Literal["exact", "compressed"], LATER] = "exact"
-        bits: Annotated[Literal[1, 2, 4], LATER] = 2
-        centroids: Annotated[int | None, LATER] = Field(default=None, ge=1, le=1 << 24)
-        probes: Annotated[int, LATER] = Field(default=16, ge=1)
-        candidates: Annotated[int, LATER] = Field(default=1024, ge=1)
+        index: Literal["exact", "compressed"] = "exact"
+        bits: Literal[1, 2, 4] = 2
+        centroids: int | None = Field(default=None, ge=1, le=1 << 24)
+        probes: int = Field(default=16, ge=1)
+        candidates: int = Field(default=1024, ge=1)
 
     settings: Settings
 

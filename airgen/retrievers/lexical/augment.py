@@ -40,7 +40,7 @@ __all__ = ["FORMAT", "SETTINGS", "TERMS", "Augmented", "Augmenter", "Term"]
 
 SETTINGS = "augment.json"
 TERMS = "terms.json"  # that can be added, one for each row of W
-FORMAT = 2
+FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from airgen.text.analysis import Encoder
 
 __all__ = ["FieldSettings", "LexicalRetriever"]
 
-_FORMAT = 2
+_FORMAT = 1
 _SETTINGS = "index.json"
 
 

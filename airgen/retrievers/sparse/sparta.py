@@ -27,7 +27,7 @@ from airgen.retrievers.base import ModelFacts, SettingsWithModel, TextKind
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.sparse.retriever import Sparse
 from airgen.retrievers.sparse.splade import SparseRow
-from airgen.settings.base import FILE, LATER, SPEED
+from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part
 
 __all__ = ["BIAS", "Sparta", "SpartaEncoder"]
@@ -49,7 +49,7 @@ class SpartaEncoder(TorchModel):
         max_length: int = Field(default=256, ge=1)
         top_terms: int | None = Field(default=2000, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=16, ge=1)
-        bias: Annotated[float | None, LATER] = None
+        bias: float | None = None
 
     settings: Settings
 
