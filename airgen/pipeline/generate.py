@@ -20,7 +20,7 @@ from airgen.keys import row_key
 from airgen.llms.base import backend_class
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.breaker import Breaker
-from airgen.pipeline.control.votes import NOT_FOUND
+from airgen.pipeline.control.votes import NOT_FIRST
 from airgen.pipeline.load_lineages import load_lineages
 from airgen.pipeline.multi_hop import PARTNER, draw_partners
 from airgen.pipeline.progress import Display
@@ -156,7 +156,7 @@ def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | N
             return Rejected(lineage, stage.name, skip.reason, skip.cause)  # type: ignore[arg-type]
     judge = pipeline.control.judge
     if lineage.judgment is None or lineage.judgment.level < judge.relevant_from:
-        why = "its document does not answer it" if judge.members else NOT_FOUND[pipeline.relevance]
+        why = "its document does not answer it" if judge.members else NOT_FIRST
         return Rejected(lineage, "judgment", why)
     return None
 

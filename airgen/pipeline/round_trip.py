@@ -5,10 +5,10 @@ It is asked of the drafts of a query, and, where votes are the labels, of every 
 find = RoundTrip(store, pipeline, plan, folder, embeddings, display)
 found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a Found for each
 
-The recall's model finds candidates for the query, and every re-ranker scores them and the source. With `relevance:
-answer`, every re-ranker must put the source first, as `airgen.pipeline.control.votes` asks; with `subject`, before the
-typical candidate. The corpus is the one of the moment at which the query is made, and the finding is kept in the
-query's rows, so a corpus that grows later changes no query that is there.
+The recall's model finds candidates for the query, and every re-ranker scores them and the source, which each must put
+first: another passage fits a vague query better. That does not depend on `relevance`, so that labels can be made again
+by the other word without a call. The corpus is the one of the moment at which the query is made, and the finding is
+kept in the query's rows, so a corpus that grows later changes no query that is there.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RoundTrip:
             pairs = [(text, passage) for passage in (*own.values(), *passages)]
             ids = [*own, *(corpus.ids[place] for place in near)]
             scores = [np.asarray(voter.score(pairs), np.float64).round(6).tolist() for voter in self._voters]
-            least = min(lead(one, ids, own, self.pipeline.relevance) for one in scores)
+            least = min(lead(one, ids, own) for one in scores)
             found.append(Found(round(least, 6), least >= 0))
         return found
 

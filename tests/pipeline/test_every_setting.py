@@ -64,7 +64,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "rewrite": {
         "generation.styles": {"formal": 1, "casual": 1}, "generation.rewrite_length": "keep",
-        "generation.max_overlap": 0.7, "generation.max_title_overlap": 0.4, "relevance": "subject",
+        "generation.max_overlap": 0.7, "generation.max_title_overlap": 0.4,
         "generation.meaning": {"model": "all-minilm-l6-v2-int8", "min_cosine": 0.9},
     },
     "judgment": {
@@ -84,6 +84,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "prelabel:1": {"control.rerankers": ["bm25"]},
     "decision": {
+        "relevance": "subject",
         "control.thresholds.hard_negative": 2, "control.thresholds.other": 3, "control.judge.unsure": [0.05, 0.95],
     },
     "mined_negative": {"generation.negatives": "generated", "generation.mined_ranks": [2, 6]},
@@ -101,7 +102,6 @@ RUN = [path for stage in ALONE for path in CHANGES[stage]]
 RUN += [
     "task",
     "corpus",
-    "relevance",
     "seed",
     "generation.multi_hop",
     "export.secret",

@@ -161,7 +161,7 @@ def test_wrong_jobs(run: Run, folder: Path) -> None:
     run()
     with pytest.raises(DatasetError, match="an LLM judges here, not votes: `airgen audit sample`"):
         draw_relevance(Job(path, folder / "runs"), out)
-    run("unfinished", JUDGE, until="query")
+    run("unfinished", JUDGE, until="corpus")
     with pytest.raises(DatasetError, match="is not finished: run it to its end"):
         draw_relevance(Job(path, folder / "unfinished"), out)
     with pytest.raises(DatasetError, match="no sample: draw one with `airgen audit relevance`"):

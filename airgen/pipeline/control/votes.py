@@ -6,8 +6,9 @@ it is a typical candidate, and its source is known to be relevant. A passage is 
 least a share of the way from the one to the other: half of the way where it must answer the query, less where it must
 be about the query's subject.
 
-A query that was generated to be answered by its source is dropped if a re-ranker puts another passage before it: such a
-query is vague, or asks something else. Of a subject, another passage may well be the better one.
+A generated query of which a re-ranker puts another passage before its source is vague, or asks something else. It is
+not accepted (`airgen.pipeline.round_trip`). When all that was recalled has been voted on, it is asked once more where
+a passage must answer the query; of a subject, another passage may well be the better one.
 
 >>> shares([9.0, 1.0, 5.0, 0.0, 1.0], ["s", "a", "b", "c", "d"], ["s"])["b"]
 0.5
@@ -25,6 +26,7 @@ from airgen.settings import Pipeline
 __all__ = [
     "DEPTH",
     "DRAFT_DEPTH",
+    "NOT_FIRST",
     "NOT_FOUND",
     "PEOPLES",
     "WAY",
@@ -41,11 +43,9 @@ WAY = {"answer": 0.5, "subject": 0.2}
 PEOPLES = 0.5
 """The same for queries of people, some of whose relevant passages are known, whatever `relevance` says."""
 
-NOT_FOUND = {
-    "answer": "a re-ranker puts another passage before its document",
-    "subject": "its document was not found by the re-rankers",
-}
-"""Why a generated query falls."""
+NOT_FIRST = "a re-ranker puts another passage before its document"
+NOT_FOUND = {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
+"""Why a generated query is not accepted, and why an accepted one falls when all that was recalled is voted on."""
 
 DEPTH, DRAFT_DEPTH = 50, 20
 """Candidates of which the source of a final query, and of a draft, must be told apart: a CPU reads some 30 a second."""
@@ -56,7 +56,6 @@ def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
     recall = pipeline.control.recall
     return {
         "depths": [DEPTH, DRAFT_DEPTH],
-        "relevance": pipeline.relevance,
         "recall": None if recall.pools_only else recall.model,
         "rerankers": pipeline.control.rerankers,
     }
@@ -101,16 +100,13 @@ def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Coll
     return True
 
 
-def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str], relevance: str) -> float:
-    """How far the sources are ahead for one re-ranker, -1 to 1; 0 and above where they are found.
+def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> float:
+    """How far the sources are ahead of the best other passage for one re-ranker, as a share of the range of all scores.
 
-    `answer`: of the best other passage, as a share of the range of all scores. `subject`: the share of all others that
-    they stand before, where half is 0. Several sources count as the worst of them.
+    -1 to 1; 0 and above where they are found first. Several sources count as the worst of them.
     """
     own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
     others = [score for id_, score in zip(ids, scores, strict=True) if id_ not in sources]
     if not own or not others:
         return 1.0 if own else -1.0
-    if relevance == "subject":
-        return 2 * sum(score < min(own) for score in others) / len(others) - 1
     return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)

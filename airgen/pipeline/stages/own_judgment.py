@@ -18,7 +18,7 @@ from airgen.keys import row_key
 from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.pipeline.control.judge_kinds import Verdict
 from airgen.pipeline.control.need import Asker
-from airgen.pipeline.control.votes import DEPTH, NOT_FOUND, round_trip_parts
+from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.pipeline.stage import Found, Lineage, Problem, Refusal, Stage, Tools, skip
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.prompts import PromptSet
@@ -56,7 +56,7 @@ async def _by_votes(lineage: Lineage, tools: Tools) -> list[Row]:
     texts = [lineage.final.text]
     (found,) = await tools.find(lineage, texts, DEPTH) if tools.find is not None else [Found(1.0, True)]
     if not found.enough:
-        return _rows(lineage, tools, Verdict(0, None, NOT_FOUND[pipeline.relevance]))
+        return _rows(lineage, tools, Verdict(0, None, NOT_FIRST))
     return _rows(lineage, tools, Verdict(pipeline.control.judge.relevant_from, None, "it is found again"))
 
 

@@ -14,7 +14,7 @@ from airgen.keys import rng, row_key
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.control.votes import DEPTH, NOT_FOUND, round_trip_parts
+from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
 from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
@@ -72,7 +72,7 @@ async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
     if tools.pipeline.control.judge.members or tools.find is None:
         return None
     (found,) = await tools.find(lineage, [text], DEPTH)
-    return None if found.enough else Problem(NOT_FOUND[tools.pipeline.relevance])
+    return None if found.enough else Problem(NOT_FIRST, cause="control")
 
 
 async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Refusal:
