@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -131,14 +132,15 @@ def panels_chart(
     *,
     title: str,
     palette: Sequence[str] = COLOURS,
+    marks: Mapping[str, str] = MappingProxyType({}),
 ) -> AnyChart:
     """A row for each system in the order given, a panel for each thing measured, a dot with its interval.
 
-    `groups` says which systems share a colour.
+    `groups` says which systems share a colour. `marks` stand behind names.
     """
     if not names or not panels:
         return nothing_chart(title)
-    shown = dict(zip(names, chart_names(names), strict=True))
+    shown = {name: said + marks.get(name, "") for name, said in zip(names, chart_names(names), strict=True)}
     group = {name: label(groups.get(name, "")) or "other" for name in names}
     kinds = list(dict.fromkeys(group.values()))
     shape = alt.Shape("group:N", scale=_cycle(kinds, _SHAPES, len(COLOURS)), legend=_legend(kinds))
@@ -187,6 +189,7 @@ def scores_chart(results: Sequence[Result]) -> AnyChart:
     return panels_chart(
         names, [Panel(title, values) for title, values in panels.items()], {},
         title=f"{headlines}, with 95 % intervals over queries",
+        marks={result.name: result.mark for result in results},
     )  # fmt: skip
 
 
@@ -205,8 +208,8 @@ def latency_chart(results: Sequence[Result]) -> AnyChart:
         Panel("milliseconds a query, all asked at once", {n: (t, t, t) for n, t in times.items()}, True, ".3g"),
     ]
     title = f"{results[0].dataset}: {results[0].headline} against time"
-    names = [result.name for result in timed]
-    return panels_chart(names, panels, groups, title=title, palette=[COLOURS[0], "#999999"])
+    marks = {result.name: result.mark for result in timed}
+    return panels_chart(list(marks), panels, groups, title=title, palette=[COLOURS[0], "#999999"], marks=marks)
 
 
 @debug_mode(False)

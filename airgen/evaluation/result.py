@@ -129,6 +129,11 @@ class Result:
     cached: bool = False
 
     @property
+    def mark(self) -> str:
+        """What stands behind the name of a system that made the labels itself, in part."""
+        return " †" if self.made_labels else ""
+
+    @property
     def score(self) -> float:
         """The mean of the headline measure."""
         return self.means[self.headline]

@@ -31,8 +31,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-MADE_LABELS = " †"
-"""Marks a system that shares a model with recall or votes."""
 
 
 def results_csv(results: Sequence[Result]) -> str:
@@ -69,7 +67,7 @@ def dataset_table(results: Sequence[Result], comparison: Comparison) -> str:
         low, high = result.intervals[headline]
         cells = [_marked(result.means[measure], marks[measure][place]) for measure in measures]
         known = [ranks[name], beside[name]]
-        rows.append([str(number), md(name) + _mark(result), cells[0], f"{low:.3f}–{high:.3f}", *known, *cells[1:]])
+        rows.append([str(number), md(name) + result.mark, cells[0], f"{low:.3f}–{high:.3f}", *known, *cells[1:]])
     header = ["#", "system", headline, "95 %", "rank", "not told apart from #", *measures[1:]]
     return markdown_table(header, rows, right=[name != "system" for name in header])
 
@@ -276,12 +274,8 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
         low, high = result.intervals[headline]
         time = "" if result.costs.batch_ms is None else f"{result.costs.batch_ms:.2f}"
         known = [f"{low:.3f}-{high:.3f}", ranks[name], beside[name]]
-        rows.append([str(number), name + _mark(result), f"{result.score:.4f}", *known, str(result.missing), time])
+        rows.append([str(number), name + result.mark, f"{result.score:.4f}", *known, str(result.missing), time])
     return "\n".join([terminal_table(rows, left=(1,)), *filter(None, [label_makers_text(results)])])
-
-
-def _mark(result: Result) -> str:
-    return MADE_LABELS if result.made_labels else ""
 
 
 def label_makers_text(results: Sequence[Result]) -> str:
@@ -289,9 +283,7 @@ def label_makers_text(results: Sequence[Result]) -> str:
     marked = [f"{one.name} ({', '.join(one.made_labels)})" for one in results if one.made_labels]
     if not marked:
         return ""
-    return one_line(
-        f"{MADE_LABELS.strip()} made the labels itself, in part: its score may be too high: {', '.join(marked)}"
-    )
+    return one_line(f"† made the labels itself, in part: its score may be too high: {', '.join(marked)}")
 
 
 def pair_text(pair: SystemPair, measure: str) -> str:

@@ -57,7 +57,7 @@ def score_against_time(results: Sequence[Result]) -> Drawings:
         time = max(one.costs.batch_ms or 0.0, 1e-6)
         low, high = one.intervals[one.headline]
         rows.append(
-            {"name": label(one.name), "place": str(place), "time": time, "score": one.score, "low": low,
+            {"name": label(one.name) + one.mark, "place": str(place), "time": time, "score": one.score, "low": low,
              "high": high, "front": time < fastest}
         )  # fmt: skip
         fastest = min(fastest, time)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, as_matrix, read_scores
 from airgen.evaluation.significance import Comparison, compare
+from airgen.evaluation.tables import label_makers_text
 from airgen.report.charts import MISSING, score_against_time
 from airgen.report.ranks import TOP, SystemRanks
 from airgen.report.source import ReportSource
@@ -75,9 +76,9 @@ def boards(source: ReportSource) -> list[Board]:
 
 def _board(key: str, split: str, results: list[Result], *, private: bool) -> Board:
     results = sorted(results, key=lambda one: (-one.score, one.name))
-    notes: list[str] = []
+    notes = [said] if (said := label_makers_text(results)) else []
     if private:
-        return Board(key, split, results, None, private)
+        return Board(key, split, results, None, private, notes)
     try:
         comparison = compare([one.name for one in results], as_matrix(results, results[0].headline))
     except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
@@ -118,6 +119,7 @@ def _table(board: Board) -> dict[str, Any]:
         systems.append(
             {
                 "name": one.name, "kind": one.kind, "family": one.family or one.kind,
+                "made_labels": list(one.made_labels),
                 "score": one.score, "interval": one.intervals[board.headline],
                 "ranks": comparison.ranks[at] if comparison else None,
                 "together": [place[name] for name in comparison.together[at]] if comparison else None,

@@ -28,7 +28,7 @@ NAMES = [EVIL, EVIL + "!", "x" * 300, "نظام البحث", *(f"system {number:
 def result(name: str, score: float, ms: float | None = 1.0, dataset: str = "d") -> Any:
     costs = SimpleNamespace(batch_ms=ms)
     return SimpleNamespace(
-        name=name, dataset=dataset, split="test", headline="nDCG@10", score=score, costs=costs,
+        name=name, dataset=dataset, split="test", headline="nDCG@10", score=score, costs=costs, mark="",
         intervals={"nDCG@10": (score - 0.1, score + 0.1)},
     )  # fmt: skip
 
@@ -122,7 +122,8 @@ def test_nothing_and_undefined_values_are_drawn_as_such(tmp_path: Path) -> None:
 
 def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
     names = ["a\x1b[2J", "b\r"]
-    results = [SimpleNamespace(**vars(result(name, 0.5)), missing=0, made_labels=("m\x1b[2J",)) for name in names]
+    made = {"made_labels": ("m\x1b[2J",), "mark": " †"}
+    results = [SimpleNamespace(**(vars(result(name, 0.5)) | made), missing=0) for name in names]
     text = ranking_text(results, SimpleNamespace(names=names, ranks=[(1, 2)] * 2, together=[names[1:], names[:1]]))
     assert text.replace("\n", "").isprintable() and "1–2" in text
     assert "† made the labels itself, in part" in text and text.count("†") == 3

@@ -53,6 +53,16 @@ def board_of(data: dict[str, Any], place: int = 0) -> dict[str, Any]:
     return data["d0/systems"]["boards"][place]  # type: ignore[no-any-return]
 
 
+def test_a_system_that_made_labels_is_marked(little: Path, tmp_path: Path) -> None:
+    manifest = json.loads((little / "manifest.json").read_text(encoding="utf-8"))
+    manifest["provenance"] = [{"role": "recall", "model": "run"}]  # all three systems are of this kind
+    (little / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    out = results_of(little, tmp_path / "results")
+    board = board_of(read_report(make_report([little, out], tmp_path / "report")))
+    assert [one["made_labels"] for one in board["systems"]] == [["run"]] * 3
+    assert board["notes"][0].startswith("† made the labels itself, in part")
+
+
 def test_figures_are_those_of_the_result_files(little: Path, tmp_path: Path) -> None:
     out = results_of(little, tmp_path / "results")
     data = read_report(make_report([little, out], tmp_path / "report"))

@@ -15,6 +15,11 @@ function splitChoice(boards, board) {
   } } }, boards.map((one) => el("option", { value: one.split, selected: one === board }, one.split))));
 }
 
+/* The mark of a system that shares a model with recall or votes. */
+function madeLabels(row) {
+  return row.made_labels.length ? el("span", { title: `made the labels itself, in part: ${row.made_labels.join(", ")}` }, " \u2020") : null;
+}
+
 /* The systems of a board. `views`: with buttons for other measures and costs. */
 function systemsTable(dataset, board, { views = true } = {}) {
   const rows = board.systems.map((one, at) => ({ ...one, at }));
@@ -24,7 +29,7 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const ranked = rows.every((one) => one.ranks);
   const families = [...new Set(rows.map((one) => one.family))];
   const place = { key: "at", label: "#", number: true, value: (row) => row.at, cell: (row) => String(row.at + 1), class: "place" };
-  const name = { key: "name", label: "System", class: "name", cell: (row) => el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)) };
+  const name = { key: "name", label: "System", class: "name", cell: (row) => el("span", {}, el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)), madeLabels(row)) };
   const family = families.length > 1 ? { key: "family", label: "Family", cell: (row) => foreign(row.family), class: "wide" } : null;
   const headline = { key: "score", label: board.headline, number: true, cell: (row) => el("strong", {}, score(row.score, 4)) };
   const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds a query, all asked at once", value: (row) => row.costs.batch_ms, cell: (row) => brief(row.costs.batch_ms) };
@@ -239,7 +244,7 @@ function asked(dataset, row) {
       put(main, [el("p", { class: "steps" }, el("a", { href: link(dataset.key, "systems", splitOf(board)) }, "All systems"),
         at > 0 ? el("a", { href: link(dataset.key, "system", board.systems[at - 1].name, splitOf(board)) }, `← #${at}`) : null,
         at + 1 < board.systems.length ? el("a", { href: link(dataset.key, "system", board.systems[at + 1].name, splitOf(board)) }, `#${at + 2} →`) : null),
-      el("h1", {}, foreign(one.name)), el("p", { class: "quiet" }, [one.family, one.kind !== one.family && one.kind, `${count(board.queries)} queries of ${board.split}`].filter(Boolean).join(" · ")),
+      el("h1", {}, foreign(one.name), madeLabels(one)), el("p", { class: "quiet" }, [one.family, one.kind !== one.family && one.kind, `${count(board.queries)} queries of ${board.split}`].filter(Boolean).join(" · ")),
       figures.facts([[board.headline, score(one.score, 4), one.interval ? one.interval.map((each) => score(each, 3)).join("–") : ""], ["rank", figures.span(one.ranks), `of ${board.systems.length}`],
         ["ms a query", brief(one.costs.batch_ms)], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the first ten", percent(board.holes.shares[at], 1)] : ["", null]]),
       board.systems.length > 1 ? el("div", { class: "controls" }, compareChoice(dataset, board, at, at === 0 ? 1 : 0)) : null,
