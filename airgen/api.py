@@ -29,8 +29,6 @@ from airgen.pipeline.preflight import preflight
 from airgen.pipeline.status import read_report
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["Check", "check", "evaluate", "label", "open_dataset", "run_pipeline", "status"]
-
 Place = str | Path
 
 

@@ -17,7 +17,6 @@ from airgen.commands import COMMANDS, GROUPS
 if TYPE_CHECKING:
     from airgen.errors import AirgenError
 
-__all__ = ["help_text", "main"]
 
 _LONGEST = 4_000  # characters of a line of an error, which can repeat a value of a file
 _PIPE = 1  # what typer makes of a BrokenPipeError

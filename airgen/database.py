@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["NO_EXTENSIONS", "in_memory", "locked_to", "without_globs"]
 
 Config = dict[str, str | bool | int | float | list[str]]
 

@@ -21,23 +21,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-__all__ = [
-    "AirgenError",
-    "BudgetSpent",
-    "CorpusError",
-    "DatasetError",
-    "LlmError",
-    "MissingExtra",
-    "ModelError",
-    "PromptError",
-    "SettingsError",
-    "Stopped",
-    "StoreError",
-    "TrainingError",
-    "UsageError",
-    "disk_error",
-]
-
 
 class AirgenError(Exception):
     """Base of all errors that airgen raises on purpose."""

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["inner_products", "log", "log1p", "log2", "summable"]
-
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2; the first has 32 bits
 _ROWS = 128  # of a product at once, so that its terms stay in the cache
 _TERMS = 12  # of the series for the largest argument: the next one is below 2**-60

@@ -16,8 +16,6 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import NoReturn, TypeVar
 
-__all__ = ["INTERRUPTED", "exit_soon", "hear_interrupts", "interruptible", "leave"]
-
 T = TypeVar("T")
 
 INTERRUPTED = "stopped by the user; run the same command again to go on"

@@ -13,8 +13,6 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, TypeVar, overload
 
-__all__ = ["jit", "numba_is_installed"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

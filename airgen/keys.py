@@ -18,8 +18,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["canonical_json", "content_key", "file_sha256", "fingerprint", "key_of_pieces", "rng", "row_key", "text_key"]
-
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LANGUAGES", "OTHERS", "OWN_INSTRUCTIONS", "SPACELESS", "SUPPORTED", "language_name"]
-
 LANGUAGES: dict[str, str] = {
     "en": "English",
     "zh": "Chinese",

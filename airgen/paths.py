@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache_dir", "data_dir"]
-
 
 def data_dir(name: str) -> Path:
     """The folder `prompts`, `corpora`, `pipelines` or `docs`: inside the wheel, or beside the package in a checkout."""

@@ -28,8 +28,6 @@ from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.yaml_text import read_yaml
 
-__all__ = ["Prompt", "PromptSet", "fenced"]
-
 _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 _INHERITED = ("about", "inputs", "output", "constrain", "count")

@@ -17,36 +17,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = [
-    "SURROGATE",
-    "TABLES",
-    "Answer",
-    "Candidate",
-    "Character",
-    "Decision",
-    "Document",
-    "Dropped",
-    "Fitted",
-    "HardNegative",
-    "Judgment",
-    "OwnQuery",
-    "Partner",
-    "Passage",
-    "Prelabel",
-    "Query",
-    "Recall",
-    "ReferenceAnswer",
-    "Rewrite",
-    "Row",
-    "Sample",
-    "Scenario",
-    "Skip",
-    "flat_text",
-    "prompt_text",
-    "storable",
-    "table_of",
-]
-
 SURROGATE = re.compile("[\ud800-\udfff]")
 """A lone surrogate, which truncated JSON escapes give and UTF-8 cannot hold."""
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from airgen.errors import AirgenError, MissingExtra, UsageError
 
-__all__ = ["REGISTRY", "closest", "installed", "load_extra", "names", "resolve"]
-
 REGISTRY: dict[str, dict[str, str]] = {
     "backend": {
         "anthropic": "airgen.llms.anthropic:AnthropicBackend",

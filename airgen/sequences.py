@@ -16,8 +16,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-__all__ = ["Indexed"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ import yaml
 
 from airgen.errors import SettingsError
 
-__all__ = ["read_yaml"]
-
 _MAX_TEXT = 4_000_000  # characters
 _MAX_NODES = 200_000  # values, with each alias counted in full
 _FLOAT = "tag:yaml.org,2002:float"

@@ -98,14 +98,22 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert typer.main.get_command(module.app) is not None
 
 
-def test_every_module_says_what_it_is_for_and_exports_on_purpose() -> None:
+def test_every_module_says_what_it_is_for_and_keeps_private_names() -> None:
+    """A name with an underscore is private. `__all__` stands only where a module shows names of others."""
     for path in MODULES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree), path
-        names = {target.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)
-                 for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-                 if isinstance(target, ast.Name)}  # fmt: skip
-        assert "__all__" in names or path.name == "__main__.py", path
+        imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+                    for alias in node.names if (node.module or "").startswith("airgen")}  # fmt: skip
+        private = {name for name in imported if name.startswith("_") and not name.startswith("__")}
+        assert private <= {module.stem for module in MODULES}, path
+        shown = [node for node in tree.body if isinstance(node, ast.Assign) and "__all__" in map(_name, node.targets)]
+        for node in shown:
+            assert imported & set(ast.literal_eval(node.value)) or path.name == "__init__.py", path
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def test_no_two_modules_import_each_other_in_a_circle() -> None:

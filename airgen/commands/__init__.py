@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COMMANDS", "GROUPS"]
-
 # Title of a group -> {command and module: its line in `airgen --help`}.
 GROUPS: dict[str, dict[str, str]] = {
     "The main job": {

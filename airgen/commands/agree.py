@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from airgen.evaluation.systems import SystemSettings
     from airgen.pipeline.job import Job
 
-__all__ = ["app"]
 
 app = new_app()
 

@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import RUNS, Dataset, Json, PipelineFile, Runs, Seed, Split, echo, finite, new_app
 
-__all__ = ["app"]
-
 app = new_app("audit")
 
 AuditFolder = Annotated[

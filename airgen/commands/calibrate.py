@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import Budget, Json, Language, Seed, Split, echo, new_app, shipped
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
 
-__all__ = ["CheckedJob", "app", "checked", "print_check", "print_checked"]
 
 app = new_app()
 

@@ -10,8 +10,6 @@ import typer
 from airgen.commands.options import Json, echo, new_app
 from airgen.commands.progress_bar import progress_bar
 
-__all__ = ["app"]
-
 app = new_app("collections")
 
 ListName = Annotated[

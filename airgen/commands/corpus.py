@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings, Task
     from airgen.records import Dropped, Passage
 
-__all__ = ["app"]
 
 app = new_app("corpus")
 

@@ -13,7 +13,6 @@ from airgen.commands.options import Budget, Datasets, Json, Language, echo, new_
 if TYPE_CHECKING:
     from airgen.quality.diversity.likeness import Likeness
 
-__all__ = ["app"]
 
 app = new_app()
 

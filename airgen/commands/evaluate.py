@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airgen.evaluation.systems import SystemSettings
     from airgen.evaluation.unlabelled import Searched
 
-__all__ = ["app", "opened_datasets"]
 
 app = new_app()
 

@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import Datasets, Json, Language, Split, echo, finite, new_app, shipped
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -10,8 +10,6 @@ import typer
 
 from airgen.commands.options import Budget, Dataset, Json, Split, echo, new_app, shipped
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import Dataset, Json, Language, Split, echo, new_app, shipped
 
-__all__ = ["app"]
-
 app = new_app()
 
 

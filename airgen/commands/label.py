@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import RUNS, Budget, Compute, Json, Runs, echo, new_app, shipped, show_drift
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import IgnoreIdenticalIds, Json, echo, new_app
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from airgen.models import FetchProgress
 
-__all__ = ["app"]
 
 app = new_app("models")
 

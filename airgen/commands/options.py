@@ -19,29 +19,6 @@ import typer
 from airgen.commands import COMMANDS
 from airgen.text.display import visible
 
-__all__ = [
-    "RUNS",
-    "Budget",
-    "Compute",
-    "Dataset",
-    "Datasets",
-    "Device",
-    "IgnoreIdenticalIds",
-    "Json",
-    "Language",
-    "PassageLimit",
-    "PipelineFile",
-    "Runs",
-    "Seed",
-    "Split",
-    "Target",
-    "echo",
-    "finite",
-    "new_app",
-    "shipped",
-    "show_drift",
-]
-
 
 def finite(value: float | None) -> float | None:
     """The value of an option, where it is a number. Neither limit of a range keeps NaN out."""

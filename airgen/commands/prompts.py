@@ -8,8 +8,6 @@ import typer
 
 from airgen.commands.options import RUNS, Json, PipelineFile, Runs, echo, new_app
 
-__all__ = ["app"]
-
 app = new_app("prompts")
 
 Name = Annotated[str, typer.Argument(metavar="PROMPT", help="Name of a prompt: query, small/query, judge, ...")]

@@ -12,7 +12,6 @@ from airgen.commands.options import Json, echo, new_app
 if TYPE_CHECKING:
     from airgen.publishing.publish import Published, Upload
 
-__all__ = ["app"]
 
 app = new_app()
 

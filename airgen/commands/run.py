@@ -8,8 +8,6 @@ import typer
 
 from airgen.commands.options import RUNS, Budget, Compute, Json, PipelineFile, Runs, Target, echo, new_app, show_drift
 
-__all__ = ["app"]
-
 app = new_app()
 
 

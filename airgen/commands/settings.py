@@ -8,8 +8,6 @@ import typer
 
 from airgen.commands.options import echo, new_app
 
-__all__ = ["app"]
-
 app = new_app()
 
 

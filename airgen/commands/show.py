@@ -8,8 +8,6 @@ import typer
 
 from airgen.commands.options import RUNS, Json, Runs, echo, new_app
 
-__all__ = ["app"]
-
 app = new_app()
 
 

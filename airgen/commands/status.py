@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from airgen.commands.options import RUNS, Json, PipelineFile, Runs, echo, new_app
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -12,8 +12,6 @@ from airgen.commands.options import echo
 if TYPE_CHECKING:
     from airgen.pipeline.suite_check import SuiteEstimate
 
-__all__ = ["print_suite_check"]
-
 
 def print_suite_check(path: Path, runs: Path, *, budget_usd: float | None, as_json: bool) -> None:
     """Print what each dataset of a suite costs, the sum, and what is missing; exit code 1 where something is."""

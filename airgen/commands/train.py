@@ -15,8 +15,6 @@ from airgen.commands import train_expand, train_explain, train_export, train_gen
 from airgen.commands.options import Device, Json, Language, echo, new_app
 from airgen.training import KINDS
 
-__all__ = ["app"]
-
 _OTHERS = (train_explain, train_export, train_pairs, train_expand, train_genq)
 
 app = new_app("train")

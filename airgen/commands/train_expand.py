@@ -10,8 +10,6 @@ import typer
 from airgen.commands.options import Budget, Dataset, Device, Json, Seed, echo, new_app, shipped
 from airgen.commands.progress_bar import progress_bar
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -10,8 +10,6 @@ import typer
 from airgen.commands.options import Budget, Device, Json, PassageLimit, Seed, echo, new_app, shipped
 from airgen.commands.progress_bar import progress_bar
 
-__all__ = ["app"]
-
 app = new_app()
 
 

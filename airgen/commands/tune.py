@@ -9,8 +9,6 @@ import typer
 
 from airgen.commands.options import Dataset, Json, Seed, echo, new_app
 
-__all__ = ["app"]
-
 app = new_app()
 
 

@@ -19,8 +19,6 @@ from typing import Any, Generic, Self, TypeVar
 from airgen.batches import batched
 from airgen.compute.calls import out_of_memory
 
-__all__ = ["Compute", "Here", "Work"]
-
 In = TypeVar("In")
 Out = TypeVar("Out")
 Key = TypeVar("Key")

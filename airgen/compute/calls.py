@@ -14,8 +14,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Returned", "Worker", "WorkerLost", "answer", "out_of_memory"]
-
 _KEPT = 4  # functions that a worker keeps, with the models in them
 _made: OrderedDict[bytes, Callable[[list[Any]], Sequence[Any]]] = OrderedDict()
 

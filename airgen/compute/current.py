@@ -9,8 +9,6 @@ from contextvars import ContextVar
 from airgen.compute.base import Compute, Here
 from airgen.settings.compute import ComputeSettings
 
-__all__ = ["computing", "current", "open_compute"]
-
 _CURRENT: ContextVar[Compute | None] = ContextVar("compute", default=None)
 
 

@@ -19,8 +19,6 @@ from airgen.compute.threads import cores, thread_limits
 from airgen.compute.worker_pool import WorkerPool
 from airgen.settings.compute import ComputeSettings
 
-__all__ = ["Processes"]
-
 
 class Processes(WorkerPool):
     """`workers` processes."""

@@ -24,8 +24,6 @@ from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
-__all__ = ["RayWorkers", "answers", "no_cluster", "reach", "wrong_address"]
-
 _WORDS = 300  # characters of Ray's reasons
 _LOOK = 5.0  # seconds between two looks at the head
 _REACH = 5.0  # seconds to reach an address

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["cores", "thread_limits"]
-
 # What OpenMP, OpenBLAS, MKL, torch and ONNX Runtime read; numba and Rust's rayon have their own.
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 

@@ -12,8 +12,6 @@ import sys
 
 from airgen.compute.calls import answer
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Answer calls (make, batch) until the end of the input."""

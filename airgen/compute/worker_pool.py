@@ -26,8 +26,6 @@ from airgen.compute.base import Compute, Here, Work
 from airgen.compute.calls import Returned, Worker, WorkerLost
 from airgen.errors import AirgenError
 
-__all__ = ["TRIES", "WorkerPool"]
-
 In = TypeVar("In")
 Out = TypeVar("Out")
 Key = TypeVar("Key")

@@ -25,8 +25,6 @@ from typing import IO, cast
 
 from airgen.errors import CorpusError
 
-__all__ = ["MAX_UNPACKED", "unpack"]
-
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError,
     ValueError, OverflowError, struct.error,

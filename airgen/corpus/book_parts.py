@@ -16,8 +16,6 @@ from itertools import accumulate
 from airgen.languages import SPACELESS
 from airgen.records import Document
 
-__all__ = ["find_apparatus", "remove_apparatus"]
-
 # Headings in AIR-Bench's languages, in lower case.
 _TERMS = {
     "contents": "contents|table of contents|list of figures|list of tables|list of illustrations|目录|目錄|目次|"

@@ -19,8 +19,6 @@ from airgen.registry import load_extra
 from airgen.text.tokens import load_tokenizer
 from airgen.text.words import sentences
 
-__all__ = ["Chunk", "align", "chunks", "sentence_pieces"]
-
 STEPS = 100  # places tried for a piece, on average over the pieces and 10,000 more; prose takes 2
 
 

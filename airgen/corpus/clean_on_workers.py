@@ -27,8 +27,6 @@ from airgen.corpus.storage import StoreFolder
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
 
-__all__ = ["passages_by_workers"]
-
 _FEW = 8  # parts: a corpus with fewer is cleaned sooner than workers start
 
 

@@ -20,8 +20,6 @@ import duckdb
 
 from airgen.database import Config, in_memory, without_globs
 
-__all__ = ["first_rows", "guess_fields", "json_rows"]
-
 _ROWS, _BYTES = 200, 1 << 20  # what is looked at
 _LONGEST = 4096  # characters of a value in a Parquet file, of which some kilobytes can hold gigabytes
 _DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}

@@ -26,8 +26,6 @@ from airgen.corpus.storage import digest_of, download
 from airgen.errors import CorpusError
 from airgen.keys import content_key, file_sha256
 
-__all__ = ["fetch", "fetched", "folder_of", "is_fetched", "record"]
-
 _MARK = ".airgen-corpus.json"  # written last: a folder without it is not complete
 
 

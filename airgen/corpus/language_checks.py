@@ -10,8 +10,6 @@ from airgen.text.analysis.languages import stemmer_name, stopword_count
 from airgen.text.language_check import checked
 from airgen.text.words import segmenter
 
-__all__ = ["checks_of", "in_words"]
-
 
 def checks_of(language: str) -> dict[str, str]:
     """What a language has; `none` where it has nothing, so that nothing is checked or changed.

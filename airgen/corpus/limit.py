@@ -22,8 +22,6 @@ from typing import IO
 
 from airgen.records import Document, Dropped
 
-__all__ = ["limited"]
-
 _SPARE = 1024  # candidates beyond the limit that are kept at least before the file is written again
 
 

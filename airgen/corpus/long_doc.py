@@ -13,8 +13,6 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
 
-__all__ = ["MAX_TEXT", "chunk_document", "join"]
-
 MAX_TEXT = 64 * 1024 * 1024  # characters of the one document: some hundred novels
 
 

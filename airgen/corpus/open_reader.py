@@ -15,8 +15,6 @@ from airgen.registry import resolve
 from airgen.settings.base import marked
 from airgen.settings.parts import read_part
 
-__all__ = ["open_reader", "place_of", "source_digest"]
-
 
 def place_of(settings: CorpusSettings) -> Place:
     """The folder of the corpus's files. Raises CorpusError if they must be fetched first."""

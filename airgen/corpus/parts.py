@@ -31,8 +31,6 @@ from airgen.corpus.storage import StoreFolder
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 
-__all__ = ["CorpusPart", "PartReader", "PartRows", "ReaderRecipe", "Split", "documents_in_parts"]
-
 PART = 1 << 20  # bytes of files, or characters of documents
 _FILES = 1024  # of a part at most; documents, too
 _WHOLE = {True: 64 << 20, False: 8 << 20}  # bytes of a file that is not cut: of one with text, of one with rows

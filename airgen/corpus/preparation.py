@@ -22,8 +22,6 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key, text_key
 from airgen.records import Document, Dropped, Passage
 
-__all__ = ["prepare"]
-
 _REPORT = 100
 
 

@@ -30,8 +30,6 @@ from airgen.keys import file_sha256, fingerprint
 from airgen.paths import cache_dir
 from airgen.records import Dropped, Passage
 
-__all__ = ["prepared"]
-
 _KEPT = 20  # entries; older ones are deleted
 _WORTH = 2.0  # seconds of preparation, below which an entry is not worth its place
 _DAY = 86400.0  # seconds

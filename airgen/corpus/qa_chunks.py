@@ -22,8 +22,6 @@ from airgen.corpus.cleaning.normalise import normalise
 from airgen.corpus.settings import ChunkSettings
 from airgen.text.tokens import Tokenizer
 
-__all__ = ["Piece", "cut"]
-
 _TINY = 20  # tokens: a section with fewer is no passage of its own
 _MISSED = 100  # headings that were changed by cleaning, after which no more are searched
 

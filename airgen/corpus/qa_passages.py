@@ -24,8 +24,6 @@ from airgen.corpus.settings import CorpusSettings
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
 
-__all__ = ["Looking", "Seen", "corpus_wide", "qa_passages", "settled"]
-
 BATCH = 1024  # documents; large enough for the vectorised steps, small enough for progress
 BATCH_TEXT = 8 * 1024 * 1024  # characters after which a batch ends earlier
 MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document

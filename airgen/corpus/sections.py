@@ -18,8 +18,6 @@ from airgen.text.words import count_words
 
 _HEADING = 1000  # most characters of one heading in a title: each section below it repeats it
 
-__all__ = ["Block", "Section", "sections", "slug"]
-
 
 @dataclass(frozen=True, slots=True)
 class Block:

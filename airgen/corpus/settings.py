@@ -23,16 +23,6 @@ from airgen.settings.base import Settings
 from airgen.settings.llm import hidden
 from airgen.settings.parts import Part
 
-__all__ = [
-    "ChunkSettings",
-    "CleanSettings",
-    "CorpusSettings",
-    "FetchSettings",
-    "LongDocSettings",
-    "NearDuplicateSettings",
-    "Task",
-]
-
 Task = Literal["qa", "long-doc"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

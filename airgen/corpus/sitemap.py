@@ -20,8 +20,6 @@ from airgen import __version__
 from airgen.errors import CorpusError
 from airgen.text.display import one_line
 
-__all__ = ["download"]
-
 _LOCATION = re.compile(r"<loc>\s*+([^<>\s]{1,2000})\s*+</loc>")
 _MAP_BYTES, _PAGE_BYTES = 50 << 20, 16 << 20  # the protocol's own limit, and that of the readers
 _SAFE = re.compile(r"[^\w.-]")

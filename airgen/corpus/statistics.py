@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass, field
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.records import Dropped, Passage
 
-__all__ = ["CorpusSummary", "TokenLengths", "bins", "summarise"]
-
 
 @dataclass(frozen=True, slots=True)
 class TokenLengths:

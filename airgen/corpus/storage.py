@@ -17,8 +17,6 @@ from airgen.errors import AirgenError, CorpusError
 from airgen.keys import file_sha256
 from airgen.registry import load_extra
 
-__all__ = ["StoreFolder", "digest_of", "download"]
-
 MOST_OBJECTS = 100_000
 MOST_BYTES = 8 << 30  # of one object, as of an archive
 

@@ -30,8 +30,6 @@ from airgen.text.display import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 
-__all__ = ["Format", "Survey", "guess_language", "survey"]
-
 _DOCUMENTS, _CHARACTERS = 300, 5_000_000  # a sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
 _TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0}  # text a byte, of kinds that are not plain text

@@ -1,5 +1,3 @@
 """The format of datasets: write, verify, describe, derive and read them."""
 
 from __future__ import annotations
-
-__all__: list[str] = []

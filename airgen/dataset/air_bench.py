@@ -17,8 +17,6 @@ from pathlib import Path
 
 from airgen.errors import DatasetError
 
-__all__ = ["AirBenchFiles", "air_bench_datasets", "air_bench_files", "labels_repository"]
-
 _CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 _FILE = re.compile(r"\A(?:(?P<split>[a-z][a-z0-9_]*)_)?(?P<kind>queries|qrels)\.jsonl(?:\.gz)?")
 _GROUP = re.compile(r"(?P<task>[a-z][a-z-]*)_(?P<domain>.+)_(?P<language>[A-Za-z-]{2,12})")

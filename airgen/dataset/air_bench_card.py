@@ -15,8 +15,6 @@ from airgen.dataset.manifest import Manifest
 from airgen.errors import DatasetError
 from airgen.text.display import markdown_table, md
 
-__all__ = ["air_bench_cards", "air_bench_group", "merged_card"]
-
 _FACTS = "airgen"  # the key of the front matter with what is known about each dataset
 _SHOWN = ("source", "source_licence", "licence", "permission")
 _SPLIT_NAME = re.compile(r"\w+(\.\w+)*")

@@ -9,8 +9,6 @@ from typing import Any
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import Manifest
 
-__all__ = ["answer_files", "answer_problems"]
-
 
 def answer_files(manifest: Manifest) -> list[str]:
     """The files of reference answers in a dataset, by split."""

@@ -12,8 +12,6 @@ from pathlib import Path
 from airgen.dataset.files import fsync, fsync_tree
 from airgen.errors import DatasetError
 
-__all__ = ["building", "is_alive", "safe_name", "whole_file"]
-
 _TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell nothing
 
 

@@ -29,8 +29,6 @@ from airgen.dataset.clean_columns import CleanColumns, clean_columns
 from airgen.errors import DatasetError
 from airgen.registry import closest
 
-__all__ = ["BeirDataset", "BeirPassage", "BeirQuery", "Qrels", "numbered_lines", "read_qrels"]
-
 Labels = dict[str, dict[str, float]]
 
 _QUERY = ("query-id", "query_id", "qid")

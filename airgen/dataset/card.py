@@ -19,8 +19,6 @@ from airgen.dataset.manifest import Manifest
 from airgen.dataset.statistics import COLUMNS, statistics_markdown, table_rows
 from airgen.text.display import markdown_table, md
 
-__all__ = ["front_matter", "render_card"]
-
 _LEVELS = {
     0: "the document is not relevant to the query",
     1: "the document looks relevant on the surface, but is not",

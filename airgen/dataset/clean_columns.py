@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from airgen.database import in_memory, without_globs
 
-__all__ = ["CleanColumns", "clean_columns"]
-
 _FROM = 1 << 20  # bytes of a file; below, DuckDB takes longer to begin than it saves
 _LINE = 1 << 20  # bytes of the longest line
 _MARK = b"\xef\xbb\xbf"

@@ -16,22 +16,6 @@ from airgen.errors import DatasetError
 if TYPE_CHECKING:
     from airgen.dataset.secret import Secret
 
-__all__ = [
-    "ANSWERED",
-    "SHORT_NAME",
-    "TASKS",
-    "UNSURE",
-    "AnswerRow",
-    "CorpusRow",
-    "DatasetContent",
-    "DatasetInfo",
-    "FunnelStep",
-    "ModelUse",
-    "ParentRow",
-    "QrelRow",
-    "QueryRow",
-    "check_info",
-]
 
 # In the metadata of queries: false where nothing answers a query, which tells its labels.
 ANSWERED = "answered"

@@ -7,8 +7,6 @@ from typing import Any
 from airgen.dataset.manifest import Manifest
 from airgen.text.display import json_text
 
-__all__ = ["croissant_text"]
-
 _OWN_TERMS = (
     "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
     "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "

@@ -27,8 +27,6 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
 
-__all__ = ["copy_file", "derive", "write_qrels"]
-
 
 def derive(
     source: Path,

@@ -15,17 +15,6 @@ from typing import IO, Any
 from airgen.errors import DatasetError
 from airgen.text.display import json_text
 
-__all__ = [
-    "FileWriter",
-    "encode_row",
-    "fsync",
-    "fsync_tree",
-    "git_blob_id",
-    "labelled_split",
-    "sort_by_id",
-    "write_text",
-]
-
 _CHUNK_ROWS = 100_000  # rows sorted in memory at once,
 _CHUNK_TEXT = 64 << 20  # or fewer with so many characters
 

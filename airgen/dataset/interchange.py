@@ -29,8 +29,6 @@ from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
 from airgen.registry import closest
 
-__all__ = ["FORMATS", "Converted", "convert"]
-
 _BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _MARKER = "qrels.trec"
 

@@ -21,15 +21,6 @@ from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
 from airgen.registry import closest
 
-__all__ = [
-    "LAYOUTS",
-    "export_layout",
-    "export_layouts",
-    "read_rows",
-    "write_air_bench_data",
-    "write_air_bench_labels",
-]
-
 
 def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
     """Write the dataset directory `dataset` in another layout to `out`; returns the files, sorted.

@@ -10,8 +10,6 @@ import re
 
 from airgen.errors import DatasetError
 
-__all__ = ["check_redistribution", "hub_licence"]
-
 # The Hub's identifiers, without those for models.
 _HUB_NAMES = """
 apache-2.0 mit afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda

@@ -24,19 +24,6 @@ from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse
 from airgen.errors import DatasetError
 from airgen.text.display import json_text
 
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "FileEntry",
-    "Manifest",
-    "SplitStatistics",
-    "Statistics",
-    "data_digest",
-    "load_manifest",
-    "made_with",
-    "manifest_text",
-]
-
 FORMAT = 1
 MANIFEST = "manifest.json"
 _DERIVED = ("README.md", "croissant.json", MANIFEST)

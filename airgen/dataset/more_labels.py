@@ -18,8 +18,6 @@ from airgen.dataset.manifest import FileEntry, Manifest, load_manifest
 from airgen.dataset.write import label_value, seal
 from airgen.errors import DatasetError
 
-__all__ = ["EARLIER", "check_next_version", "with_more_labels"]
-
 EARLIER = "earlier versions with the same corpus and queries"
 """The note of a manifest: {version: its pair of parts, or nothing without a secret}."""
 

@@ -10,8 +10,6 @@ from urllib.parse import quote
 from airgen.dataset.content import ANSWERED, SHORT_NAME, CorpusRow, QrelRow, QueryRow
 from airgen.errors import DatasetError
 
-__all__ = ["check_document", "check_id", "check_qrels", "check_queries", "fitting_id"]
-
 _BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
 _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 _SCALARS = (str, int, float, bool, type(None))

@@ -20,8 +20,6 @@ from airgen.dataset.atomic import whole_file
 from airgen.errors import DatasetError
 from airgen.keys import text_key
 
-__all__ = ["SECRET_FILE", "Secret", "load_secret", "new_secret", "opaque_document_id", "secret_of", "write_secret"]
-
 SECRET_FILE = "secret.key"
 _SIZE = 32  # bytes
 _ID_LENGTH = 15  # hex digits: 60 bits

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from airgen.dataset.manifest import Manifest
 from airgen.text.display import csv_text, markdown_table, md
 
-__all__ = ["COLUMNS", "count_words_and_characters", "statistics_csv", "statistics_markdown", "table_rows"]
-
 Row = Mapping[str, str | int | float]
 
 # In Chinese, Japanese and Korean each character counts, in other scripts each run of letters and digits.

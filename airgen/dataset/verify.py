@@ -21,8 +21,6 @@ from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 
-__all__ = ["DatasetProblem", "damaged_file", "secrets_in", "verify"]
-
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
 _MOST = 20  # problems of one kind that are listed; the others are counted
 _SECRETS = (

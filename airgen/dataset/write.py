@@ -39,8 +39,6 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
 
-__all__ = ["VARIANTS", "label_value", "seal", "write_dataset", "write_labels"]
-
 VARIANTS = ("positives", "graded", "soft")
 """`positives`: only the 1s; `graded`: the judge's levels 0 to 3; `soft`: gains in [0, 1], where there are any."""
 

@@ -25,8 +25,6 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.retrievers.base import Corpus
 
-__all__ = ["CUTOFFS", "answer_accuracy", "answers_of", "has_answer", "token_line"]
-
 CUTOFFS = (5, 20, 100)
 _WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _TOKEN = regex.compile(rf"{_WITHOUT_SPACES}|[[\p{{L}}\p{{N}}\p{{M}}]--{_WITHOUT_SPACES}]+|[^\p{{Z}}\p{{C}}]", regex.V1)

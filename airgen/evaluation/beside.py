@@ -19,8 +19,6 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.registry import REGISTRY
 from airgen.settings.parts import model_of
 
-__all__ = ["context_of", "run_beside", "runs_alone"]
-
 
 @dataclass(frozen=True)
 class _Place:

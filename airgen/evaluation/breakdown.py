@@ -21,8 +21,6 @@ from airgen.evaluation.run import Run
 from airgen.retrievers.base import Corpus
 from airgen.text.words import count_words, words
 
-__all__ = ["Group", "attributes", "biases", "by_attribute", "length_class", "negatives_above", "worst_queries"]
-
 _MOST_VALUES = 24  # an attribute with more values does not group queries
 _SHOWN = 400  # characters of a passage in a report
 

@@ -16,8 +16,6 @@ from airgen.dataset.beir import numbered_lines
 from airgen.errors import DatasetError
 from airgen.evaluation.run import Run, run_from_dict
 
-__all__ = ["PARENTS", "labels_by_parent", "read_parents", "run_by_parent"]
-
 PARENTS = "private/parents.jsonl"
 """Where a dataset of chunks has the document of each."""
 

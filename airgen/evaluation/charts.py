@@ -24,24 +24,6 @@ from numpy.typing import NDArray
 from airgen.evaluation.result import Result
 from airgen.text.display import distinct_names, one_line
 
-__all__ = [
-    "COLOURS",
-    "AnyChart",
-    "Panel",
-    "chart_names",
-    "colours",
-    "dashes",
-    "heat_map",
-    "label",
-    "latency_chart",
-    "nothing_chart",
-    "panels_chart",
-    "save_svg",
-    "scores_chart",
-    "svg_text",
-    "titled",
-]
-
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 _SHAPES = ["circle", "square", "triangle-up", "diamond"]

@@ -13,8 +13,6 @@ from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.registry import closest
 from airgen.settings.parts import problems
 
-__all__ = ["before_and_after", "chosen_systems"]
-
 
 def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None) -> list[SystemSettings]:
     """The systems of these names and those that they build on, in order; all without a name.

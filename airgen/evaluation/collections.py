@@ -25,8 +25,6 @@ from airgen.settings.base import Settings
 from airgen.settings.yaml_file import find_yaml, load_yaml
 from airgen.text.display import markdown_table, md
 
-__all__ = ["Collection", "CollectionList", "find_list", "load_collections", "means_table"]
-
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=_NAME)]
 

@@ -32,8 +32,6 @@ from airgen.evaluation.score_tables import Benchmark
 from airgen.evaluation.significance import holm, resampled_means
 from airgen.text.display import distinct_names, figure, markdown_table, md, p_value, terminal_table
 
-__all__ = ["BenchmarkPair", "CorrelationStudy", "correlate"]
-
 FEW = 10  # systems below which a rank correlation says little
 Matrix = NDArray[np.float64]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Costs", "peak_bytes", "resident_bytes", "single_latencies"]
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:

@@ -14,8 +14,6 @@ from airgen.evaluation.by_parent import PARENTS, read_parents
 from airgen.evaluation.own_ids import IdLookup
 from airgen.retrievers.base import Corpus
 
-__all__ = ["DatasetSplit"]
-
 
 @dataclass
 class DatasetSplit:

@@ -54,8 +54,6 @@ from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
 
-__all__ = ["DEFAULT_MEASURES", "EvaluationOptions", "evaluate", "results_folder", "run_key"]
-
 DEFAULT_MEASURES = (
     "nDCG@10",
     "Recall@10",

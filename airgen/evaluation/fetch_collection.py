@@ -21,8 +21,6 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.collections import Collection, CollectionList
 
-__all__ = ["fetch_collection", "space_needed"]
-
 WAIT = 60.0  # seconds without a byte until a download counts as stopped
 _GROWS = 5  # a set of JSON lines is about four times as large as its archive, which is there meanwhile
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")

@@ -24,8 +24,6 @@ from airgen.evaluation.result import Result, read_scores, without_nan, write_jso
 from airgen.evaluation.significance import bootstrap_interval, fisher_test, holm, resampled_means
 from airgen.text.display import markdown_table, md, one_line, p_value, terminal_table
 
-__all__ = ["DatasetGain", "GainReport", "GroupGain", "gains"]
-
 Verdict = Literal["gains", "loses", "not told apart"]
 _LEAST_GROUP = 10  # queries below which a group's interval says nothing
 _SHOWN = 5  # queries with the largest gain and the largest loss

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.evaluation.significance import bootstrap_interval
 
-__all__ = ["AgainstBaseline", "against_baseline"]
-
 
 @dataclass(frozen=True, slots=True)
 class AgainstBaseline:

@@ -23,8 +23,6 @@ from airgen.evaluation.run import read_run
 from airgen.text.display import figure, markdown_table, md
 from airgen.text.words import count_words
 
-__all__ = ["length_table", "top_lengths", "write_lengths"]
-
 DEPTH = 10
 _QUANTILES = (5, 25, 50, 75, 95)
 _CURVE = 40  # bins of a curve

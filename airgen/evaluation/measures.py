@@ -24,8 +24,6 @@ from airgen.evaluation.run import Run
 from airgen.exact import log2
 from airgen.registry import closest
 
-__all__ = ["AIR_BENCH", "Judged", "Measure", "Scores", "judged_hits", "parse_measure", "parse_measures", "score"]
-
 _NAMES = ("nDCG", "AP", "RR", "P", "Recall", "R_cap", "Success", "Hole", "Judged")
 _ALIASES = {name.lower(): name for name in _NAMES} | {
     "ndcg_cut": "nDCG",

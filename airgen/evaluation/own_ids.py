@@ -12,8 +12,6 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.row_checks import fitting_id
 from airgen.dataset.secret import opaque_document_id, secret_of
 
-__all__ = ["IdLookup"]
-
 
 class IdLookup:
     """The passages of one dataset. `find` takes a new or an original id."""

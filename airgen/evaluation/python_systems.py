@@ -16,8 +16,6 @@ from airgen.errors import DatasetError, UsageError
 from airgen.registry import resolve
 from airgen.retrievers.base import Corpus
 
-__all__ = ["checked_results", "find_class", "finite_score", "load_class", "search_python"]
-
 Results = dict[str, dict[str, float]]
 
 

@@ -23,17 +23,6 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.evaluation.significance import t_tail
 
-__all__ = [
-    "LEAST_SYSTEMS",
-    "RankCorrelation",
-    "average_ranks",
-    "kendall",
-    "kendall_p",
-    "rank_correlation",
-    "spearman",
-    "spearman_p",
-]
-
 Matrix = NDArray[np.float64]
 LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
 _EVERY_ORDER = 7  # systems up to which both p-values are counted over all orders (5,040), with any ties

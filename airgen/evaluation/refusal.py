@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from airgen.evaluation.run import Run
 
-__all__ = ["FALSE_REFUSALS", "refusal"]
-
 FALSE_REFUSALS = 0.05
 """The share of answerable queries that may be refused."""
 

@@ -32,8 +32,6 @@ from airgen.evaluation.tables import (
 )
 from airgen.text.display import md
 
-__all__ = ["DatasetReport", "compare_results", "write_overview"]
-
 Matrix = NDArray[np.float64]
 
 

@@ -25,21 +25,6 @@ from airgen.evaluation.costs import Costs
 from airgen.evaluation.measures import Scores, parse_measure
 from airgen.text.display import json_text
 
-__all__ = [
-    "Paths",
-    "Result",
-    "as_matrix",
-    "library_versions",
-    "load_result",
-    "mteb_form",
-    "read_scores",
-    "without_nan",
-    "without_secrets",
-    "write_json",
-    "write_result",
-    "write_scores",
-]
-
 _FORMAT = 1
 _LIBRARIES = (
     "numpy",

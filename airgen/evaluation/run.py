@@ -26,8 +26,6 @@ from airgen.dataset.clean_columns import CleanColumns, clean_columns
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
 
-__all__ = ["Run", "read_run", "run_from_dict", "run_from_hits", "write_run"]
-
 _SIGN = np.uint32(0x80000000)
 
 

@@ -39,8 +39,6 @@ from airgen.retrievers.combine.fuse import Fused
 from airgen.retrievers.combine.reranked import RerankedRetriever
 from airgen.retrievers.shared_encodings import reused
 
-__all__ = ["FinishedRun", "RunContext", "run_system"]
-
 
 @dataclass(frozen=True)
 class FinishedRun:

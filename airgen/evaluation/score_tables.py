@@ -27,8 +27,6 @@ from airgen.registry import closest
 from airgen.text.display import one_line
 from airgen.yaml_text import read_yaml
 
-__all__ = ["Benchmark", "GroupBy", "ScoreRow", "benchmarks", "read_names", "read_system_scores"]
-
 GroupBy = Literal["folder", "task", "domain", "language", "dataset"]
 
 _LARGEST = 64 << 20  # bytes of one file

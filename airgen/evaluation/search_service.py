@@ -35,8 +35,6 @@ from airgen.settings.http import Headers, ServiceAccess
 from airgen.settings.llm import hidden
 from airgen.settings.parts import Part
 
-__all__ = ["HttpSystem", "SearchService"]
-
 Results = dict[str, dict[str, float]]
 _LONGEST_ID = 4096  # characters
 _PLACEHOLDERS = ("{query}", "{k}", "{vector}")

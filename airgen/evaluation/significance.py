@@ -20,21 +20,6 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.exact import summable
 
-__all__ = [
-    "Comparison",
-    "SystemPair",
-    "bootstrap_interval",
-    "compare",
-    "fisher_test",
-    "holm",
-    "queries_needed",
-    "rank_bounds",
-    "rank_intervals",
-    "resampled_means",
-    "t_tail",
-    "t_test",
-]
-
 Matrix = NDArray[np.float64]
 _CELLS = 4_000_000  # resampled cells held at once: 32 MB
 _SAMPLES = 10_000  # random sign patterns of Fisher's test

@@ -12,24 +12,6 @@ from airgen.evaluation.result import Result
 from airgen.evaluation.significance import Comparison, SystemPair
 from airgen.text.display import csv_text, figure, markdown_table, md, one_line, p_value, terminal_table
 
-__all__ = [
-    "answer_table",
-    "attribute_table",
-    "bias_table",
-    "comparison_table",
-    "cost_table",
-    "dataset_table",
-    "label_makers_text",
-    "note_lines",
-    "overview_table",
-    "pair_text",
-    "parent_table",
-    "places_text",
-    "rank_text",
-    "ranking_text",
-    "results_csv",
-]
-
 T = TypeVar("T")
 
 

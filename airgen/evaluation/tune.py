@@ -27,8 +27,6 @@ from airgen.keys import text_key
 from airgen.retrievers.base import Hits
 from airgen.retrievers.combine.fuse import Normalisation, reciprocal_rank_fusion, weighted_sum
 
-__all__ = ["Fusion", "Gain", "TunedHybrid", "candidates", "tune"]
-
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
 _DEPTH = 100  # hits of each system that are joined

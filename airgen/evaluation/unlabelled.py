@@ -21,8 +21,6 @@ from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import Failed, SystemSettings, in_order, missing_needs, run_all
 
-__all__ = ["Searched", "run_without_labels"]
-
 
 @dataclass(frozen=True, slots=True)
 class Searched:

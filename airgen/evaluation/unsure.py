@@ -25,8 +25,6 @@ from airgen.evaluation.measures import Measure, Scores, score
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval, resampled_means
 
-__all__ = ["Unsure", "score_unsure", "unsure_pairs"]
-
 Unsure = Literal["not relevant", "left out", "judged only", "drawn"]
 Labels = Mapping[str, Mapping[str, float]]
 DRAWS, SAMPLES = 20, 2000

@@ -22,8 +22,6 @@ from airgen.keys import canonical_json
 from airgen.llms.base import Message, Request
 from airgen.records import Answer
 
-__all__ = ["afresh", "corrective", "parse_answer", "parse_json"]
-
 _LONGEST = 200_000  # characters: 20 times what any stage asks for
 # Repair takes quadratic time in what is broken, so it is only for texts of these bounds, where it takes
 # a fifth of a second at most.

@@ -18,8 +18,6 @@ from airgen.llms.prices import Price, price
 from airgen.registry import installed, load_extra
 from airgen.settings.base import SPEED
 
-__all__ = ["AnthropicBackend", "AnthropicSettings"]
-
 URL = "https://api.anthropic.com"
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 

@@ -23,24 +23,6 @@ from airgen.records import Answer
 from airgen.registry import resolve
 from airgen.settings.llm import LlmSettings
 
-__all__ = [
-    "AnswerStore",
-    "Backend",
-    "CallLimits",
-    "Llm",
-    "Message",
-    "Refused",
-    "Reply",
-    "Request",
-    "Retry",
-    "Rule",
-    "ServerLimits",
-    "Usage",
-    "answer_key",
-    "backend_class",
-    "parse_logprobs",
-]
-
 _LOG = logging.getLogger(__name__)
 
 

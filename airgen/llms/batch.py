@@ -33,7 +33,6 @@ from airgen.registry import load_extra
 if TYPE_CHECKING:
     from openai.types import Batch
 
-__all__ = ["BatchBackend"]
 
 ENDED = {"completed", "expired", "failed", "cancelled"}
 TRIES = 8  # of one step, before the run stops

@@ -21,7 +21,6 @@ from airgen.llms.http import LARGEST_ANSWER, Endpoint
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-__all__ = ["batch_client", "result_lines"]
 
 _LARGEST_FILE = 2 << 30  # bytes of the results of one batch
 _PIECE = 1 << 16

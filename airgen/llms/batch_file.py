@@ -15,8 +15,6 @@ from typing import Any
 
 from airgen.errors import StoreError
 
-__all__ = ["BatchFile"]
-
 
 class BatchFile:
     """`<name>.jsonl` holds the requests, `<name>.json` the state; `keys` are the keys of the requests."""

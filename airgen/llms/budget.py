@@ -10,8 +10,6 @@ from airgen.llms.base import Usage
 from airgen.llms.prices import Price
 from airgen.records import Reservation
 
-__all__ = ["Budget", "cost"]
-
 
 class Budget:
     """What a job may cost in all (`limit`, US dollars, None for no limit) and what it has cost (`spent`).

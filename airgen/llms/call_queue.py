@@ -27,8 +27,6 @@ from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.llms.usage import StageUsage
 from airgen.records import Answer, Payment, Reservation, storable
 
-__all__ = ["GROUP", "Call", "CallQueue", "Connection", "Shared"]
-
 GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
 SET_ASIDE = 3  # calls without retries left, and no success between them: the endpoint is down
 ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fault of a single request

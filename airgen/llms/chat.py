@@ -16,23 +16,6 @@ from typing import Any
 from airgen.llms.base import Message, Refused, Reply, Request, Retry, Usage
 from airgen.text.tokens import count_tokens
 
-__all__ = [
-    "DEFAULT_OUTPUT",
-    "FORMATS",
-    "billed_in",
-    "chat_body",
-    "chat_reply",
-    "closed",
-    "count_messages",
-    "first_of_answer",
-    "load_json",
-    "masked",
-    "most_prompt_tokens",
-    "split_thinking",
-    "upper_bound",
-    "with_usage",
-]
-
 DEFAULT_OUTPUT = 4096
 """The most tokens of an answer whose request names no maximum."""
 

@@ -19,8 +19,6 @@ from airgen.settings.base import SPEED
 from airgen.settings.http import Headers, Parameters, variables_of
 from airgen.settings.llm import LlmSettings, address, hidden, looks_like_a_key, secret, variable_name
 
-__all__ = ["ChatBackend", "EndpointSettings"]
-
 _OURS = {"model", "messages", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream"}
 _PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a template has no system message
 

@@ -20,8 +20,6 @@ from typing import Any
 from airgen.llms.base import Reply, Request
 from airgen.llms.chat import DEFAULT_OUTPUT, FORMATS, chat_body
 
-__all__ = ["FIRST_ROOM", "Dialect", "most_output", "too_much"]
-
 FIRST_ROOM = 4096  # tokens for thinking, once a model is seen to think; doubled when they are used up
 
 _LIMITS = ("max_tokens", "max_completion_tokens")

@@ -39,8 +39,6 @@ from airgen.llms.chat import chat_reply, closed
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 
-__all__ = ["BLOCK", "DEFAULT_MODEL", "EmbeddedBackend", "EmbeddedSettings"]
-
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 BLOCK = 32  # tokens of one prompt batch; a cached prefix is reused in whole blocks
 MAX_TOKENS = 1024  # for a request without a limit: a small model may never stop by itself

@@ -26,8 +26,6 @@ from airgen.llms.prices import unknown_price
 from airgen.llms.usage import StageUsage
 from airgen.records import Answer
 
-__all__ = ["Engine"]
-
 _LOG = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the disk together

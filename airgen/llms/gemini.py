@@ -18,8 +18,6 @@ from airgen.llms.prices import Price, price
 from airgen.registry import installed, load_extra
 from airgen.settings.base import SPEED
 
-__all__ = ["GeminiBackend", "GeminiSettings"]
-
 URL = "https://generativelanguage.googleapis.com"
 _FINISH = {"STOP": "stop", "MAX_TOKENS": "length"}
 _BLOCKED = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"}

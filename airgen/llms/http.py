@@ -32,16 +32,6 @@ from airgen.settings.llm import address
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = [
-    "LARGEST_ANSWER",
-    "OPENAI_URL",
-    "Endpoint",
-    "error_in",
-    "error_of",
-    "failure",
-    "retry_after",
-    "server_limits",
-]
 
 OPENAI_URL = "https://api.openai.com/v1"
 

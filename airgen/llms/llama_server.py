@@ -16,8 +16,6 @@ import signal
 import sys
 from typing import Any
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Load the model, report the address, and serve until standard input is closed."""

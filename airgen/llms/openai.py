@@ -28,8 +28,6 @@ from airgen.llms.prices import Price, price
 from airgen.settings.base import SPEED
 from airgen.settings.llm import Seconds, own_answer_settings
 
-__all__ = ["OpenAIBackend", "OpenAISettings", "Servers", "prefix_of"]
-
 DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to fetch its results
 MOST_SERVERS = 256
 BATCH_REQUESTS = 50_000  # OpenAI's limit of one batch file

@@ -17,8 +17,6 @@ from airgen.errors import AirgenError, LlmError
 from airgen.llms.http import Endpoint
 from airgen.registry import load_extra
 
-__all__ = ["NO_KEY", "client_of", "through"]
-
 NO_KEY = "the-endpoint-sends-it"  # packages want a key; the endpoint replaces it by the real one
 _SENT = ("anthropic-version", "anthropic-beta")  # headers of a package that are part of the request
 

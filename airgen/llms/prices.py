@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 
 from airgen.errors import SettingsError
 
-__all__ = ["FREE", "Price", "price", "price_in", "unknown_price"]
-
 
 @dataclass(frozen=True, slots=True)
 class Price:

@@ -30,8 +30,6 @@ from airgen.settings import LlmSettings
 from airgen.settings.base import marked
 from airgen.text.tokens import count_tokens
 
-__all__ = ["STAGE", "ModelProfile", "probe", "read_profiles", "save_profile"]
-
 STAGE = "probe"
 MANY, TOGETHER = 1.5, 2.0  # gain of two calls at a time that shows that the server works on many; the ideal
 

@@ -12,8 +12,6 @@ import math
 
 from airgen.llms.base import ServerLimits
 
-__all__ = ["ConcurrencyLimit", "RateLimit", "TokenBucket"]
-
 
 class TokenBucket:
     """A token bucket: `rate` units a second, holding at most `size`."""

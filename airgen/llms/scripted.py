@@ -28,18 +28,6 @@ from airgen.registry import closest
 from airgen.settings.base import SPEED
 from airgen.settings.llm import LlmSettings
 
-__all__ = [
-    "FAULTS",
-    "ScriptedBackend",
-    "ScriptedSettings",
-    "asked_length",
-    "document",
-    "keywords",
-    "last_block",
-    "overlap",
-    "padded",
-]
-
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
 _QUERY = re.compile(r"(?ims)<query\b[^>]*>\s*(.*?)\s*</query>|^[^\w\n]*+query\W*:\s*(.+?)$")

@@ -8,8 +8,6 @@ from typing import Any
 
 from airgen.records import Answer
 
-__all__ = ["StageUsage"]
-
 _WINDOW = 30.0  # seconds over which a rate is measured
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from airgen.errors import ModelError
 from airgen.registry import closest
 
-__all__ = ["GROUPS", "ModelEntry", "ModelFile", "RegistrySource", "catalogue", "entry", "expand", "identity"]
-
 GROUPS: dict[str, tuple[str, ...]] = {
     "quickstart": (
         "qwen2.5-coder-1.5b",

@@ -23,8 +23,6 @@ from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
 from airgen.models.files import locked
 from airgen.paths import cache_dir
 
-__all__ = ["FetchProgress", "fetch", "fetch_entry", "fetched", "path", "verify"]
-
 _SPARE = 256 << 20  # bytes that must stay free on the disk
 _Report = Callable[[str, int, int], None]  # step, bytes done, bytes in all
 

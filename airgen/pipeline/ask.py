@@ -18,8 +18,6 @@ from airgen.records import Answer
 from airgen.settings import LlmSettings
 from airgen.text.words import words
 
-__all__ = ["ask", "ask_until", "echo_of", "parsed", "sampling", "show_and_correct"]
-
 V = TypeVar("V")
 
 ECHO_WORDS = 5  # so many words of the prompt in a row cannot be an accident

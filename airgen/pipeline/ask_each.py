@@ -20,8 +20,6 @@ from airgen.pipeline.engines import make_engine, workers_of
 from airgen.settings import Pipeline
 from airgen.store import Store
 
-__all__ = ["ask_about", "ask_each", "run_to_end"]
-
 T = TypeVar("T")
 V = TypeVar("V")
 

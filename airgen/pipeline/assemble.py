@@ -47,8 +47,6 @@ from airgen.store import Store
 from airgen.text.display import plain_text
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["ABLATIONS", "Source", "assemble", "provenance"]
-
 ABLATIONS = ("control", "correction", "negatives", "rewrite")
 
 

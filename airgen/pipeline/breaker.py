@@ -24,8 +24,6 @@ from airgen.pipeline.stage import Lineage, Refusal, Stage
 from airgen.settings import Pipeline
 from airgen.store import Store
 
-__all__ = ["Breaker"]
-
 WHOLE = ("answers", "queries")  # names of what all calls of a database were for
 FALSE_STOP = 1e-5
 _REASONS = 20

@@ -22,8 +22,6 @@ from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings
 from airgen.store import Store
 
-__all__ = ["Money", "connect", "make_engine", "money", "unpriced", "workers_of"]
-
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
     """The connection to one LLM. `rules`: see `Backend.make`. Raises SettingsError without its key.

@@ -28,8 +28,6 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
 
-__all__ = ["Estimate", "StageEstimate", "estimate", "estimate_judgments"]
-
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
 FEW = 10  # passages: among fewer, every system finds the right one

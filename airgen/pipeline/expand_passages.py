@@ -23,8 +23,6 @@ from airgen.records import prompt_text
 from airgen.settings import load_pipeline
 from airgen.training.mining.expansion import PassageText
 
-__all__ = ["expand_with_llm"]
-
 
 def expand_with_llm(
     pipeline: Path,

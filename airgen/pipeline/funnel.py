@@ -15,8 +15,6 @@ from airgen.pipeline.stages import Flow
 from airgen.records import Decision, HardNegative, Skip
 from airgen.store import Store
 
-__all__ = ["funnel"]
-
 
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
     """The steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""

@@ -31,8 +31,6 @@ from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
 
-__all__ = ["Accepted", "Rejected", "accepted_so_far", "generate", "judged_away", "select"]
-
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 
 

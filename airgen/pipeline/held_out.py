@@ -22,8 +22,6 @@ from airgen.keys import row_key
 from airgen.pipeline.stage import Lineage
 from airgen.records import Decision
 
-__all__ = ["HeldOut", "hold_out"]
-
 _RELEVANT = ("keep_query", "add_positive")
 
 

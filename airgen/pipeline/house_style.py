@@ -13,8 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["HouseStyle"]
-
 _SOME = 0.05  # share of passages from which on a form counts as usual
 
 # What is counted: the share of passages that have it.

@@ -62,8 +62,6 @@ from airgen.settings.base import answer_settings
 from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
 
-__all__ = ["Job", "RunResult"]
-
 _WAKE_SECONDS = 0.2
 
 

@@ -15,8 +15,6 @@ from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, 
 from airgen.errors import DatasetError
 from airgen.settings import Pipeline
 
-__all__ = ["JobSecret"]
-
 NAME_FILE = "secret.name"
 
 

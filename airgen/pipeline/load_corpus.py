@@ -18,8 +18,6 @@ from airgen.records import Dropped, Passage
 from airgen.settings import Pipeline
 from airgen.store import Store
 
-__all__ = ["corpus_fingerprint", "load_corpus"]
-
 BATCH = 2000  # rows a transaction: large enough for DuckDB, small enough for memory and progress
 
 T = TypeVar("T")

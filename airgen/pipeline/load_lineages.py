@@ -10,8 +10,6 @@ from airgen.pipeline.stage import Lineage, Plan, Stage
 from airgen.records import Passage, Row, Sample, Skip
 from airgen.store import Store
 
-__all__ = ["load_lineages", "with_rows"]
-
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
     """The lineages of these samples, in their order, with every row of the plan that they have.

@@ -15,8 +15,6 @@ from airgen.pipeline.stage import Plan
 from airgen.records import Partner, Passage, Sample
 from airgen.store import Store
 
-__all__ = ["NEAR", "PARTNER", "PARTNERS", "draw_partners", "load_partners"]
-
 NEAR = 6
 """How many passages of the document the second one is drawn from: those that stand nearest to the first."""
 

@@ -43,8 +43,6 @@ from airgen.settings.base import Spec
 from airgen.settings.parts import model_of, needs, parts, walk
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["advice", "ensure_ready", "preflight", "probe_models", "rehearse", "unprobed"]
-
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
 QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."
 _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")

@@ -14,8 +14,6 @@ from airgen.dataset.split import split_of
 from airgen.pipeline.stage import Lineage
 from airgen.settings import Pipeline
 
-__all__ = ["PublicIds"]
-
 _LENGTH = 15  # hex digits: 60 bits
 
 

@@ -30,8 +30,6 @@ from airgen.errors import DatasetError
 from airgen.store import Store
 from airgen.text.display import plain_text
 
-__all__ = ["REFRESHED", "change_lines", "earlier_version", "next_version"]
-
 CORPUS = "corpus"
 """The note of a manifest: the digest of the passages that the dataset was made from. A dataset's own corpus is another
 one: it has generated documents, those of dropped queries too, and lacks what answers the unanswerable ones."""

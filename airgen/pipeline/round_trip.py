@@ -35,8 +35,6 @@ from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import Pipeline
 from airgen.store import Store
 
-__all__ = ["RoundTrip"]
-
 
 @dataclass
 class RoundTrip:

@@ -26,8 +26,6 @@ from airgen.settings.base import marked
 from airgen.settings.parts import Part
 from airgen.settings.suite import Suite
 
-__all__ = ["reference"]
-
 _HEAD = """# Settings
 
 Every key of every YAML file. `airgen settings` prints this text; it is made from the models that check the files, so

@@ -26,18 +26,6 @@ from airgen.settings.yaml_file import find_yaml
 from airgen.store import Store
 from airgen.text.display import terminal_lines
 
-__all__ = [
-    "find_job",
-    "find_lineage",
-    "job_of_directory",
-    "job_with",
-    "last_run",
-    "life",
-    "lives",
-    "name_of",
-    "render_life",
-]
-
 R = TypeVar("R", bound=Row)
 
 STATUS = "status.json"

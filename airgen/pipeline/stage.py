@@ -24,23 +24,6 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import HardNegative, Judgment, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 from airgen.settings import Pipeline
 
-__all__ = [
-    "NO_PASSAGE",
-    "Cause",
-    "Cost",
-    "Expected",
-    "Find",
-    "Found",
-    "Lineage",
-    "Plan",
-    "Problem",
-    "Refusal",
-    "Stage",
-    "Tools",
-    "skip",
-    "stage_prompt",
-]
-
 R = TypeVar("R", bound=Row)
 
 Plan = Mapping[str, str]

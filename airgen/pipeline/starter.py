@@ -28,8 +28,6 @@ from airgen.settings.parts import read_part
 from airgen.text.display import one_line
 from airgen.text.tokens import load_tokenizer
 
-__all__ = ["KEY", "LOCAL_MODEL", "Machine", "name_of", "starter_files", "to_install"]
-
 KEY = "OPENAI_API_KEY"
 LOCAL_MODEL = "qwen2.5-coder-1.5b"
 ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # of the systems under test

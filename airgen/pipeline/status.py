@@ -14,8 +14,6 @@ from airgen.pipeline.progress import number, read_status
 from airgen.store import Store
 from airgen.text.display import terminal_lines, terminal_table
 
-__all__ = ["read_report", "render_report", "render_work"]
-
 _CALLS = """
 SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens), sum(cost_usd),
        count(*) FILTER (error <> ''), sum(seconds) FROM answer GROUP BY stage ORDER BY stage

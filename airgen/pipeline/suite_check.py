@@ -24,8 +24,6 @@ from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.suite import Suite, SuiteDataset, in_suite, load_suite
 from airgen.settings.yaml_file import validate
 
-__all__ = ["DatasetEstimate", "SuiteEstimate", "check_suite"]
-
 
 @dataclass(frozen=True)
 class DatasetEstimate:

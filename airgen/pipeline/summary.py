@@ -23,8 +23,6 @@ from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.settings.compute import compute_settings
 from airgen.text.display import json_text, terminal_table, terminal_text
 
-__all__ = ["print_result", "run_pipeline"]
-
 STOPS = ("corpus", "hard_negative", "judgment")
 
 

@@ -23,8 +23,6 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
 from airgen.text.overlap import borrowed
 
-__all__ = ["PromptAnswer", "PromptTrial", "stand_ins", "trial_inputs", "try_on_documents"]
-
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
     """The prompts, the values for any of them, and the passage at `place` in the corpus."""

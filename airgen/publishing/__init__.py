@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["dataset_key"]
-
 
 def dataset_key(task: str, domain: str, language: str, name: str) -> str:
     """The key of a dataset in suites, submissions and scores, which is also its folder in a suite.

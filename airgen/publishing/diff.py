@@ -10,8 +10,6 @@ from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import Manifest
 from airgen.publishing.suites import datasets_of
 
-__all__ = ["DatasetChange", "diff", "diff_text"]
-
 _LICENCES = ("source_licence", "labels_licence")
 
 

@@ -17,8 +17,6 @@ from airgen.dataset.files import git_blob_id
 from airgen.errors import DatasetError
 from airgen.registry import load_extra
 
-__all__ = ["Hub", "HubChanged"]
-
 _T = TypeVar("_T")
 _ATTEMPTS = 5
 _FIRST_ATTEMPTS = 2  # before the Hub has answered for the first time: it may not be there at all

@@ -23,8 +23,6 @@ from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.text.display import html_text, json_text
 
-__all__ = ["Table", "leaderboard", "write_leaderboard"]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MARKS", "TellingMark", "marks_of_generated"]
-
 Row = Mapping[str, Any]
 
 _FEWEST = 20  # generated passages, below which no share means anything

@@ -23,8 +23,6 @@ from airgen.publishing.hub import Hub, HubChanged
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part
 
-__all__ = ["Published", "Upload", "check_repository", "parts", "plan", "publish", "upload_of"]
-
 _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
 _KEPT = frozenset({".gitattributes"})  # files of the Hub itself
 _ROUNDS = 4

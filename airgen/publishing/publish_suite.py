@@ -26,8 +26,6 @@ from airgen.publishing.publish import Upload, check_repository, parts, upload_of
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset, key_of
 from airgen.text.display import json_text, md
 
-__all__ = ["Layout", "plan_suite"]
-
 Layout = Literal["airgen", "air-bench"]
 
 

@@ -29,19 +29,6 @@ from airgen.publishing.suites import key_of
 from airgen.publishing.withhold import pair_of
 from airgen.text.display import json_text
 
-__all__ = [
-    "CLASSES",
-    "HEAD",
-    "DatasetScore",
-    "Labels",
-    "SystemScore",
-    "load_labels",
-    "load_scores",
-    "reasons_to_refuse",
-    "save_score",
-    "score_results",
-]
-
 CLASSES = ("Retrieval Only", "Reranking Only", "Retrieval + Reranking")
 """AIR-Bench's classes: no re-ranker; a re-ranker on BM25's top 100; any other retriever with a re-ranker."""
 

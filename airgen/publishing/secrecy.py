@@ -18,8 +18,6 @@ from airgen.dataset.verify import DatasetProblem
 from airgen.keys import text_key
 from airgen.publishing.marks import marks_of_generated
 
-__all__ = ["secrecy_problems"]
-
 _ORDERED = ("corpus.jsonl", "queries.jsonl")
 
 

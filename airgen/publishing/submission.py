@@ -32,18 +32,6 @@ from airgen.publishing import dataset_key
 from airgen.publishing.withhold import pair_of
 from airgen.registry import closest
 
-__all__ = [
-    "NO_RERANKER",
-    "Limits",
-    "RefusedSubmission",
-    "Results",
-    "Submission",
-    "pack",
-    "read_results_tree",
-    "reasons_of",
-    "results_of_run",
-]
-
 NO_RERANKER = "NoReranker"
 # The errors of zipfile for a damaged file; RuntimeError is for a missing password.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError, EOFError, OSError)

@@ -28,19 +28,6 @@ from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.suite import Suite
 from airgen.text.display import json_text
 
-__all__ = [
-    "FinishedPipeline",
-    "RunPipeline",
-    "SuiteVersion",
-    "build",
-    "dataset_folders",
-    "datasets_of",
-    "is_dataset",
-    "key_of",
-    "verify_directory",
-    "versions",
-]
-
 SUITE = "suite.json"
 
 

@@ -24,8 +24,6 @@ from airgen.dataset.write import seal
 from airgen.errors import DatasetError, SettingsError
 from airgen.yaml_text import read_yaml
 
-__all__ = ["PAIR", "is_labels_of", "labels_part", "pair_of", "public_part"]
-
 PAIR = "pair of parts"
 _STEPS_OF_LABELS = (
     "hard negatives",

@@ -1,3 +1,1 @@
 """Can a benchmark be trusted? Judges against people, rankings against human ones, audits, diversity, holes."""
-
-__all__: list[str] = []

@@ -28,8 +28,6 @@ from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
 
-__all__ = ["Contamination", "Match", "TextMatches", "contamination"]
-
 _BATCH = 2000
 _FILES = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz")
 _SETTINGS = NearDuplicateSettings(threshold=THRESHOLD, bands=32, rows=6)  # misses 1 of 10,000 pairs of .8

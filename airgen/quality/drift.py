@@ -17,8 +17,6 @@ from airgen.quality.versions import Anchors, compare_versions
 from airgen.quality.versions_report import versions_text
 from airgen.text.display import json_text
 
-__all__ = ["drift_since"]
-
 
 def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: None) -> str:
     """The report, which is kept in `runs/NAME/drift.json`; with fewer than three systems only what was carried over.

@@ -31,8 +31,6 @@ from airgen.prompts import PromptSet
 from airgen.settings import load_pipeline
 from airgen.text.display import json_text
 
-__all__ = ["Change", "Ledger", "before_and_after", "fill", "find_holes", "hole_share", "judge_with", "write_holes"]
-
 Labels = Mapping[str, Mapping[str, float]]
 Pair = tuple[str, str]
 

@@ -45,8 +45,6 @@ from airgen.records import Recall
 from airgen.settings import ControlSettings, Pipeline, load_pipeline
 from airgen.store import Store
 
-__all__ = ["Interval", "Move", "Pooling", "SubmittedHits", "judge_submissions", "moves", "read_submissions"]
-
 Interval = tuple[float, float]
 
 

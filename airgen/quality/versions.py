@@ -34,8 +34,6 @@ from airgen.quality.agreement.rankings import Side, best_third, resampled_interv
 from airgen.quality.judge.agreement_figures import Interval
 from airgen.records import flat_text
 
-__all__ = ["Anchors", "CarriedOver", "Ranking", "SystemsPair", "VersionComparison", "carried_over", "compare_versions"]
-
 Matrix = NDArray[np.float64]
 _SAMPLES = 2000
 

@@ -10,8 +10,6 @@ from airgen.quality.judge.agreement_figures import Interval
 from airgen.quality.versions import Ranking, VersionComparison
 from airgen.text.display import figure, p_value, terminal_table
 
-__all__ = ["contamination_text", "versions_text"]
-
 _EXAMPLES = 3
 
 

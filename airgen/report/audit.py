@@ -17,8 +17,6 @@ from airgen.quality.audit.page import LEVELS
 from airgen.quality.audit.sample import AuditSample, load_sample
 from airgen.report.source import ReportSource
 
-__all__ = ["audit_folder", "audit_part", "audit_sample"]
-
 _LONGEST = 100_000  # characters of a document
 
 

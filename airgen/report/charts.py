@@ -20,7 +20,6 @@ from airgen.quality.agreement.bias import RankGain
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
 
-__all__ = ["MISSING", "rank_slopes", "score_against_time"]
 
 Drawings = dict[str, str]
 

@@ -15,8 +15,6 @@ from typing import Any
 from airgen.dataset.atomic import is_alive
 from airgen.pipeline.progress import number, read_status
 
-__all__ = ["GOING", "SILENT_SECONDS", "follow"]
-
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s
 GOING = ("running", "silent")  # states of a job whose process is there
 _ITEMS = 64  # of any list or table

@@ -11,8 +11,6 @@ from airgen.quality.inspection.inspect_dataset import Inspection
 from airgen.report.inspection_page import inspection_page
 from airgen.text.display import json_text, one_line, terminal_table
 
-__all__ = ["inspection_text", "write_inspection"]
-
 
 def write_inspection(found: Inspection, out: Path) -> list[Path]:
     """Write `inspect.html` and `inspect.json` to the folder `out`, which is made. Older ones are replaced."""

@@ -17,8 +17,6 @@ from airgen.quality.inspection.finding import STATES, Finding
 from airgen.quality.inspection.inspect_dataset import Inspection
 from airgen.text.display import figure, html_text
 
-__all__ = ["inspection_page"]
-
 _MOST = 160  # characters of a text from outside
 _TAGS = {"bad": "bad", "look": "look", "good": "good", "unknown": ""}
 

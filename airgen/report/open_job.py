@@ -15,8 +15,6 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.store import Store
 
-__all__ = ["is_running", "open_store"]
-
 _SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
 _COPIES = 5
 

@@ -32,8 +32,6 @@ from airgen.report.source import ReportSource
 from airgen.report.systems import Board
 from airgen.store import Store
 
-__all__ = ["overview", "together"]
-
 _CALLS = """
 SELECT stage, model, count(*), count(*) FILTER (error <> ''), sum(prompt_tokens), sum(cached_tokens),
        sum(completion_tokens), sum(cost_usd) FROM answer GROUP BY stage, model ORDER BY min(rowid)

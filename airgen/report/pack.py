@@ -28,8 +28,6 @@ from airgen.evaluation.result import without_nan
 from airgen.records import SURROGATE
 from airgen.text.display import html_text
 
-__all__ = ["MARKER", "Pack", "chunk", "index_page", "report_file", "report_folder", "web_files"]
-
 MARKER = "data/report.js"
 """The file that only a report has: a folder without it is not replaced."""
 _LARGEST_FILE = 96 << 20  # characters of a single HTML file; a browser gets slow beyond

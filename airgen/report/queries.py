@@ -23,8 +23,6 @@ from airgen.report.source import ReportSource
 from airgen.report.texts import LONGEST, TextFile
 from airgen.store import Store
 
-__all__ = ["BLOCK", "write_queries"]
-
 BLOCK = 32
 _HIT = 400  # characters of a document that has no label
 _COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "systems")

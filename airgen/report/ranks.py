@@ -17,8 +17,6 @@ from airgen.database import in_memory, without_globs
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result
 
-__all__ = ["TOP", "SystemRanks", "ranks_of"]
-
 TOP = 10
 """How many hits of a system are shown."""
 

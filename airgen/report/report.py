@@ -24,8 +24,6 @@ from airgen.report.sources import find_sources
 from airgen.report.systems import Board, boards, systems_chunks
 from airgen.text.analysis.stopwords import STOPWORDS
 
-__all__ = ["FORMAT", "PARTS", "make_report", "report_of_run", "title_of", "write_data"]
-
 FORMAT = 1
 
 # Words of questions, which mark nothing worth seeing; the index's stop words leave them in.

@@ -30,8 +30,6 @@ from weakref import WeakSet
 from airgen.errors import AirgenError, UsageError
 from airgen.text.display import one_line
 
-__all__ = ["Served", "serving"]
-
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")
 """Names of this machine that only this machine answers to. The port is not compared: a tunnel may have changed it."""

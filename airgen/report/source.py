@@ -25,8 +25,6 @@ from airgen.report.open_job import is_running, open_store
 from airgen.report.ranks import SystemRanks, ranks_of
 from airgen.store import Store
 
-__all__ = ["ReportSource"]
-
 
 @dataclass
 class ReportSource:

@@ -22,8 +22,6 @@ from airgen.report.open_job import is_running
 from airgen.report.source import ReportSource
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["find_sources"]
-
 DEV = "dev"
 _INSIDE = ("status.json", MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
 _RESULTS = ("evaluation", "agreement/generated")  # below a job: of its pipeline's systems, and of `airgen agree`

@@ -27,8 +27,6 @@ from airgen.report.charts import MISSING, score_against_time
 from airgen.report.ranks import TOP, SystemRanks
 from airgen.report.source import ReportSource
 
-__all__ = ["Board", "boards", "systems_chunks"]
-
 _HOLES = 50  # passages without a label that are listed
 
 Labels = Mapping[str, Mapping[str, float]]

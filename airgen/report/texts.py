@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-__all__ = ["LONGEST", "TextFile"]
-
 LONGEST = 4000
 """Characters of a document in a report; the rest is counted."""
 

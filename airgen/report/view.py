@@ -24,8 +24,6 @@ from airgen.report.report import title_of, write_data
 from airgen.report.source import ReportSource
 from airgen.report.sources import find_sources
 
-__all__ = ["View"]
-
 POLL_SECONDS = 1.0
 
 

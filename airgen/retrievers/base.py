@@ -29,24 +29,6 @@ from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import moved
 from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
 
-__all__ = [
-    "Component",
-    "Corpus",
-    "CorpusReranker",
-    "Embedder",
-    "Hits",
-    "IndexProgress",
-    "ModelFacts",
-    "Reranker",
-    "Retriever",
-    "SettingsWithModel",
-    "TextKind",
-    "build",
-    "model_place",
-    "show_corpus",
-    "watch",
-]
-
 TextKind = Literal["query", "passage"]
 IndexProgress = Callable[[int, int], None]
 """Takes the number of passages done and of all passages."""

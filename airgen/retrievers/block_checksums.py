@@ -6,8 +6,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["block_checksums", "damaged_blocks"]
-
 BLOCK = 4 * 1024 * 1024  # bytes
 _NAMED = 5  # of damaged blocks, in a message
 

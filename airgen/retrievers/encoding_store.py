@@ -29,8 +29,6 @@ from airgen.errors import ModelError
 from airgen.keys import canonical_json, content_key, text_key
 from airgen.models.files import locked
 
-__all__ = ["EncodingStore"]
-
 Arrays = tuple[NDArray[Any], ...]
 
 _RECORD = struct.Struct("<16sQII")

@@ -22,8 +22,6 @@ from airgen.retrievers.output_checks import checked_scores, finite, unit_rows
 from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import ServiceAccess
 
-__all__ = ["HttpEmbedder", "HttpReranker"]
-
 
 class _Endpoint(Component):
     """What both kinds of endpoint share."""

@@ -22,8 +22,6 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_any, stop_when_event_set
 from tenacity.nap import sleep_using_event
 
-__all__ = ["HttpFailure", "JsonClient"]
-
 _LONGEST_WAIT = 60.0  # seconds between two tries, whatever the server asks for
 _LARGEST_ANSWER = 1 << 28  # bytes
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from airgen.retrievers.base import Embedder, Reranker, Retriever, build
 from airgen.settings.base import Spec
 
-__all__ = ["load_embedder", "load_reranker", "load_retriever"]
-
 
 def load_embedder(spec: Spec, folder: Path | None = None) -> Embedder:
     """An embedder from a model's name, or from `{kind: ..., settings}`."""

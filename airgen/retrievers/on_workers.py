@@ -22,8 +22,6 @@ from airgen.registry import resolve
 from airgen.retrievers.base import Component, Reranker, TextKind
 from airgen.text.analysis import Analyser
 
-__all__ = ["encoded", "scored", "travels"]
-
 
 @dataclass(frozen=True)
 class _Recipe:

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from airgen.errors import CorpusError, ModelError
 from airgen.retrievers.base import Corpus
 
-__all__ = ["checked_scores", "finite", "non_empty", "unit_rows"]
-
 
 def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
     """The vectors themselves. Raises ModelError where one holds NaN or infinity, with its position in the batch."""

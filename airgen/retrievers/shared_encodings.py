@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SharedEncodings", "reused", "shared", "shared_encodings"]
-
 LIMIT = 1 << 27  # bytes in memory
 
 

@@ -20,8 +20,6 @@ from airgen.retrievers.encoding_store import EncodingStore
 from airgen.retrievers.on_workers import encoded
 from airgen.retrievers.shared_encodings import shared
 
-__all__ = ["Memo"]
-
 T = TypeVar("T")
 Key = tuple[TextKind, str]  # with a hash of the text
 _BATCH = 64  # texts encoded between two words about progress

@@ -13,8 +13,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pack", "top_k", "unpack"]
-
 _SIGN = np.uint32(0x80000000)
 _LOW = np.uint64(0xFFFFFFFF)
 

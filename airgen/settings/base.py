@@ -20,22 +20,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from airgen.registry import closest
 
-__all__ = [
-    "FILE",
-    "KEY",
-    "LABEL",
-    "MODEL",
-    "SERVED",
-    "SPEED",
-    "Mark",
-    "Settings",
-    "Spec",
-    "answer_settings",
-    "marked",
-    "message",
-    "moved",
-]
-
 Spec = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
 
 

@@ -10,8 +10,6 @@ from pydantic import Field, model_validator
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings
 
-__all__ = ["ComputeSettings", "compute_settings"]
-
 
 class ComputeSettings(Settings):
     """Where heavy work runs. The results are the same bytes everywhere.

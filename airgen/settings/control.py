@@ -12,9 +12,6 @@ from airgen.settings.base import Settings, Spec
 from airgen.settings.llm import LlmSettings
 from airgen.settings.parts import Part
 
-__all__ = ["ControlSettings", "JudgeSettings", "OneJudge", "RecallSettings", "Thresholds"]
-
-
 VOTES = "votes"  # the kind of judge that asks no LLM
 
 

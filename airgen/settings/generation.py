@@ -11,8 +11,6 @@ from airgen.languages import SUPPORTED
 from airgen.settings.base import FILE, Settings, Spec
 from airgen.settings.parts import Part
 
-__all__ = ["INFORMATION", "LENGTHS", "STYLES", "TYPES", "GenerationSettings", "MeaningSettings"]
-
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
 TYPES = ("question", "problem", "claim")
 INFORMATION = ("overall", "partial")

@@ -22,8 +22,6 @@ from airgen.errors import SettingsError
 from airgen.settings.base import KEY, SPEED, Settings
 from airgen.settings.llm import hidden, looks_like_a_key, secret
 
-__all__ = ["Headers", "Parameters", "ServiceAccess", "filled_headers", "variables_of"]
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)

@@ -21,21 +21,6 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.registry import resolve
 from airgen.settings.base import SPEED, Settings, answer_settings, marked
 
-__all__ = [
-    "Concurrency",
-    "LlmSettings",
-    "Seconds",
-    "address",
-    "answer_parts",
-    "by_model",
-    "hidden",
-    "looks_like_a_key",
-    "own_answer_settings",
-    "secret",
-    "secret_in",
-    "variable_name",
-]
-
 _KEY = re.compile(
     r"(?:sk|pk|rk|gsk|hf|r8|ghp|xai|nvapi|pplx|csk)[-_](?=.*\d).{6,}|(?:AIza|eyJ|Bearer ).{6,}", re.DOTALL
 )

@@ -31,24 +31,6 @@ from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, 
 from airgen.settings.http import variables_of
 from airgen.settings.llm import secret
 
-__all__ = [
-    "Part",
-    "ReadPart",
-    "as_mapping",
-    "component_settings",
-    "elsewhere",
-    "files_of",
-    "identity_of",
-    "is_spec",
-    "located",
-    "model_of",
-    "needs",
-    "parts",
-    "problems",
-    "read_part",
-    "walk",
-]
-
 # The kind that runs a model of the Hub, or of a folder, where neither the catalogue nor the next table knows better.
 _USUAL_KIND = {
     "embedder": "sentence-transformers",

@@ -22,18 +22,6 @@ from airgen.registry import closest
 from airgen.settings.base import Settings
 from airgen.settings.yaml_file import find_yaml, load_yaml, merged, read_mapping
 
-__all__ = [
-    "Member",
-    "PublishedSizes",
-    "Suite",
-    "SuiteDataset",
-    "in_suite",
-    "is_suite",
-    "load_suite",
-    "pipeline_values",
-    "published_sizes",
-]
-
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _KEY = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 Figures = tuple[int, int, int, int]

@@ -14,8 +14,6 @@ from airgen.registry import closest
 from airgen.settings.base import message
 from airgen.yaml_text import read_yaml
 
-__all__ = ["find_yaml", "load_yaml", "merged", "parse_yaml", "read_mapping", "validate"]
-
 M = TypeVar("M", bound=BaseModel)
 
 

@@ -12,8 +12,6 @@ import duckdb
 from airgen.database import NO_EXTENSIONS, Config, locked_to
 from airgen.errors import StoreError
 
-__all__ = ["connect", "explain"]
-
 _MEMORY = "512MB"
 _DAMAGE = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException, duckdb.FatalException)
 _TORN = re.compile(r"WAL.*byte position (\d+)", re.DOTALL)

@@ -26,8 +26,6 @@ from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Passage, storable, table_of
 from airgen.store.open_database import connect, explain
 
-__all__ = ["Store"]
-
 T = TypeVar("T")
 
 GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others

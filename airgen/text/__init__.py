@@ -1,3 +1,1 @@
 """Everything that is done to text itself: words, tokens, index terms, overlap, near duplicates, language checks."""
-
-__all__: list[str] = []

@@ -22,23 +22,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-__all__ = [
-    "csv_text",
-    "distinct_names",
-    "figure",
-    "html_text",
-    "json_text",
-    "markdown_table",
-    "md",
-    "one_line",
-    "p_value",
-    "plain_text",
-    "terminal_lines",
-    "terminal_table",
-    "terminal_text",
-    "visible",
-]
-
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable, but they do no harm
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")

@@ -14,8 +14,6 @@ import unicodedata
 from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.words import words
 
-__all__ = ["checked", "self_reference", "untranslated", "wrong_language", "wrong_script"]
-
 _SCRIPTS = {
     "ar": ("ARABIC",), "fa": ("ARABIC",), "ru": ("CYRILLIC",), "hi": ("DEVANAGARI",), "bn": ("BENGALI",),
     "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "ko": ("HANGUL",), "el": ("GREEK",), "hy": ("ARMENIAN",),

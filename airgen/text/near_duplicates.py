@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from airgen.text.normal_form import normal_form
 from airgen.text.words import words
 
-__all__ = ["THRESHOLD", "NearDuplicateIndex", "alike", "folded_words"]
-
 THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
 
 

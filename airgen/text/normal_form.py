@@ -12,8 +12,6 @@ from typing import Literal
 
 import regex
 
-__all__ = ["limit_marks", "normal_form"]
-
 _MANY_MARKS = regex.compile(r"(?<=\p{M}{30})\p{M}++")
 
 

@@ -11,8 +11,6 @@ from functools import lru_cache
 from airgen.text.analysis import Analyser, analyser
 from airgen.text.words import words
 
-__all__ = ["borrowed"]
-
 _analyser = lru_cache(maxsize=16)(analyser)
 
 

@@ -26,15 +26,6 @@ from airgen.text.words import count_words, words
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = [
-    "Tokenizer",
-    "count_tokens",
-    "encoding",
-    "load_tokenizer",
-    "shipped_vocabulary",
-    "token_ids",
-]
-
 
 @dataclass(frozen=True)
 class _Vocabulary:

@@ -18,8 +18,6 @@ import regex
 
 from airgen.languages import SPACELESS
 
-__all__ = ["WORD", "count_words", "encodable", "segmenter", "sentences", "words"]
-
 # UAX #29 ignores marks that follow a character (rule WB4); an emoji's variation selector is one of them.
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
 _LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}]" + _MARKS

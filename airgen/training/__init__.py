@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airgen.training.recipe import TrainingRequest
     from airgen.training.task import Trained, TrainingTask
 
-__all__ = ["KINDS", "task_class", "train"]
 
 # kind -> (one line for --help, "module:class" of its `TrainingTask`)
 KINDS: dict[str, tuple[str, str]] = {

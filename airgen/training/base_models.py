@@ -15,8 +15,6 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import model_place
 from airgen.retrievers.dense.embedders import loaded
 
-__all__ = ["Base", "base_identity", "load_base", "pick_device", "quiet"]
-
 
 @dataclass(frozen=True)
 class Base:

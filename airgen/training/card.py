@@ -20,8 +20,6 @@ from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
 from airgen.training.task import Trained, TrainingTask
 
-__all__ = ["CARD", "read_card", "system_line", "write_card"]
-
 CARD = "card.json"
 
 

@@ -10,8 +10,6 @@ from airgen.dataset.atomic import whole_file
 from airgen.errors import TrainingError
 from airgen.registry import load_extra
 
-__all__ = ["random_state", "read", "set_random_state", "write"]
-
 
 def write(path: Path, value: object) -> None:
     """Replace `path` by one rename. Raises TrainingError if the disk refuses."""

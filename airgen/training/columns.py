@@ -19,8 +19,6 @@ from airgen.retrievers.base import Corpus
 from airgen.training.mining.seen_keys import KeyCounts
 from airgen.training.stored import KeyPlaces, StoredTexts, key_of
 
-__all__ = ["DatasetColumns", "LabelGroup"]
-
 _GROUPS = 10_000  # queries made into Python's numbers at once
 
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from airgen.sequences import Indexed
 
-__all__ = ["Example", "Examples"]
-
 
 @dataclass(frozen=True, slots=True)
 class Example:

@@ -12,8 +12,6 @@ from airgen.errors import DatasetError
 from airgen.keys import text_key
 from airgen.training.recipe import Fold
 
-__all__ = ["folded", "wording"]
-
 
 def folded(
     dataset: BeirDataset, split: str, fold: Fold | None

@@ -21,8 +21,6 @@ from airgen.registry import load_extra
 from airgen.training.checkpoint import random_state, set_random_state
 from airgen.training.processes import gathered, processes, rank
 
-__all__ = ["cached_backward"]
-
 T = TypeVar("T", bound=Sized)
 
 

@@ -6,8 +6,6 @@ import math
 
 from airgen.training.recipe import Recipe
 
-__all__ = ["learning_rate_share"]
-
 
 def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
     """The learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the recipe's schedule.

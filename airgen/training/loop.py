@@ -33,8 +33,6 @@ from airgen.training.progress import TrainingProgress
 from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import Trained, TrainingTask
 
-__all__ = ["run"]
-
 _WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _CHECKPOINT = "checkpoint.pt"
 

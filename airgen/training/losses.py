@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from airgen.registry import load_extra
 
-__all__ = ["distillation", "false_negatives", "info_nce"]
-
 
 def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
     """Minus the mean log softmax of each row's target (E5, equation 1).

@@ -19,8 +19,6 @@ from airgen.errors import UsageError
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.training.data import read_corpus
 
-__all__ = ["LuceneExport", "export_lucene", "lucene_query"]
-
 _DIGITS = 4
 
 

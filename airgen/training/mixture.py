@@ -22,8 +22,6 @@ from airgen.training.examples import Examples
 from airgen.training.order import Share
 from airgen.training.stored import Joined
 
-__all__ = ["mixed", "weighted_dataset"]
-
 
 def weighted_dataset(text: str) -> tuple[Path, float]:
     """(path, weight) of `data/nli=0.3`; the weight is 1 without one. Raises UsageError for a weight that is none."""

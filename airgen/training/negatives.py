@@ -15,8 +15,6 @@ from typing import Any
 
 from airgen.registry import load_extra
 
-__all__ = ["Queue", "follow", "momentum_copy"]
-
 
 class Queue:
     """The latest `size` vectors and the ids of their texts, kept in buffers of the module `owner`."""

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from airgen.keys import rng
 
-__all__ = ["Share", "epoch_batches", "epoch_examples"]
-
 
 @dataclass(frozen=True, slots=True)
 class Share:

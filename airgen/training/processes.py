@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from airgen.keys import rng
 from airgen.registry import load_extra
 
-__all__ = ["gathered", "joined_processes", "processes", "rank", "seed_step", "shared", "sum_gradients", "wait_for_all"]
-
 T = TypeVar("T")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["TrainingProgress"]
-
 
 class TrainingProgress:
     """Prints to standard error; `quiet` prints nothing. A context manager."""

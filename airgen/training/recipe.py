@@ -23,8 +23,6 @@ from airgen.settings.base import SPEED, Settings, answer_settings
 from airgen.settings.yaml_file import load_yaml, validate
 from airgen.yaml_text import read_yaml
 
-__all__ = ["Fold", "Recipe", "TrainingRequest", "commented_yaml"]
-
 R = TypeVar("R", bound="Recipe")
 
 

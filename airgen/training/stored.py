@@ -24,8 +24,6 @@ from airgen.errors import disk_error
 from airgen.keys import text_key
 from airgen.sequences import Indexed
 
-__all__ = ["Joined", "KeyPlaces", "StoredTexts", "key_of"]
-
 T = TypeVar("T")
 _BUFFER = 1 << 20
 

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
 
-__all__ = ["Trained", "TrainingTask"]
-
 
 @dataclass(frozen=True)
 class Trained:

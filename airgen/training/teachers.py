@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from airgen.retrievers.base import Corpus, Reranker, show_corpus
 from airgen.retrievers.load import load_reranker
 
-__all__ = ["Teacher", "TeacherSpec"]
-
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
 
 

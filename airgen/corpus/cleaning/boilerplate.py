@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 
-__all__ = ["Boilerplate", "judge_text"]
-
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S")
 _PAGE = re.compile(r"\.(?:html?|php|aspx)\b")

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from airgen.records import Document
 
-__all__ = ["KEEP", "Changer", "CleanResult", "Cleaner", "CorpusWide", "Item", "Step"]
-
 
 class CleanResult(NamedTuple):
     """Whether to keep a document; `reason` is a short category for the funnel, `detail` is about this document."""

@@ -18,8 +18,6 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WAYS", "DiskTable", "IdLog"]
-
 WAYS = 4  # entries kept per key; later ones are ignored
 _LOAD = 0.5
 _BLOCK = 1 << 17

@@ -22,8 +22,6 @@ from airgen.corpus.cleaning.disk_hash_table import DiskTable, IdLog
 from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
 from airgen.corpus.settings import NearDuplicateSettings
 
-__all__ = ["DuplicateIds", "ExactDuplicates", "NearDuplicates"]
-
 _RELAX = 4  # batches after which mapped pages are released
 
 

@@ -14,8 +14,6 @@ from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.corpus.needs import PURPOSES, package_folder
 from airgen.registry import load_extra
 
-__all__ = ["Language", "identify"]
-
 # Languages that the model confuses: an Indonesian text that is labelled Malay is kept.
 _ALIKE = {
     "id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"},

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
 from airgen.text.tokens import Tokenizer
 
-__all__ = ["CountTokens", "Length"]
-
 
 class CountTokens:
     """Set each item's number of tokens."""

@@ -17,8 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Shingles", "band_keys", "shingles", "signatures"]
-
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _GROUP = 1 << 17  # characters hashed at once
 

@@ -17,8 +17,6 @@ from airgen.corpus.cleaning.cleaner import Item
 from airgen.records import SURROGATE
 from airgen.text.normal_form import limit_marks, normal_form
 
-__all__ = ["Normalise", "normalise", "normalise_line"]
-
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Controls except \n and \t; soft hyphen, zero-width space, bidi controls, byte order mark, non-characters.
 _UNWANTED = re.compile(

@@ -17,8 +17,6 @@ from airgen.corpus.needs import package_folder
 from airgen.languages import SPACELESS, SUPPORTED, language_name
 from airgen.text.words import count_words
 
-__all__ = ["Offensive", "has_list", "word_list"]
-
 _LEAST = 2  # a single word can be a quotation, a name, or a mistake of the list
 
 

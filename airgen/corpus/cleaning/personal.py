@@ -32,8 +32,6 @@ from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
 
-__all__ = ["DropPersonal", "MaskPersonal", "Masked", "mask"]
-
 Names = Literal["titles", "ner", "off"]
 
 

@@ -1,5 +1,3 @@
 """Readers, one module for each source format; `airgen.registry.REGISTRY["reader"]` lists them."""
 
 from __future__ import annotations
-
-__all__: list[str] = []

@@ -14,8 +14,6 @@ from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
-__all__ = ["BeirReader"]
-
 _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
 
 

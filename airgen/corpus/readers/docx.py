@@ -20,8 +20,6 @@ from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_o
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["DocxReader"]
-
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, ExpatError, SAXException, EOFError, OSError, ArithmeticError, LookupError,
     TypeError, ValueError, AttributeError, RuntimeError,

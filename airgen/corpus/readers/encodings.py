@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import codecs
 
-__all__ = ["decoded", "detected"]
-
 _SAMPLE = 1 << 20  # bytes that the detection reads
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _GROUPS = {

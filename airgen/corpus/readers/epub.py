@@ -16,8 +16,6 @@ from airgen.corpus.readers.reader import drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
 from airgen.records import Document, Dropped
 
-__all__ = ["EpubReader"]
-
 _CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
 _OPF = "{http://www.idpf.org/2007/opf}"
 _DC = "{http://purl.org/dc/elements/1.1/}"

@@ -17,19 +17,6 @@ from airgen.records import Document, Dropped
 from airgen.registry import closest
 from airgen.settings.base import Settings
 
-__all__ = [
-    "ChosenRows",
-    "Fields",
-    "RowSettings",
-    "SeenColumns",
-    "check_columns",
-    "column",
-    "few",
-    "stable_id",
-    "to_document",
-    "to_documents",
-]
-
 Scalar = str | int | bool
 
 

@@ -26,8 +26,6 @@ from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, load_extra, resolve
 from airgen.settings.parts import elsewhere
 
-__all__ = ["PathReader", "file_name", "files", "files_below", "kinds_of", "lines", "lines_of", "opened"]
-
 # What a packed file begins with. A text that begins with "BZh" has no block of bzip2 behind it.
 _PACKINGS = {
     "gzip": re.compile(rb"\x1f\x8b"),

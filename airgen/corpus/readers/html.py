@@ -13,8 +13,6 @@ from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["MAX_MARKS", "HtmlReader", "TooMuchMarkupError", "html_blocks"]
-
 # Elements that are never part of a page's text.
 REMOVE = (
     "script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "button", "iframe", "svg",

@@ -13,8 +13,6 @@ from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["DatasetsReader"]
-
 
 class DatasetsReader:
     """Splits of a data set, streamed and not downloaded whole. Code in a repository is never run."""

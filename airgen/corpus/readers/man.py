@@ -14,8 +14,6 @@ from airgen.corpus.readers.texts import FileReader, documents_of
 from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 
-__all__ = ["ManReader", "man_blocks"]
-
 _NAMED = {
     "aq": "'", "cq": "’", "oq": "‘", "dq": '"', "lq": "“", "rq": "”", "Bq": "„", "Fo": "«", "Fc": "»", "bu": "•",
     "em": "—", "en": "–", "hy": "-", "mi": "−", "rs": "\\", "ti": "~", "ha": "^", "ga": "`", "co": "©", "rg": "®",

@@ -21,8 +21,6 @@ from airgen.corpus.readers.texts import FileReader, documents_of
 from airgen.corpus.sections import Block
 from airgen.records import Document, Dropped
 
-__all__ = ["MarkdownReader", "markdown_blocks"]
-
 _FRONT = re.compile(r"(---|\+\+\+)\n(.*?)\n\1\n", re.DOTALL)
 _TITLE = re.compile(r"title *[:=]")
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*+)([^<>]*+)>")

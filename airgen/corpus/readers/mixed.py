@@ -30,8 +30,6 @@ from airgen.registry import REGISTRY, closest, resolve
 from airgen.settings.base import FILE
 from airgen.settings.parts import ReadPart, problems, read_part
 
-__all__ = ["FilesReader", "reads_by_ending"]
-
 _TEXTS = ("docx", "epub", "html", "markdown", "pdf", "text")
 
 

@@ -23,8 +23,6 @@ from airgen.interruptible import interruptible
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["PdfReader", "join_pages"]
-
 _PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of)\s*\d{1,4})?\W*$", re.IGNORECASE)
 _HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
 

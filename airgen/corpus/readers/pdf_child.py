@@ -20,8 +20,6 @@ from typing import Any
 
 from airgen.registry import load_extra
 
-__all__ = ["MEMORY", "MOST_BROKEN", "SECONDS", "TOO_LARGE", "TOO_MANY_BROKEN"]
-
 MEMORY = 1 << 30  # bytes of address space, besides the file itself
 SECONDS = 300  # of processor time for one file
 TOO_LARGE, TOO_MANY_BROKEN = "too large", "too many damaged pages"

@@ -20,8 +20,6 @@ from airgen.corpus.readers.texts import FileReader
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
-__all__ = ["PythonReader"]
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -18,8 +18,6 @@ from airgen.corpus.sections import Block, sections
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 
-__all__ = ["TopicsReader", "blocks"]
-
 _LEVELS = {"*": 1, "=": 2, "-": 3, "~": 4}
 _UNDERLINE = re.compile(r"^([*=~-])\1{2,}$")
 _DEFINITION = re.compile(r"^(?:(?:async )?(?:class|exception|coroutine|await) )?[A-Za-z_][\w.]*(?:\(.*\))?$")

@@ -21,8 +21,6 @@ from airgen.records import Document, Dropped
 from airgen.settings.base import Settings
 from airgen.settings.parts import ReadPart
 
-__all__ = ["Place", "Reader", "ReaderSettings", "drop"]
-
 MAX_BYTES = 16 * 1024 * 1024
 
 

@@ -16,8 +16,6 @@ from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
-__all__ = ["JsonLinesReader", "JsonReader"]
-
 _MAX_JSON = 512 * 1024 * 1024
 _MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 

@@ -19,8 +19,6 @@ from airgen.interruptible import interruptible
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
-__all__ = ["CsvReader", "ParquetReader"]
-
 _BATCH = 1024
 _VECTOR = 2048  # rows that DuckDB copies at once
 _PIECE = 1 << 18  # bytes of a file read at once

@@ -16,8 +16,6 @@ from airgen.corpus.sections import Block, sections
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 
-__all__ = ["FileReader", "SectionSettings", "TextReader", "documents_of"]
-
 
 class SectionSettings(ReaderSettings):
     """A folder of files. `split`: what a document is: a file, or a section of a file below its headings; in PDF

@@ -1,5 +1,3 @@
 """Chunkers compared on one set of labels: labels point at characters of documents, so they score any chunks."""
 
 from __future__ import annotations
-
-__all__: list[str] = []

@@ -24,8 +24,6 @@ from airgen.settings.base import Settings
 from airgen.settings.yaml_file import load_yaml
 from airgen.text.tokens import Tokenizer
 
-__all__ = ["ChunkerSettings", "DocumentChunk", "chunks_of", "load_chunkers"]
-
 
 class ChunkerSettings(Settings):
     """One chunker.

@@ -33,8 +33,6 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.text.display import markdown_table, md
 from airgen.text.tokens import Tokenizer, load_tokenizer
 
-__all__ = ["HEAD", "ChunkerComparison", "ChunkerRow", "chunkers_markdown", "compare_chunkers"]
-
 HEAD = f"coverage@{BUDGETS[1]}"
 """The measure by which chunkers are compared: all get the same number of tokens."""
 _NOTE = "made-from.json"

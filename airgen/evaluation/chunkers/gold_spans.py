@@ -19,8 +19,6 @@ from typing import Literal
 from airgen.dataset.beir import BeirDataset, numbered_lines
 from airgen.errors import DatasetError
 
-__all__ = ["GoldKind", "GoldSpans", "Span", "WholeDocument", "gold_spans"]
-
 GoldKind = Literal["auto", "answers", "passages"]
 
 

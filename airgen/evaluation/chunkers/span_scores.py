@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from airgen.evaluation.chunkers.chunker import DocumentChunk
 from airgen.evaluation.chunkers.gold_spans import Span
 
-__all__ = ["BUDGETS", "MEASURES", "covered", "is_relevant", "query_scores"]
-
 BUDGETS = (500, 1000, 2000)
 MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
 _DEPTH = 10

@@ -13,8 +13,6 @@ from airgen.pipeline.control.table2 import decide, decide_own, is_unsure
 from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, WAY, first, voted
 from airgen.records import Decision, HardNegative, Judgment
 
-__all__ = ["DECISIONS"]
-
 
 def _fingerprint(control: Control, model: Any) -> str:
     settings, pipeline = control.settings, control.tools.pipeline

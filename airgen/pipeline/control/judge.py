@@ -27,8 +27,6 @@ from airgen.records import Answer
 from airgen.registry import resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
 
-__all__ = ["judge_kind", "judge_name", "judge_pair", "judge_parts", "scripted_judge", "vote"]
-
 
 def judge_kind(judge: OneJudge) -> JudgeKind:
     """The kind of a judge."""

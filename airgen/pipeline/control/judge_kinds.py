@@ -19,8 +19,6 @@ from airgen.prompts import Prompt
 from airgen.records import Answer
 from airgen.registry import names, resolve
 
-__all__ = ["JudgeKind", "Levels", "Rubric", "Verdict", "YesNo", "kind_of_prompt", "level_of_probability"]
-
 _LEVEL = re.compile(r"(?<![\d.])([0-3])(?![\d]|\.\d)")
 
 

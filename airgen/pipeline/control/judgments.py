@@ -17,8 +17,6 @@ from airgen.pipeline.stage import Refusal, skip
 from airgen.records import HardNegative, Judgment, Skip
 from airgen.store import Store
 
-__all__ = ["OWN", "add_judgments", "changed_texts", "is_current", "own_labels", "pair_name", "pairs_of"]
-
 OWN = "own_query"
 """The plan's name for the user's own queries and their labels; only a pipeline with `queries` has it."""
 

@@ -23,8 +23,6 @@ from airgen.records import Decision, HardNegative, Prelabel, Recall, Skip
 from airgen.settings import Thresholds
 from airgen.store import Store
 
-__all__ = ["MINED", "mine", "mined_by_query"]
-
 NAME = "mined_negative"
 
 

@@ -26,8 +26,6 @@ from airgen.records import Answer, Character, Scenario
 from airgen.settings import Pipeline, answer_parts
 from airgen.store import Store
 
-__all__ = ["NEED", "Asker", "kept_need", "need_of", "need_parts", "scripted_need", "with_need"]
-
 NEED = "need"
 """The name of the prompt, and of its calls in the accounts."""
 _TOKENS = 250

@@ -25,8 +25,6 @@ from airgen.retrievers.base import Corpus
 from airgen.sequences import Indexed
 from airgen.store import Store
 
-__all__ = ["Pool"]
-
 _BLOCK = 1024  # passages read at once where single ones are asked for: neighbours are asked for next
 _COLUMNS = "t.id, t.title, t.text"
 _PASSAGES = "SELECT t.id, t.title, t.text FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"

@@ -21,8 +21,6 @@ from airgen.retrievers.base import Corpus, Hits
 from airgen.settings.parts import files_of, identity_of, located
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["search_systems", "systems_identity", "systems_path"]
-
 
 def systems_path(name: str, folder: Path | None) -> Path:
     """The systems YAML that a pipeline in `folder` names. Raises SettingsError."""

@@ -21,8 +21,6 @@ from airgen.retrievers import load_reranker
 from airgen.retrievers.base import CorpusReranker, show_corpus, watch
 from airgen.retrievers.on_workers import scored
 
-__all__ = ["Unscored", "prelabel_stages", "prelabels_of", "text_mark"]
-
 PAIRS = 500  # (query, document) pairs scored at a time: a minute of a cross-encoder on a CPU, which a stop loses
 
 

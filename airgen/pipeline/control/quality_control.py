@@ -12,8 +12,6 @@ from airgen.pipeline.control.recall import RECALL
 from airgen.pipeline.control.set_stage import Control, add_rows
 from airgen.pipeline.stage import Plan
 
-__all__ = ["control_quality"]
-
 
 async def control_quality(control: Control) -> Plan:
     """Append the rows of recall, pre-labels, judgments, decisions and mined negatives; returns the plan with their

@@ -14,8 +14,6 @@ from airgen.retrievers.base import Hits, Retriever, watch
 from airgen.retrievers.combine.fuse import reciprocal_rank_fusion
 from airgen.retrievers.dense.retriever import Dense
 
-__all__ = ["RECALL", "recall_rows"]
-
 
 def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: str, fingerprint: str) -> list[Recall]:
     """One row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""

@@ -15,8 +15,6 @@ from airgen.pipeline.stage import Plan
 from airgen.records import Decision, Prelabel, Recall
 from airgen.store import Store
 
-__all__ = ["saturated_queries", "share_on_top"]
-
 
 def share_on_top(recall: Recall | None, prelabels: Sequence[Prelabel], positives: set[str]) -> float:
     """The share of quality control's rankings of one query, recall and re-rankers, that begin with a positive."""

@@ -23,8 +23,6 @@ from airgen.retrievers.base import Corpus, IndexProgress
 from airgen.settings import ControlSettings
 from airgen.store import Store
 
-__all__ = ["Control", "SetStage", "SetWork", "add_rows"]
-
 
 @dataclass(frozen=True)
 class SetWork:

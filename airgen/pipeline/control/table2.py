@@ -11,8 +11,6 @@ from airgen.keys import row_key
 from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import Thresholds
 
-__all__ = ["BROUGHT", "Band", "Pair", "decide", "decide_own", "is_unsure", "pairs_to_judge", "votes"]
-
 BROUGHT = "labels of "
 """How the name of a judge begins that is a file of labels, which the user brought."""
 

@@ -23,20 +23,6 @@ from typing import Any
 from airgen.records import Prelabel
 from airgen.settings import Pipeline
 
-__all__ = [
-    "DEPTH",
-    "DRAFT_DEPTH",
-    "NOT_FIRST",
-    "NOT_FOUND",
-    "PEOPLES",
-    "WAY",
-    "first",
-    "lead",
-    "round_trip_parts",
-    "shares",
-    "voted",
-]
-
 WAY = {"answer": 0.5, "subject": 0.2}
 """How far from the typical candidate to the source a relevant passage is at least, by what `relevance` says."""
 

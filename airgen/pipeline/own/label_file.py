@@ -21,8 +21,6 @@ from airgen.pipeline.own.tables import find_column, kind_of, read_text, table_ro
 from airgen.settings import LabelFile
 from airgen.text.display import one_line
 
-__all__ = ["RELEVANT", "Label", "read_labels"]
-
 RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
 _QUERIES = ("query", "querytext", "querystring", "queryid", "qid")
 _DOCUMENTS = ("docid", "documentid", "doc", "document", "corpusid", "id")

@@ -24,8 +24,6 @@ from airgen.settings.control import VOTES
 from airgen.settings.yaml_file import find_yaml, parse_yaml
 from airgen.yaml_text import read_yaml
 
-__all__ = ["label_pipeline"]
-
 _HEADER = "# Written by `airgen label`: `airgen run` with this file goes on. {}\n"
 _NO_DOCUMENTS = "There is no corpus: name one with --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
 

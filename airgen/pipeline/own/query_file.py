@@ -20,8 +20,6 @@ from airgen.pipeline.own.tables import Row, find_column, kind_of, read_text, tab
 from airgen.settings import QueriesSettings
 from airgen.text.display import one_line
 
-__all__ = ["MAX_LINES", "Line", "files_behind", "read_queries"]
-
 MAX_LINES = 2_000_000
 _TEXTS = (
     "query", "querytext", "text", "question", "searchterm", "searchquery", "search", "q", "keywords", "topic",

@@ -22,8 +22,6 @@ from airgen.errors import DatasetError, UsageError
 from airgen.registry import closest
 from airgen.text.display import one_line
 
-__all__ = ["MAX_BYTES", "find_column", "read_text", "table_rows"]
-
 MAX_BYTES = 256 << 20  # of a file, after inflation
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 

@@ -17,22 +17,6 @@ from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.overlap import borrowed
 from airgen.text.words import count_words
 
-__all__ = [
-    "copied",
-    "duplicates",
-    "first_problem",
-    "longest_common_run",
-    "names_character",
-    "off_subject",
-    "overlap",
-    "repeats_itself",
-    "self_reference",
-    "too_near",
-    "untranslated",
-    "wrong_language",
-    "wrong_length",
-]
-
 _THREES, _SOME_WORDS = 3, 8
 
 

@@ -16,20 +16,6 @@ from airgen.settings import GenerationSettings
 from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.words import words
 
-__all__ = [
-    "INFORMATION_TEXT",
-    "LENGTH_TEXT",
-    "STYLE_TEXT",
-    "TYPE_TEXT",
-    "WORDS",
-    "draw",
-    "form_pattern",
-    "query_attributes",
-    "run_together",
-    "words_pattern",
-    "wrong_type",
-]
-
 # length class -> (least words, most words); the paper's classes overlap, so does this table.
 WORDS: dict[str, tuple[int, int | None]] = {"lt5": (1, 4), "lt10": (1, 9), "10to20": (10, 20), "ge20": (20, None)}
 

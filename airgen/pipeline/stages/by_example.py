@@ -23,8 +23,6 @@ from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.words import count_words, words
 
-__all__ = ["Model", "draw_examples", "form_of", "repeats_example", "unlike_model"]
-
 SHOWN = 4  # examples in a prompt, the model first
 OPENING = 4  # words of an opening at most
 COMMON = 0.05  # share of the examples that begin with a word, from which on it belongs to their style

@@ -14,8 +14,6 @@ from airgen.pipeline.control.votes import DRAFT_DEPTH
 from airgen.pipeline.stage import Lineage, Refusal, Tools
 from airgen.records import Candidate
 
-__all__ = ["best_of", "draw_drafts", "one_line"]
-
 Draw = Callable[[int], Awaitable[tuple[Any, int] | Refusal]]
 
 

@@ -16,8 +16,6 @@ from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Row, Sample, Scenario
 from airgen.settings import Pipeline, answer_parts
 
-__all__ = ["CHARACTER", "SCENARIO"]
-
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
 _TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
 

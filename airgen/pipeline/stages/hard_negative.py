@@ -17,8 +17,6 @@ from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Passage, Query, Rewrite, Row
 from airgen.settings import Pipeline, answer_parts
 
-__all__ = ["STAGE"]
-
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     return {

@@ -25,8 +25,6 @@ from airgen.prompts import PromptSet
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
 from airgen.settings import Pipeline
 
-__all__ = ["STAGE"]
-
 _FULL = 3  # the level of a passage that needs no other
 
 

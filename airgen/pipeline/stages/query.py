@@ -31,8 +31,6 @@ from airgen.prompts import PromptSet
 from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
 
-__all__ = ["STAGE", "TWO_PASSAGES"]
-
 TWO_PASSAGES = "query_two_passages"
 
 

@@ -23,8 +23,6 @@ from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.settings import Pipeline, answer_parts
 from airgen.text.display import plain_text
 
-__all__ = ["STAGE", "span_of"]
-
 _FEWEST_WORDS, _LEAST_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
 _MOST_WORDS = 200  # of a quote: a longer one is the document, not an answer
 

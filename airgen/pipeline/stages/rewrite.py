@@ -23,8 +23,6 @@ from airgen.records import Passage, Query, Rewrite, Row
 from airgen.retrievers.output_checks import unit_rows
 from airgen.settings import Pipeline, answer_parts
 
-__all__ = ["STAGE"]
-
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation

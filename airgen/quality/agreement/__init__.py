@@ -1,3 +1,1 @@
 """Does a generated benchmark rank systems as human labels do? (paper 4.1, RQ1)"""
-
-__all__: list[str] = []

@@ -31,8 +31,6 @@ from airgen.retrievers.base import Corpus
 from airgen.retrievers.shared_encodings import shared_encodings
 from airgen.settings import ControlSettings
 
-__all__ = ["AgreementStudy", "breadth_note", "control_without"]
-
 FEW = 30  # queries below which a ranking is mostly noise
 ONE_ANSWER = 1.5  # relevant passages of a query, below which most have one
 BREADTH = 2.0  # times as many positives a query on one side as on the other

@@ -17,18 +17,6 @@ from airgen.quality.agreement.rankings import Side
 from airgen.retrievers.base import Corpus
 from airgen.text.overlap import borrowed
 
-__all__ = [
-    "Circularity",
-    "LexicalOverlap",
-    "RankGain",
-    "Saturation",
-    "circularity",
-    "family_gains",
-    "lexical_overlap",
-    "rank_gains",
-    "saturation",
-]
-
 PERFECT = 1 - 1e-9
 
 

@@ -24,8 +24,6 @@ from airgen.evaluation.significance import bootstrap_interval
 from airgen.quality.agreement.bias import RankGain
 from airgen.quality.agreement.rankings import Resamplings, Side
 
-__all__ = ["ranks_chart", "resamplings_chart", "scores_chart"]
-
 
 def ranks_chart(
     gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = COLOURS, width: int = 340

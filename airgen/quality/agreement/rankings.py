@@ -23,22 +23,6 @@ from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, kendall, spearman,
 from airgen.evaluation.significance import compare, resampled_means
 from airgen.quality.judge.agreement_figures import Interval
 
-__all__ = [
-    "Correlation",
-    "OrderedPairs",
-    "RankAgreement",
-    "Resamplings",
-    "Side",
-    "agree",
-    "best_third",
-    "correlate",
-    "ordered_pairs",
-    "resampled_interval",
-    "resamplings",
-    "same_size_ceiling",
-    "split_half",
-]
-
 Matrix = NDArray[np.float64]
 PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a time (section 4.1)
 

@@ -19,8 +19,6 @@ from airgen.quality.agreement.rankings import Correlation, RankAgreement, Resamp
 from airgen.quality.judge.agreement_figures import Interval
 from airgen.text.display import figure, markdown_table, md, p_value
 
-__all__ = ["AgreementReport", "Competitor", "LeaveOneOut", "Variant"]
-
 
 @dataclass(frozen=True)
 class Variant:

@@ -33,17 +33,6 @@ from airgen.retrievers import Retriever
 from airgen.settings import load_pipeline
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = [
-    "GeneratedSide",
-    "Labels",
-    "Sources",
-    "agree_job",
-    "collection_corpus",
-    "generated_sides",
-    "run_systems",
-    "variant_labels",
-]
-
 Sources = Literal["positives", "any"]
 Labels = Mapping[str, Mapping[str, float]]
 

@@ -1,3 +1,1 @@
 """The human audit: people check a sample of a dataset's labels."""
-
-__all__: list[str] = []

@@ -20,8 +20,6 @@ from airgen.errors import DatasetError, disk_error
 from airgen.quality.audit.sample import AuditItem, AuditSample
 from airgen.text.display import json_text
 
-__all__ = ["ANSWERS", "Chosen", "add_answer", "chosen_pairs", "read_chosen", "saved_answers"]
-
 ANSWERS = "audit-answers.json"
 _MOST = 10_000  # pairs that were chosen by hand
 _LONGEST = 1000  # characters of an id

@@ -24,8 +24,6 @@ from airgen.quality.audit.sample import (
 )
 from airgen.text.display import json_text
 
-__all__ = ["draw_from_labels", "labelled_items", "score_labels"]
-
 
 def labelled_items(dataset: BeirDataset, split: str) -> list[AuditItem]:
     """Every label of a split with its texts. Raises DatasetError if the split has no labels here."""

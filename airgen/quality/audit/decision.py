@@ -27,8 +27,6 @@ from airgen.quality.audit.difference import (
     spent,
 )
 
-__all__ = ["CorrectedSystem", "Favour", "PairDecision", "corrected", "decide", "favours"]
-
 Floats = NDArray[np.float64]
 Verdict = Literal["first", "second", "equal", "open"]
 _POWER = 0.8416  # the normal quantile of .8: a projected number of answers decides in four of five cases

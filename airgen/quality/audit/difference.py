@@ -32,18 +32,6 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.exact import log2
 
-__all__ = [
-    "BATCH",
-    "ContrastEstimate",
-    "Pairs",
-    "critical_values",
-    "draw_order",
-    "estimate",
-    "looks",
-    "rank_weights",
-    "spent",
-]
-
 BATCH = 25
 """How many answers are between two looks."""
 

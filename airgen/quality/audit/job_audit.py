@@ -29,8 +29,6 @@ from airgen.quality.audit.sample import (
 )
 from airgen.records import Decision
 
-__all__ = ["decided_items", "draw_sample", "score_answers"]
-
 _KINDS = {  # decision -> kind of document, and whether it is relevant in the dataset
     "keep_query": ("positive", True),
     "add_positive": ("added positive", True),

@@ -16,8 +16,6 @@ from airgen.dataset.files import write_text
 from airgen.quality.audit.sample import AuditItem, AuditSample, sample_csv, sample_json
 from airgen.text.display import html_text, plain_text
 
-__all__ = ["LEVELS", "audit_page", "question_page", "write_sample"]
-
 QUESTION = "Does the document answer the query?"
 
 

@@ -47,19 +47,6 @@ from airgen.settings.yaml_file import parse_yaml
 from airgen.store import Store
 from airgen.text.display import figure, json_text, terminal_table
 
-__all__ = [
-    "PASSAGES",
-    "QUERIES",
-    "RelevanceAudit",
-    "draw_relevance",
-    "kinds",
-    "pick",
-    "population",
-    "say",
-    "score_relevance",
-    "set_relevance",
-]
-
 QUERIES, PASSAGES = 10, 5
 
 _Found = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages

@@ -23,25 +23,6 @@ from airgen.errors import DatasetError
 from airgen.keys import content_key, text_key
 from airgen.text.display import csv_text, json_text
 
-__all__ = [
-    "KINDS",
-    "LABELLED",
-    "Asked",
-    "AuditItem",
-    "AuditResult",
-    "AuditSample",
-    "Proportion",
-    "draw",
-    "load_sample",
-    "middle_levels",
-    "read_answers",
-    "sample_csv",
-    "sample_json",
-    "score",
-    "weighted_wilson",
-    "wilson",
-]
-
 LABELLED = ("relevant", "not relevant")
 """The kinds where only the labels are known, as in a released dataset."""
 

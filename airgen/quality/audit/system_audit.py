@@ -33,8 +33,6 @@ from airgen.quality.audit.sample import AuditItem, read_answers
 from airgen.quality.judge.agreement_figures import kappa
 from airgen.text.display import json_text
 
-__all__ = ["SystemAudit", "SystemSample", "draw_systems", "load_system_sample", "score_systems"]
-
 DEPTH = 10
 _FORMAT = 1
 _LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities

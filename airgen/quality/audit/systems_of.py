@@ -12,8 +12,6 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths
 from airgen.registry import REGISTRY, closest
 
-__all__ = ["families_of", "find_runs", "share_models"]
-
 _RUN = ".run.gz"
 
 

@@ -8,8 +8,6 @@ from airgen.quality.audit.decision import PairDecision
 from airgen.quality.audit.system_audit import SystemAudit
 from airgen.text.display import figure, p_value, terminal_table
 
-__all__ = ["audit_text", "decision_text"]
-
 _LONGEST = 20  # decisions that are printed one by one
 
 

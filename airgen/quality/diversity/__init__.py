@@ -1,3 +1,1 @@
 """How diverse the queries of datasets are (paper 3.2 and B.3)."""
-
-__all__: list[str] = []

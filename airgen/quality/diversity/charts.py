@@ -9,8 +9,6 @@ import altair as alt
 from airgen.evaluation.charts import AnyChart, chart_names, colours, dashes, label, nothing_chart, titled
 from airgen.quality.diversity.vocabulary import Growth
 
-__all__ = ["growth_chart", "shares_chart"]
-
 
 def shares_chart(columns: Mapping[str, Mapping[str, int]], values: Sequence[str], *, title: str) -> AnyChart:
     """A panel for each column of the report, {value: queries}, with a bar for each value in the order given."""

@@ -21,8 +21,6 @@ from airgen.pipeline.stage import Refusal
 from airgen.prompts import PromptSet
 from airgen.settings import load_pipeline
 
-__all__ = ["label_queries"]
-
 Labels = dict[str, dict[str, str]]
 
 

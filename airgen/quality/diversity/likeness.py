@@ -29,8 +29,6 @@ from airgen.text.display import figure, json_text, markdown_table, md
 from airgen.text.near_duplicates import NearDuplicateIndex
 from airgen.text.words import count_words
 
-__all__ = ["LEAST", "Likeness", "likeness", "likeness_rows", "write_likeness"]
-
 LEAST = 10  # real queries
 MOST = 5000  # real queries that are compared, drawn by their texts
 _QUARTILE = 0.25

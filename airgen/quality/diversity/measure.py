@@ -32,8 +32,6 @@ from airgen.text.display import json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
 
-__all__ = ["ATTRIBUTES", "Duplicates", "Overlap", "Profile", "WordCounts", "profile_dataset", "profile_datasets"]
-
 T = TypeVar("T")
 
 ATTRIBUTES = ("type", "style", "length", "information")

@@ -22,8 +22,6 @@ from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
 from airgen.text.display import csv_text, distinct_names, figure, markdown_table, md
 
-__all__ = ["as_dict", "summary_rows", "write_diversity"]
-
 _SUMMARY: dict[str, Callable[[Profile], str]] = {
     "queries": lambda profile: f"{profile.queries:,}",
     "words": lambda profile: f"{profile.query_words.mean:.1f}",

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from airgen.text.analysis import Encoder, analyser
 
-__all__ = ["Growth", "Vocabulary", "jaccard_matrix", "weighted_jaccard"]
-
 _FIT_FROM = 100  # tokens; among fewer, nearly every word is new in any text
 
 

@@ -1,3 +1,1 @@
 """Is a benchmark, generated or not, any good? `airgen.report.inspection` shows what is measured here."""
-
-__all__: list[str] = []

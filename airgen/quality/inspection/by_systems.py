@@ -21,8 +21,6 @@ from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
 from airgen.quality.inspection.finding import Finding, finding, not_measured
 
-__all__ = ["SystemRow", "by_systems", "random_floor", "scores_of", "system_rows"]
-
 Labels = Mapping[str, Mapping[str, float]]
 Matrix = NDArray[np.float64]
 

@@ -19,8 +19,6 @@ from airgen.text.analysis import analyser
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 
-__all__ = ["by_texts", "copied", "languages_of"]
-
 _RUN = 5  # the least number of words in a row that are called copied
 _SHARE = 0.8  # of the query's words
 _SAMPLE = 200  # texts whose language is looked at

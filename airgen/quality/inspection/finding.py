@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHECKS", "STATES", "Finding", "HealthCheck", "State", "finding", "not_measured", "verdict"]
-
 State = Literal["good", "look", "bad", "unknown"]
 STATES: Mapping[State, str] = {"bad": "fault", "look": "look at it", "good": "good", "unknown": "not measured"}
 ANY = 1e-9  # a limit that any value above 0 reaches

@@ -20,8 +20,6 @@ from airgen.quality.inspection.by_texts import by_texts, languages_of
 from airgen.quality.inspection.finding import CHECKS, STATES, Finding, finding, not_measured, verdict
 from airgen.quality.inspection.runs_of import given_runs, own_runs
 
-__all__ = ["Inspection", "inspect_dataset"]
-
 
 @dataclass(frozen=True)
 class Inspection:

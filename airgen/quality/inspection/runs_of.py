@@ -14,8 +14,6 @@ from airgen.evaluation.systems import SystemSettings, load_systems, missing_need
 from airgen.settings.parts import model_of
 from airgen.settings.yaml_file import find_yaml
 
-__all__ = ["DEFAULT_SYSTEMS", "given_runs", "own_runs"]
-
 DEFAULT_SYSTEMS = "systems-inspect"
 _MOST_PASSAGES = 2000  # that a model reads on a machine without a GPU in about a minute
 

@@ -1,3 +1,1 @@
 """Is the judge right? A judge on human-labelled pairs, and its figures."""
-
-__all__: list[str] = []

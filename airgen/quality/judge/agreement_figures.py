@@ -19,18 +19,6 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.quality.judge.labelled_pairs import halves
 
-__all__ = [
-    "BINS",
-    "Interval",
-    "auc",
-    "best_threshold",
-    "cross_decided",
-    "expected_calibration_error",
-    "interval",
-    "kappa",
-    "noise_floor",
-]
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 BINS = 10  # of equal width, as in Guo et al. (2017)

@@ -25,8 +25,6 @@ from airgen.quality.judge.labelled_pairs import KINDS, CalibrationPair, halves
 from airgen.quality.judge.logistic import fit, predict
 from airgen.text.display import figure, markdown_table, md
 
-__all__ = ["Assessment", "Opinion", "as_dict", "assess", "assessments_markdown"]
-
 Floats = NDArray[np.float64]
 
 

@@ -34,8 +34,6 @@ from airgen.settings import JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
 from airgen.store import Store
 
-__all__ = ["Calibration", "JudgeTrial", "calibrate", "default_pipeline"]
-
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
 
 Verdicts = Mapping[tuple[str, str, str], Verdict | Refusal]  # by collection, query and passage

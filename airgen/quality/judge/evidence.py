@@ -24,8 +24,6 @@ from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings
 from airgen.store import Store
 
-__all__ = ["Evidence", "Selection", "gather"]
-
 
 @dataclass(frozen=True)
 class Selection:

@@ -15,8 +15,6 @@ from typing import Literal
 
 from airgen.keys import text_key
 
-__all__ = ["KINDS", "CalibrationPair", "Kind", "every_pair", "halves", "select_pairs"]
-
 Kind = Literal["relevant", "judged", "unjudged"]
 KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")
 

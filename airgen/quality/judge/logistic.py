@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 
-__all__ = ["fit", "predict"]
-
 Floats = NDArray[np.float64]
 _STEPS = 100
 _TOLERANCE = 1e-10

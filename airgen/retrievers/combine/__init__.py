@@ -1,3 +1,1 @@
 """Retrievers made of retrievers: fusion, and a first stage with a re-ranker."""
-
-__all__: list[str] = []

@@ -19,8 +19,6 @@ from airgen.retrievers.base import Component, Corpus, Hits, Retriever
 from airgen.settings.base import LABEL
 from airgen.settings.parts import Part
 
-__all__ = ["Fused", "FusionSettings", "Normalisation", "reciprocal_rank_fusion", "weighted_sum"]
-
 Normalisation = Literal["min-max", "z-score", "none"]
 
 

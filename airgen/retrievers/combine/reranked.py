@@ -16,8 +16,6 @@ from airgen.retrievers.output_checks import checked_scores
 from airgen.retrievers.top_k import top_k
 from airgen.settings.parts import Part
 
-__all__ = ["RerankedRetriever", "RerankingSettings"]
-
 _QUERIES = 16  # queries whose pairs are scored in one call: bounds what a re-ranker holds at once
 
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from airgen.jit import jit
 
-__all__ = ["select", "widen"]
-
 
 @jit
 def widen(halves: NDArray[np.uint16], wide: NDArray[np.float32]) -> None:

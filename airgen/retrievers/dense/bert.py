@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from airgen.registry import load_extra
 
-__all__ = ["Array", "Bert"]
-
 Array = NDArray[np.float32]
 
 _TERMS = 4096  # of a vocabulary at once: the logits of all tokens for all terms would leave the cache

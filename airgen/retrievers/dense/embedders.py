@@ -21,16 +21,6 @@ from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 
-__all__ = [
-    "FlagEmbedder",
-    "LibraryModel",
-    "SentenceTransformersEmbedder",
-    "TorchModel",
-    "loaded",
-    "torch_facts",
-    "with_tokenizer",
-]
-
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
     """`make(**settings)`, its failures as one ModelError that says what to do."""

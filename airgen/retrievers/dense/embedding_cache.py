@@ -27,8 +27,6 @@ from airgen.models.files import locked
 from airgen.retrievers.base import Embedder, TextKind
 from airgen.retrievers.on_workers import encoded
 
-__all__ = ["EmbeddingCache", "cache_folder"]
-
 _KEY = np.dtype("S16")  # compared as bytes; all have one length, so numpy's padding by zeros makes no two equal
 _RECORD = np.dtype([("key", _KEY), ("crc", "<u4")])
 _TAIL = 4096  # rows at the end, more than a crash can damage: a bad one there is cut off with those after it

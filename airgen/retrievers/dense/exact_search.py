@@ -23,8 +23,6 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
 from airgen.retrievers.top_k import pack, unpack
 
-__all__ = ["faiss_index", "search", "search_faiss"]
-
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
 _COMPILE_FROM = 20_000_000  # products, or terms of exact ones; below, loading numba takes longer than it saves

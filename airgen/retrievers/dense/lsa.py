@@ -29,8 +29,6 @@ from airgen.retrievers.output_checks import non_empty, unit_rows
 from airgen.settings.base import LABEL
 from airgen.text.analysis import Encoder
 
-__all__ = ["LSA"]
-
 
 class LSA(Analysing):
     """Cosine similarity in the space of the `dim` strongest components of (1 + ln tf) * idf.

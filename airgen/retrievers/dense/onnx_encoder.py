@@ -28,8 +28,6 @@ from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 from airgen.text.words import encodable
 
-__all__ = ["EmbeddedModel", "OnnxCrossEncoder", "OnnxEncoder", "OnnxModel", "encode_batch", "load_tokenizer"]
-
 Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
 """Token ids and token types, (1, tokens) each, to the model's output for that text."""
 

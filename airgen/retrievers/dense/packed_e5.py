@@ -31,8 +31,6 @@ from airgen.settings.base import MODEL
 from airgen.settings.parts import located
 from airgen.text.words import encodable
 
-__all__ = ["PackedE5"]
-
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])
 _CHARS_A_TOKEN = 20  # longer than any piece of the vocabulary; see onnx_encoder.encode_batch
 _SPACES = re.compile(" {2,}")

@@ -26,8 +26,6 @@ from airgen.retrievers.shared_encodings import shared
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
-__all__ = ["Dense"]
-
 _BATCH = 256  # texts that the embedder gets at once where there is no cache
 
 

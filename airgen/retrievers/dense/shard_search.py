@@ -20,8 +20,6 @@ from airgen.compute import Work, current
 from airgen.retrievers.base import Hits
 from airgen.retrievers.dense.exact_search import search
 
-__all__ = ["merged", "search_shards"]
-
 _ROWS = 1 << 16  # of a shard at least; a multiple of what one search reads at once
 _SCORES = 1 << 28  # fewer are computed here sooner than they travel
 

@@ -22,8 +22,6 @@ from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch
 from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.settings.base import MODEL
 
-__all__ = ["StaticEmbedder"]
-
 
 class StaticEmbedder(EmbeddedModel):
     """An `Embedder` of mean token vectors at length 1. Tokens that the vocabulary does not know count for nothing.

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from airgen.jit import jit
 
-__all__ = ["product", "right_singular_vectors"]
-
 Floats = NDArray[np.float64]
 
 _MORE = 10  # directions beside those that are asked for

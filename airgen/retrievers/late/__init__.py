@@ -1,3 +1,1 @@
 """Late interaction: one vector for each token, compared by MaxSim."""
-
-__all__: list[str] = []

@@ -35,8 +35,6 @@ from airgen.retrievers.lexical._postings import count_postings
 from airgen.retrievers.lexical.build_postings import PostingsBuilder
 from airgen.retrievers.top_k import top_k
 
-__all__ = ["CompressedIndex", "build_index"]
-
 Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
 """Takes batches of passages, gives for each batch a list of arrays (tokens, dim); None for an empty batch."""
 

@@ -38,8 +38,6 @@ from airgen.retrievers.top_k import top_k
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
-__all__ = ["LateInteraction", "MaxSim", "MultiVectorEncoder", "TokenEmbedder", "maxsim"]
-
 _BATCH = 64  # texts given to the model at once
 _TOKENS = 16384  # passage tokens compared at once
 

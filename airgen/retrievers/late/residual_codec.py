@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError
 
-__all__ = ["Coded", "ResidualCodec", "k_means", "on_grid", "token_rows"]
-
 Floats = NDArray[np.float32]
 
 _ROUNDS = 6  # of k-means; PLAID makes 4

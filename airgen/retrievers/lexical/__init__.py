@@ -1,3 +1,1 @@
 """Lexical retrieval: an inverted index, the weightings over it, and what learns or adds terms."""
-
-__all__: list[str] = []

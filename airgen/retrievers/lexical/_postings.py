@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["count_postings", "search"]
-
 
 def count_postings(
     terms: NDArray[np.int32], lengths: NDArray[np.int64], size: int

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from airgen.jit import jit
 
-__all__ = ["count_postings", "search"]
-
 _ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
 _BUCKETS = 2048  # of scores, the best first
 _OCTAVES = 8  # scores below 1/256 of the best share the last bucket

@@ -10,8 +10,6 @@ from airgen.retrievers.base import Component
 from airgen.text.analysis import Analyser, AnalyserSettings
 from airgen.text.analysis import analyser as make_analyser
 
-__all__ = ["Analysing"]
-
 
 def _made_or_settings(value: Any, check: Any) -> Any:
     return value if isinstance(value, Analyser) else check({} if value is None else value)

@@ -36,8 +36,6 @@ from airgen.retrievers.output_checks import finite, unit_rows
 from airgen.settings.base import FILE, LABEL, SPEED
 from airgen.settings.parts import located
 
-__all__ = ["FORMAT", "SETTINGS", "TERMS", "Augmented", "Augmenter", "Term"]
-
 SETTINGS = "augment.json"
 TERMS = "terms.json"  # that can be added, one for each row of W
 FORMAT = 1

@@ -27,8 +27,6 @@ from airgen.retrievers.text_memo import Memo
 from airgen.settings.base import LABEL
 from airgen.text.analysis import Encoder
 
-__all__ = ["BM25", "BM25Reranker", "BM25Settings", "BM25Statistics", "QueryLikelihood"]
-
 _MEMORY = 1 << 28  # bytes for the terms of the latest texts
 
 

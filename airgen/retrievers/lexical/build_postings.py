@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from airgen.retrievers.lexical.mapped_arrays import room
 from airgen.retrievers.lexical.weighting import Field
 
-__all__ = ["PostingsBuilder"]
-
 _PART = 8 << 20  # terms counted at once
 _MOVED = 1 << 20  # postings moved at once
 

@@ -25,8 +25,6 @@ from airgen.retrievers.output_checks import non_empty
 from airgen.settings.base import SPEED
 from airgen.settings.parts import Part
 
-__all__ = ["DeepCT", "TermWeigher", "words_of"]
-
 
 class TermWeigher(TorchModel):
     """A token classifier with one output, as weights of words, by folder or Hub name."""

@@ -23,8 +23,6 @@ from airgen.retrievers.output_checks import non_empty
 from airgen.settings.base import FILE, LABEL
 from airgen.settings.parts import located
 
-__all__ = ["Expanded"]
-
 
 def _mapping_or_path(value: Any, check: Any) -> Any:
     return value if isinstance(value, Mapping) else check(value)

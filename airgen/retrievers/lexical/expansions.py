@@ -7,8 +7,6 @@ from pathlib import Path
 
 from airgen.errors import DatasetError
 
-__all__ = ["read_expansions"]
-
 
 def read_expansions(path: Path) -> dict[str, list[str]]:
     """{passage id: queries}. Raises DatasetError for a file that is missing, or a line of another form."""

@@ -28,8 +28,6 @@ from airgen.retrievers.output_checks import non_empty
 from airgen.settings.base import LABEL, SPEED
 from airgen.text.analysis import Encoder
 
-__all__ = ["FieldSettings", "LexicalRetriever"]
-
 _FORMAT = 1
 _SETTINGS = "index.json"
 

@@ -24,8 +24,6 @@ from airgen.jit import numba_is_installed
 from airgen.retrievers.base import Hits
 from airgen.retrievers.lexical import _postings
 
-__all__ = ["InvertedIndex"]
-
 _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
 _PARTS = ("starts", "positions", "impacts")
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["room"]
-
 _MAPPED_FROM = 64 << 20  # bytes of an array
 
 

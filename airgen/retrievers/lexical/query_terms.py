@@ -17,8 +17,6 @@ from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer
 from airgen.text.analysis import WordPieces, analyser
 from airgen.text.words import encodable
 
-__all__ = ["QueryReader", "ReadQuery"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:

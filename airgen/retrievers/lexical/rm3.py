@@ -24,8 +24,6 @@ from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.settings.base import LABEL
 from airgen.settings.parts import Part, as_mapping, is_spec
 
-__all__ = ["RM3"]
-
 _MAX_SHARE = 0.1  # a term that more of the passages hold does not help
 _SHORTEST, _LONGEST = 2, 20
 

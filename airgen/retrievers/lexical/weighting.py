@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from airgen.exact import log, log1p
 from airgen.retrievers.lexical.mapped_arrays import room
 
-__all__ = ["BM25Weighting", "DirichletWeighting", "Field", "PresenceWeighting", "Weighting", "lossy_lengths"]
-
 _CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
 
 

@@ -1,3 +1,1 @@
 """Re-rankers that read query and passage together."""
-
-__all__: list[str] = []

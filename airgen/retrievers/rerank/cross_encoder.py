@@ -25,8 +25,6 @@ from airgen.retrievers.text_memo import Memo
 from airgen.settings.base import SPEED
 from airgen.settings.parts import Part
 
-__all__ = ["CrossEncoder", "DenseReranker", "FlagReranker"]
-
 _CPU_BUDGET = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
 _GPU_BUDGET = 32_768
 

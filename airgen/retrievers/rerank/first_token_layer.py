@@ -12,8 +12,6 @@ from typing import Any
 
 from airgen.registry import load_extra
 
-__all__ = ["shorten"]
-
 _TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 _TOLERANCE = 1e-4  # of a logit
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["token_batches"]
-
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Places of `lengths` in batches whose padded size (count x longest) stays within `budget` tokens.

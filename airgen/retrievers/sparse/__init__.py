@@ -1,3 +1,1 @@
 """Learned sparse retrieval: weights over a vocabulary in an inverted index."""
-
-__all__: list[str] = []

@@ -24,8 +24,6 @@ from airgen.retrievers.text_memo import Memo
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
-__all__ = ["Sparse", "SparseReranker", "impact_index", "search_rows"]
-
 _BATCH = 64  # texts given to the model at once
 
 

@@ -30,8 +30,6 @@ from airgen.retrievers.sparse.splade import SparseRow
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part
 
-__all__ = ["BIAS", "Sparta", "SpartaEncoder"]
-
 BIAS = "sparta_bias"
 """The name of b in the model's config.json."""
 

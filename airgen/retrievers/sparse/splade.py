@@ -24,8 +24,6 @@ from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch
 from airgen.settings.base import MODEL, SPEED
 
-__all__ = ["EmbeddedSplade", "SparseEmbedder", "SparseEncoder", "SparseRow"]
-
 SparseRow = tuple[NDArray[np.int32], Array]
 """Ascending term ids of the vocabulary, and their weights above 0."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from airgen.jit import jit
 from airgen.text.analysis.boundaries import CLASSES, MAX_TOKEN
 
-__all__ = ["State", "intern", "new_state"]
-
 LETTER, DIGIT, KATAKANA, JOINER = (CLASSES[name] for name in ("letter", "digit", "katakana", "joiner"))
 MID_LETTER, MID_DIGIT, MID_BOTH = (CLASSES[name] for name in ("mid_letter", "mid_digit", "mid_both"))
 MARK, ZWJ, SINGLE, SOUTH_EAST = (CLASSES[name] for name in ("mark", "zwj", "single", "south_east_asian"))

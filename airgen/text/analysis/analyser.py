@@ -19,8 +19,6 @@ from airgen.text.analysis.boundaries import tokens
 from airgen.text.normal_form import normal_form
 from airgen.text.words import segmenter, words
 
-__all__ = ["Analyser"]
-
 _CACHE = 200_000  # tokens whose terms are kept
 _CJK = frozenset({"zh", "ja", "ko"})
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from airgen.text.words import WORD
 
-__all__ = ["CLASSES", "MAX_TOKEN", "classes", "tokens"]
-
 MAX_TOKEN = 255
 """A longer token is cut into pieces of this many characters, as in Lucene."""
 

@@ -25,7 +25,6 @@ from airgen.text.analysis.boundaries import classes
 if TYPE_CHECKING:
     from airgen.text.analysis._scan import State
 
-__all__ = ["Encoder"]
 
 _BATCH = 1 << 21  # characters: 8 MB of code points
 _COMPILE_FROM = 2_000_000  # characters; below, loading numba takes longer than it saves

@@ -17,8 +17,6 @@ from airgen.text.analysis import porter
 from airgen.text.analysis.stopwords import STOPWORDS
 from airgen.text.normal_form import normal_form
 
-__all__ = ["chain", "lower", "stemmer_name", "stopword_count"]
-
 _SNOWBALL = {
     "es": "spanish",
     "fr": "french",

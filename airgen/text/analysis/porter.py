@@ -7,8 +7,6 @@ Snowball's `porter` has not. Each step takes the longest matching suffix, then c
 
 from __future__ import annotations
 
-__all__ = ["stem"]
-
 _STEP_2 = (
     ("ational", "ate"),
     ("tional", "tion"),

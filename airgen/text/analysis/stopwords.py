@@ -6,8 +6,6 @@ copula. BM25 gives other function words a weight near 0 anyway.
 
 from __future__ import annotations
 
-__all__ = ["STOPWORDS"]
-
 _WORDS = {
     "en": "a an and are as at be but by for if in into is it no not of on or such that the their then there "
     "these they this to was will with",

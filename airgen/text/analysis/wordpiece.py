@@ -21,8 +21,6 @@ from airgen.registry import load_extra
 from airgen.text.analysis.analyser import Analyser
 from airgen.text.words import encodable
 
-__all__ = ["WordPieces"]
-
 
 @dataclass(frozen=True)
 class WordPieces(Analyser):

@@ -36,8 +36,6 @@ from airgen.training.losses import info_nce
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask
 
-__all__ = ["AugmentRecipe", "AugmentTask", "spelling"]
-
 _WORD_TOKENS = 16  # maximum number of tokens of one word, with the special ones
 
 

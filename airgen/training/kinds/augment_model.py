@@ -25,8 +25,6 @@ from airgen.registry import load_extra
 from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
 from airgen.training.base_models import Base
 
-__all__ = ["AugmentModel", "EncodedQuery"]
-
 _BATCH = 256  # terms that are encoded at once
 
 

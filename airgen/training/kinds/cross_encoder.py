@@ -24,8 +24,6 @@ from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import Batch, SentenceTransformersTask, TransformerRecipe, load_model
 from airgen.training.teachers import TeacherSpec
 
-__all__ = ["CrossEncoderRecipe", "CrossEncoderTask"]
-
 
 class CrossEncoderRecipe(TransformerRecipe):
     """BEIR names the teachers and the loss; the other numbers are those of Hofstätter and others (2021)."""

@@ -35,8 +35,6 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.order import epoch_batches
 
-__all__ = ["DeepCTRecipe", "DeepCTTask", "term_recall"]
-
 
 class DeepCTRecipe(TransformerRecipe):
     """DeepCT's hyperparameters."""

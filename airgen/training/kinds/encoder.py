@@ -45,8 +45,6 @@ from airgen.training.recipe import Recipe
 from airgen.training.stored import key_of
 from airgen.training.teachers import TeacherSpec
 
-__all__ = ["EncoderRecipe", "EncoderTask"]
-
 
 class EncoderRecipe(TransformerRecipe):
     """Fine-tuning, E5's section 5.1 and table 11."""

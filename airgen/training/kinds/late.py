@@ -28,8 +28,6 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.teachers import TeacherSpec
 
-__all__ = ["LateRecipe", "LateTask"]
-
 
 class LateRecipe(TransformerRecipe):
     """ColBERT's hyperparameters; the library projects tokens to 128 dimensions, as ColBERT does."""

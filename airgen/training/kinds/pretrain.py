@@ -12,8 +12,6 @@ from pydantic import Field
 
 from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask
 
-__all__ = ["PretrainRecipe", "PretrainTask"]
-
 
 class PretrainRecipe(EncoderRecipe):
     """Pre-training, E5's section 5.1 and table 11."""

@@ -31,8 +31,6 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.mining.expansion import Seq2Seq
 
-__all__ = ["QueryWriterRecipe", "QueryWriterTask"]
-
 _IGNORED = -100  # a label that torch's cross-entropy leaves out
 
 

@@ -30,8 +30,6 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.losses import info_nce
 
-__all__ = ["SpartaRecipe", "SpartaTask", "impacts"]
-
 
 class SpartaRecipe(TransformerRecipe):
     """BEIR fine-tuned DistilBERT on MS MARCO; the numbers that it does not name are ours."""

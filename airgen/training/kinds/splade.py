@@ -30,8 +30,6 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.teachers import TeacherSpec
 
-__all__ = ["SpladeRecipe", "SpladeTask"]
-
 
 class SpladeRecipe(TransformerRecipe):
     """SPLADE v2's hyperparameters."""

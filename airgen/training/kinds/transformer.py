@@ -25,20 +25,6 @@ from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask
 from airgen.training.teachers import Teacher, TeacherSpec
 
-__all__ = [
-    "IN_TRAINING",
-    "Batch",
-    "SampledBatch",
-    "SentenceTransformersTask",
-    "TransformerRecipe",
-    "TransformerTask",
-    "first_three",
-    "load_model",
-    "save_with_tokenizer",
-    "separate",
-    "token_limit",
-]
-
 IN_TRAINING = "in training"
 """The name of an encoder around the model as it is during training, which searches the dev queries."""
 

@@ -1,3 +1,1 @@
 """Training data without labels: pairs mined from a corpus, the consistency filter, queries written for passages."""
-
-__all__: list[str] = []

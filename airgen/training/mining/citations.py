@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import regex
 
-__all__ = ["Citation", "Citations", "leaf_of", "unnumbered"]
-
 _PATH = " > "
 # The words for "section" before a number, in the languages that airgen knows.
 _WORDS = (

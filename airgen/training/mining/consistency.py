@@ -35,8 +35,6 @@ from airgen.retrievers.base import Embedder
 from airgen.retrievers.on_workers import encoded
 from airgen.training.mining.pair_files import PAIRS, PairFiles, StoredPair
 
-__all__ = ["FilteredPairs", "PassagePool", "filter_pairs", "ranks"]
-
 _CHUNK = 512  # pairs embedded and ranked at once
 _BLOCK = 16_384  # pool vectors compared at once
 

@@ -26,9 +26,6 @@ from airgen.training.base_models import quiet
 from airgen.training.data import RESERVED
 from airgen.training.mining.pairs import SourcePassage
 
-__all__ = ["PassageText", "QueryModel", "Seq2Seq", "expand", "expand_from_split", "queries_of"]
-
-
 PassageText = BeirPassage | SourcePassage
 _TEXTS = 16  # written for at once
 

@@ -19,8 +19,6 @@ from airgen.training.mining.pair_files import write_pairs
 from airgen.training.mining.pairs import MinedPair
 from airgen.training.mining.sources import open_source
 
-__all__ = ["expansion_pairs"]
-
 _KIND = "written"
 
 

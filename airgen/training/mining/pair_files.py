@@ -26,8 +26,6 @@ from airgen.records import flat_text
 from airgen.training.mining.pairs import MinedPair
 from airgen.training.mining.seen_keys import KeyCounts
 
-__all__ = ["PAIRS", "PairFiles", "StoredPair", "write_pairs"]
-
 PAIRS = "manifest.json"
 
 _HEAD = "query-id\tcorpus-id\tscore\n"

@@ -36,8 +36,6 @@ from airgen.text.words import count_words
 from airgen.training.mining.citations import Citations, leaf_of, unnumbered
 from airgen.training.mining.seen_keys import KeyCounts
 
-__all__ = ["KINDS", "LinkedPassages", "MinedPair", "MiningSettings", "PairMiner", "RefusedRow", "SourcePassage"]
-
 KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer")
 
 _PATH = " > "

@@ -13,8 +13,6 @@ from __future__ import annotations
 import mmap
 import tempfile
 
-__all__ = ["KeyCounts"]
-
 _MASK = (1 << 64) - 1
 _MOST = 255
 

@@ -24,8 +24,6 @@ from airgen.training.mining.dumps.dump_reader import DumpReader, DumpRow, DumpSe
 from airgen.training.mining.pair_files import write_pairs
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
 
-__all__ = ["PairSource", "mine_sources", "open_source"]
-
 
 @dataclass(frozen=True)
 class PairSource:

@@ -10,5 +10,3 @@
 A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"]`; `dump_reader.py` has the protocol.
 Files may be packed by gzip, bzip2 or zstd. They are read as streams: what must be joined waits in a file.
 """
-
-__all__: list[str] = []

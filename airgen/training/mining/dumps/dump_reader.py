@@ -23,20 +23,6 @@ from airgen.keys import text_key
 from airgen.text.words import count_words
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
 
-__all__ = [
-    "LONGEST_LINE",
-    "DumpReader",
-    "DumpRow",
-    "DumpSettings",
-    "first_text",
-    "heading",
-    "json_rows",
-    "passage_id",
-    "passages_of",
-    "plain",
-    "plain_line",
-]
-
 LONGEST_LINE = 16 << 20  # bytes of one row
 _PASSAGE_WORDS = 100  # of a passage that is cut from a page, as the Wikipedia passages of DPR
 

@@ -32,8 +32,6 @@ from airgen.training.mining.dumps.dump_reader import (
 )
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
 
-__all__ = ["PaperDump"]
-
 _TABLES = """
 PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536;
 CREATE TABLE paper (place INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT, abstract TEXT);

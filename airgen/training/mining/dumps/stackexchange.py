@@ -24,8 +24,6 @@ from airgen.training.mining.dumps.dump_reader import (
 from airgen.training.mining.dumps.text_store import TextStore
 from airgen.training.mining.pairs import MinedPair, RefusedRow
 
-__all__ = ["StackExchangeDump"]
-
 
 class StackExchangeDump:
     """The posts of each file in their order; a question comes before its answers."""

@@ -17,8 +17,6 @@ from types import TracebackType
 from airgen.errors import CorpusError
 from airgen.keys import text_key
 
-__all__ = ["TextStore"]
-
 _CACHE = 64 << 10  # KiB of pages in memory
 
 

@@ -22,8 +22,6 @@ from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.training.mining.pairs import RefusedRow
 
-__all__ = ["archived_pages"]
-
 _LARGEST = 4 << 20  # bytes of one page, after unpacking
 _HEADERS = 1 << 20  # bytes of the headers of one record
 _BLOCK = 1 << 16

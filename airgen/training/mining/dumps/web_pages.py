@@ -37,8 +37,6 @@ from airgen.training.mining.dumps.dump_reader import (
 from airgen.training.mining.dumps.web_archives import archived_pages
 from airgen.training.mining.pairs import RefusedRow, SourcePassage
 
-__all__ = ["CommonCrawlDump", "NewsDump"]
-
 _TEXTS = ("text", "raw_content", "maintext", "content", "article", "body", "plain_text")
 _SURE = 0.5  # probability of another language above which a page is refused
 # Codes of three letters, which WET files have, of the languages that airgen knows.

@@ -24,8 +24,6 @@ from airgen.training.mining.dumps.dump_reader import (
 )
 from airgen.training.mining.pairs import RefusedRow, SourcePassage
 
-__all__ = ["WikipediaDump"]
-
 _SECTION, _BULLET = "Section::::", "BULLET::::"
 # Sections that are lists of links and sources.
 _LISTS = frozenset({"see also", "references", "external links", "further reading", "notes", "bibliography", "sources"})
