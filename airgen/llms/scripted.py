@@ -49,7 +49,7 @@ class ScriptedSettings(LlmSettings):
 
     backend: str = "scripted"
     model: str = "scripted"
-    faults: dict[str, float] = Field(default_factory=dict)
+    faults: Annotated[dict[str, float], SPEED] = Field(default_factory=dict)  # of requests without an answer yet
     latency: Annotated[float, SPEED, Field(ge=0)] = 0.0
 
 

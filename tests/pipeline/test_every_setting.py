@@ -51,7 +51,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "partner": {"generation.multi_hop": 0.5},
     "character": {
         "language": "de", "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5, "llm.top_p": 0.5,
-        "llm.max_tokens": 900, "llm.faults": {"prose": 0.1},
+        "llm.max_tokens": 900,
         "generation.attempts": 1, "generation.characters": 2, "generation.prompts": "small",
         "generation.variants": {"character": "small/character"},
     },
@@ -128,6 +128,7 @@ WITH: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 NOT_TRIED = {
     "name": "it names the work directory",
+    "llm.faults": "a double's: it strikes requests that have no answer yet",
     "llm.backend": "other backends need a model or a key; tests/llms changes their fields",
 }
 STAGE = """
