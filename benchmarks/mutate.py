@@ -49,6 +49,7 @@ MODULES: dict[str, list[str]] = {
     "airgen/keys.py": ["tests/test_keys.py"],
     "airgen/llms/budget.py": ["tests/llms/test_budget.py"],
     "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
+    "airgen/pipeline/control/votes.py": ["tests/pipeline/control/test_votes.py"],
     "airgen/store/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
     "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
     "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py"],
