@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.registry import load_extra
+from airgen.retrievers.dense.onnx_encoder import cpu_session
 
 Array = NDArray[np.float32]
 
@@ -57,14 +58,9 @@ class Bert:
 
     @cached_property
     def _session(self) -> Any:
-        onnxruntime = load_extra("onnxruntime", "the embedded encoder")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
         graph = _Graph(self._weights, self._heads, self._epsilon, self._narrow)
         states = graph.states(self._layers)
-        model = graph.model(graph.logits(states) if self._logits else states)
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return cpu_session(graph.model(graph.logits(states) if self._logits else states))
 
 
 class _Graph:

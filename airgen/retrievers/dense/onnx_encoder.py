@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from airgen import models
 from airgen.compute.threads import cores
-from airgen.errors import ModelError
+from airgen.errors import AirgenError, ModelError
 from airgen.models.files import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind
@@ -32,6 +32,15 @@ Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
 """Token ids and token types, (1, tokens) each, to the model's output for that text."""
 
 _CHARS_A_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
+
+
+def cpu_session(model: str | bytes) -> Any:
+    """ONNX Runtime's session of a file or a serialised model; each run takes one core."""
+    onnxruntime = load_extra("onnxruntime", "the embedded encoder")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -137,14 +146,10 @@ class OnnxModel(EmbeddedModel):
 
     @cached_property
     def _session(self) -> Any:
-        onnxruntime = load_extra("onnxruntime", "the embedded encoder")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
         try:
-            return onnxruntime.InferenceSession(
-                str(self._folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-            )
+            return cpu_session(str(self._folder / "model.onnx"))
+        except AirgenError:
+            raise
         except Exception as error:  # the runtime has no common base class for its errors
             raise ModelError(f"{self._folder / 'model.onnx'} cannot be loaded: {error}") from error
 
