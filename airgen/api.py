@@ -24,10 +24,10 @@ from airgen.errors import AirgenError
 from airgen.evaluation import EvaluationOptions, Result, SystemSettings, load_systems, write_overview
 from airgen.evaluation import evaluate as evaluate_dataset
 from airgen.pipeline.estimate import Estimate, estimate
-from airgen.pipeline.own.label_pipeline import label_pipeline
+from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.preflight import preflight
-from airgen.pipeline.status import read_report
-from airgen.settings.yaml_file import find_yaml
+from airgen.pipeline.show import read_report
+from airgen.settings.base import find_yaml
 
 Place = str | Path
 

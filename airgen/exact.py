@@ -1,4 +1,11 @@
-"""Arithmetic that has the same bits on every machine.
+"""Compile a loop with numba where it is installed; otherwise callers use numpy.
+
+    @jit
+    def total(values): ...
+
+A function is compiled at its first call and cached on disk.
+
+Arithmetic that has the same bits on every machine.
 
 BLAS adds in another order for another processor, and for other shapes. numpy's and the C library's logarithms have
 other last bits with and without AVX-512 or fused operations. What decides (a rank, a vote, a label, a draw) is made
@@ -10,10 +17,48 @@ of the functions here, which use IEEE's elementary operations in a fixed order:
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+from collections.abc import Callable, Set
+from functools import partial
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def numba_is_installed() -> bool:
+    """Whether the package numba (extra `fast`) can be imported."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@overload
+def jit(function: Function) -> Function: ...
+
+
+@overload
+def jit(*, rewrites: Set[str]) -> Callable[[Function], Function]: ...
+
+
+def jit(function: Function | None = None, *, rewrites: Set[str] = frozenset()) -> Any:
+    """The compiled function, which releases the interpreter lock; the function itself where numba is missing.
+
+    Fast-math stays off, because sums must be rounded as in numpy to give equal scores. `rewrites` names LLVM's flags
+    for a function that bears them: "contract" makes a product and a sum one operation, "reassoc" reorders sums.
+    """
+    if function is None:
+        return partial(jit, rewrites=rewrites)
+    if not numba_is_installed():
+        return function
+    import numba
+
+    fastmath = set(rewrites) or False
+    try:
+        return numba.njit(nogil=True, cache=True, fastmath=fastmath)(function)
+    except RuntimeError:  # no writable place for the cache
+        return numba.njit(nogil=True, fastmath=fastmath)(function)
+
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2; the first has 32 bits
 _ROWS = 128  # of a product at once, so that its terms stay in the cache

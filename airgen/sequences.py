@@ -1,4 +1,6 @@
-"""Sequences that are no lists: a class gives the length and the item at a place; slices and errors are here.
+"""Cut a stream into lists: `list(batched("abcde", 2))` is `[["a", "b"], ["c", "d"], ["e"]]`.
+
+Sequences that are no lists: a class gives the length and the item at a place; slices and errors are here.
 
 class Squares(Indexed[int]):
     def __len__(self) -> int:
@@ -13,10 +15,27 @@ Squares()[-1], Squares()[1:3]       # 9, [1, 4]
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def batched(rows: Iterable[T], size: int, weigh: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
+    """Lists of `size` rows in order, the last one perhaps shorter.
+
+    With `weigh`, a list ends with the row at which the sum of its rows' weights reaches `size`.
+    """
+    batch: list[T] = []
+    weight = 0
+    for row in rows:
+        batch.append(row)
+        weight += weigh(row)
+        if weight >= size:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
 
 
 class Indexed(Sequence[T]):

@@ -35,11 +35,11 @@ from airgen.evaluation.significance import bootstrap_interval, fisher_test
 from airgen.keys import text_key
 from airgen.pipeline import Job
 from airgen.pipeline.progress import Display
-from airgen.quality.agreement.scored_sides import agree_job
+from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Sample, Scenario
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.retriever import Dense
-from airgen.settings.yaml_file import find_yaml
+from airgen.settings.base import find_yaml
 from airgen.text.display import markdown_table
 from airgen.training.mining.consistency import filter_pairs
 

@@ -27,8 +27,7 @@ from trained import Collection, mined_pairs, trained
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
-from airgen.retrievers.lexical.index import LexicalRetriever
-from airgen.retrievers.lexical.inverted_index import InvertedIndex
+from airgen.retrievers.lexical.index import InvertedIndex, LexicalRetriever
 from airgen.text.display import markdown_table, md
 from airgen.training.recipe import Fold
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.chunkers.chunker import load_chunkers
-from airgen.evaluation.chunkers.compare_chunkers import chunkers_markdown, compare_chunkers
+from airgen.evaluation.chunkers import load_chunkers
+from airgen.evaluation.compare_chunkers import chunkers_markdown, compare_chunkers
 from airgen.evaluation.experiment import EvaluationOptions
 from airgen.evaluation.systems import SystemSettings
-from airgen.settings.yaml_file import find_yaml
+from airgen.settings.base import find_yaml
 
 TOGETHER = 5
 SYSTEMS = [SystemSettings(name="bm25", kind="bm25", k1=0.9, b=0.4), SystemSettings(name="lsa", kind="lsa", dim=200)]

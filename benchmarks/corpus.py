@@ -85,8 +85,8 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         settings = CorpusSettings.model_validate(_settings(path, clean))
         settings._base = path.parent
         return sum(isinstance(row, Passage) for row in prepare(settings, "qa"))
-    from airgen.corpus.cleaning.cleaner import Item
-    from airgen.corpus.open_reader import open_reader
+    from airgen.corpus.cleaning.filters import Item
+    from airgen.corpus.needs import open_reader
     from airgen.records import Document
 
     settings = CorpusSettings.model_validate(_settings(path, off))
@@ -94,7 +94,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
     rows = (row for row in open_reader(settings).read() if isinstance(row, Document))
     cleaner: Any = None
     if step == "language":
-        from airgen.corpus.cleaning.language import Language
+        from airgen.corpus.cleaning.filters import Language
 
         cleaner = Language("en", 0.0)
     elif step == "personal":
@@ -102,7 +102,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
 
         cleaner = MaskPersonal("off", "en")
     elif step == "boilerplate":
-        from airgen.corpus.cleaning.boilerplate import Boilerplate
+        from airgen.corpus.cleaning.filters import Boilerplate
 
         cleaner = Boilerplate()
     elif step in ("exact", "near"):

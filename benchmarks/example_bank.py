@@ -25,7 +25,7 @@ from airgen.paths import data_dir
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stages import query
-from airgen.quality.agreement.scored_sides import agree_job
+from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Query, Sample, Scenario
 from airgen.retrievers import load_embedder
 

@@ -427,7 +427,7 @@ def load() -> bool:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.insert(0, str(ROOT))
-    for name in ("airgen.pipeline.summary", "airgen.publishing.publish", "airgen.evaluation.report", "onnxruntime",
+    for name in ("airgen.pipeline.summary", "airgen.publishing.publish", "airgen.evaluation.tables", "onnxruntime",
                  "airgen.retrievers.dense.embedders", "airgen.quality.holes", "airgen.publishing.suites", "typer",
                  "airgen.commands.train", "airgen.dataset.layouts", "tokenizers"):  # fmt: skip
         importlib.import_module(name)

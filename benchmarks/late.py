@@ -27,14 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.costs import peak_bytes, resident_bytes
 from airgen.evaluation.measures import parse_measures, score
+from airgen.evaluation.result import peak_bytes, resident_bytes
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.base import Corpus, Hits, top_k
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.late.maxsim import maxsim
-from airgen.retrievers.top_k import top_k
 
 DEPTH = 100
 EVERY = 1 << 30

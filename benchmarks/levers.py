@@ -27,7 +27,7 @@ from airgen.evaluation.systems import SystemSettings, load_systems, models_of
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
 from airgen.quality.agreement.rankings import Side, agree
-from airgen.quality.agreement.scored_sides import Labels, agree_job, scored, variant_labels
+from airgen.quality.agreement.study import Labels, agree_job, scored, variant_labels
 from airgen.settings import ControlSettings
 from airgen.text.display import markdown_table
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from airgen.keys import rng, row_key
 from airgen.pipeline.funnel import funnel
-from airgen.pipeline.generate import draw_samples, select
-from airgen.pipeline.load_lineages import load_lineages
+from airgen.pipeline.generate import draw_samples, load_lineages, select
 from airgen.pipeline.stages import Flow
 from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
 from airgen.settings import Pipeline

@@ -20,8 +20,8 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict
 from airgen.records import flat_text
-from airgen.retrievers.dense.bert import Bert
-from airgen.retrievers.dense.packed_e5 import PackedE5
+from airgen.retrievers.dense.onnx_encoder import Bert
+from airgen.retrievers.dense.shipped import PackedE5
 
 
 def encode(model: PackedE5, texts: Sequence[str], kind: Any) -> tuple[Any, float]:

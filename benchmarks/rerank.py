@@ -8,7 +8,7 @@
 Without --model a random BERT of MiniLM's size scores the pairs: its speed is that of a trained one. Prints the
 median of the paired ratios (predict's time / ours) by wall clock and by processor time, the largest difference
 of a score, and how many tokens went through each model, padding included: with equal scores, that and the last layer
-(`airgen.retrievers.rerank.first_token_layer`) are what can differ, because matrix products take most of the time.
+(`airgen.retrievers.rerank`) are what can differ, because matrix products take most of the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.retrievers.rerank.cross_encoder import CrossEncoder
+from airgen.retrievers.rerank import CrossEncoder
 
 
 def made_up(count: int) -> list[tuple[str, str]]:

@@ -10,10 +10,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from airgen.evaluation.report import compare_results
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.systems import load_systems
-from airgen.evaluation.tables import overview_table, rank_text
+from airgen.evaluation.tables import compare_results, overview_table, rank_text
 from airgen.text.display import markdown_table, md
 
 START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airgen evaluate: end -->"

@@ -33,7 +33,7 @@ from airgen.errors import AirgenError
 from airgen.llms.embedded import _gguf
 from airgen.llms.probe import read_profiles
 from airgen.pipeline import Job
-from airgen.pipeline.status import read_report
+from airgen.pipeline.show import read_report
 from airgen.pipeline.summary import run_pipeline
 from airgen.prompts import data_dir
 

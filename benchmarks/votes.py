@@ -31,10 +31,10 @@ from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.control.votes import first, shares
 from airgen.pipeline.progress import Display
-from airgen.quality.agreement.scored_sides import agree_job, run_systems
+from airgen.quality.agreement.study import agree_job, run_systems
 from airgen.records import Prelabel, flat_text
 from airgen.retrievers import load_embedder, load_reranker
-from airgen.settings.yaml_file import find_yaml
+from airgen.settings.base import find_yaml
 
 MODELS = {"ce": "ms-marco-minilm-l12-int8", "bge": "bge-small-en-int8"}
 THIRD = "answerai-colbert-small-int8"  # with --third

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from airgen.batches import batched
 from airgen.records import flat_text, prompt_text, storable
+from airgen.sequences import batched
 
 
 def test_batches_hold_every_row_in_order() -> None:

@@ -16,7 +16,7 @@ from command_line import call
 
 from airgen import models
 from airgen.corpus.columns import guess_fields
-from airgen.corpus.open_reader import open_reader
+from airgen.corpus.needs import open_reader
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import CorpusError, UsageError
 from airgen.evaluation.systems import load_systems, models_of

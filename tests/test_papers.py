@@ -13,7 +13,7 @@ import typer
 import airgen
 from airgen.commands import COMMANDS
 from airgen.paths import data_dir
-from airgen.settings.yaml_file import find_yaml
+from airgen.settings.base import find_yaml
 
 ROOT = Path(airgen.__file__).parents[1]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")

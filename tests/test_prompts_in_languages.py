@@ -11,8 +11,7 @@ from prompt_reader import ATTACKS, VALUES, as_read
 
 from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS, language_name
 from airgen.pipeline.stage import stage_prompt
-from airgen.pipeline.stages.answer_checks import wrong_length
-from airgen.pipeline.stages.attributes import WORDS, wrong_type
+from airgen.pipeline.stages.attributes import WORDS, wrong_length, wrong_type
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
 from airgen.text.language_check import wrong_language

@@ -10,13 +10,12 @@ import typer
 
 from airgen.commands import COMMANDS
 from airgen.errors import SettingsError
-from airgen.evaluation.chunkers.chunker import load_chunkers
+from airgen.evaluation.chunkers import load_chunkers
 from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
 from airgen.settings import Pipeline, load_pipeline
-from airgen.settings.base import Settings
+from airgen.settings.base import Settings, parse_yaml
 from airgen.settings.suite import is_suite, load_suite
-from airgen.settings.yaml_file import parse_yaml
 
 GOOD = """
 name: demo

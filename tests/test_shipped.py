@@ -11,8 +11,8 @@ from airgen.corpus import load_corpus_settings
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.pipeline import Job
+from airgen.settings.base import find_yaml
 from airgen.settings.suite import load_suite
-from airgen.settings.yaml_file import find_yaml
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ PACKAGE = Path(airgen.__file__).parent
 
 # The floors of the house, from the ground up: a part imports only parts that stand before it.
 FLOORS = (
-    "errors", "keys", "records", "batches", "sequences", "languages", "paths", "jit", "exact", "interruptible",
+    "errors", "keys", "records", "sequences", "languages", "paths", "exact", "interruptible",
     "yaml_text", "database", "registry", "models", "settings", "compute", "store", "text", "dataset", "llms", "prompts",
     "corpus", "retrievers", "evaluation", "publishing", "training", "pipeline", "quality", "report", "api", "commands",
     "cli", "__main__",

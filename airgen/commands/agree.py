@@ -73,8 +73,7 @@ def agree(
 
     from airgen.evaluation.systems import load_systems
     from airgen.pipeline.progress import Display
-    from airgen.quality.agreement.agreement_study import AgreementStudy
-    from airgen.quality.agreement.scored_sides import agree_job
+    from airgen.quality.agreement.study import AgreementStudy, agree_job
 
     found = load_systems(systems)
     job = agree_job(collection, pipeline, runs, sources=sources, split=split, target=target)

@@ -38,8 +38,7 @@ def sample(
     import json
 
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.dataset_audit import draw_from_labels
-    from airgen.quality.audit.job_audit import draw_sample
+    from airgen.quality.audit.label_audit import draw_from_labels, draw_sample
 
     if pipeline.is_dir():
         folder = out or _folder(pipeline)
@@ -75,9 +74,8 @@ def score(
 
     from airgen.dataset.beir import BeirDataset
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.answers import chosen_pairs, read_chosen
-    from airgen.quality.audit.dataset_audit import labelled_items, score_labels
-    from airgen.quality.audit.job_audit import decided_items, score_answers
+    from airgen.quality.audit.label_audit import decided_items, labelled_items, score_answers, score_labels
+    from airgen.quality.audit.page import chosen_pairs, read_chosen
     from airgen.quality.audit.sample import load_sample
     from airgen.text.display import terminal_table
 
@@ -140,9 +138,8 @@ def compare(
 
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.audit.system_audit import draw_systems, score_systems
+    from airgen.quality.audit.system_audit import audit_text, draw_systems, score_systems
     from airgen.quality.audit.systems_of import families_of, find_runs, share_models
-    from airgen.quality.audit.systems_text import audit_text
 
     opened = BeirDataset.open(dataset)
     home = results_folder(results, opened.name, split)

@@ -64,9 +64,8 @@ def calibrate(
     from airgen.errors import UsageError
     from airgen.pipeline.progress import Display
     from airgen.prompts import PromptSet
-    from airgen.quality.judge.calibrate import JudgeTrial, default_pipeline
+    from airgen.quality.judge.calibrate import JudgeTrial, Selection, default_pipeline
     from airgen.quality.judge.calibrate import calibrate as run
-    from airgen.quality.judge.evidence import Selection
     from airgen.settings import load_pipeline
 
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)

@@ -59,8 +59,7 @@ def fetch(name: ListName, only: Only = None, json: Json = False) -> None:
     import json as json_module
     from functools import partial
 
-    from airgen.evaluation.collections import load_collections
-    from airgen.evaluation.fetch_collection import fetch_collection, space_needed
+    from airgen.evaluation.collections import fetch_collection, load_collections, space_needed
 
     listed = load_collections(name)
     wanted = [listed.named(one) for one in only or ()] or [one for one in listed.collections if one.md5 is not None]

@@ -53,7 +53,7 @@ def compare(
     from airgen.dataset.beir import read_qrels
     from airgen.errors import UsageError
     from airgen.evaluation import parse_measures, read_run, score
-    from airgen.evaluation.gate import against_baseline
+    from airgen.evaluation.significance import against_baseline
     from airgen.evaluation.significance import compare as test
     from airgen.evaluation.tables import pair_text, places_text, rank_text
     from airgen.text.display import terminal_table

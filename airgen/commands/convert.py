@@ -36,8 +36,8 @@ def convert(
     import json
 
     from airgen.dataset.beir import BeirDataset
-    from airgen.dataset.interchange import FORMATS
-    from airgen.dataset.interchange import convert as write
+    from airgen.dataset.layouts import FORMATS
+    from airgen.dataset.layouts import convert as write
 
     target = out or Path(FORMATS[to][0] if to in FORMATS else to)
     found = write(

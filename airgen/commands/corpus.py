@@ -70,7 +70,7 @@ def list_(as_json: Json = False) -> None:
 
     from airgen.corpus import load_corpus_settings
     from airgen.corpus.fetch import is_fetched
-    from airgen.corpus.manifests import manifest_names
+    from airgen.corpus.settings import manifest_names
     from airgen.errors import SettingsError
 
     columns = ("name", "task", "language", "domain", "licence", "from", "state")

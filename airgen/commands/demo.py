@@ -29,10 +29,10 @@ def demo(
     from airgen.commands.models import fetch
     from airgen.errors import AirgenError
     from airgen.pipeline.job import Job
-    from airgen.pipeline.status import read_report, render_work
+    from airgen.pipeline.show import read_report, render_work
     from airgen.pipeline.summary import print_result, run_pipeline
     from airgen.report.report import report_of_run
-    from airgen.settings.yaml_file import find_yaml
+    from airgen.settings.base import find_yaml
 
     _install(not as_json)
     if any(not models.fetched(name) for name in models.expand(["quickstart"])):

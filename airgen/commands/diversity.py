@@ -71,7 +71,7 @@ def _likeness(datasets: Sequence[Path], real: Path, language: str) -> list[Liken
     """The datasets' queries beside real ones; meanings are compared where a small embedder is on this machine."""
     from airgen import models
     from airgen.dataset.beir import BeirDataset
-    from airgen.pipeline.own.query_file import read_queries
+    from airgen.pipeline.own_tables import read_queries
     from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
     from airgen.quality.diversity.likeness import likeness
     from airgen.retrievers import load_embedder

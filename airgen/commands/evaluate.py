@@ -24,10 +24,9 @@ from airgen.commands.options import (
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.collections import CollectionList
-    from airgen.evaluation.experiment import EvaluationOptions
+    from airgen.evaluation.experiment import EvaluationOptions, Searched
     from airgen.evaluation.result import Result
     from airgen.evaluation.systems import SystemSettings
-    from airgen.evaluation.unlabelled import Searched
 
 
 app = new_app()
@@ -90,13 +89,11 @@ def evaluate(
     from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run
-    from airgen.evaluation.choose_systems import chosen_systems
     from airgen.evaluation.collections import find_list, means_table
-    from airgen.evaluation.experiment import results_folder
+    from airgen.evaluation.experiment import results_folder, run_without_labels
     from airgen.evaluation.lengths import write_lengths
-    from airgen.evaluation.report import compare_results
-    from airgen.evaluation.tables import overview_table, ranking_text
-    from airgen.evaluation.unlabelled import run_without_labels
+    from airgen.evaluation.systems import chosen_systems
+    from airgen.evaluation.tables import compare_results, overview_table, ranking_text
     from airgen.settings.compute import compute_settings
     from airgen.text.display import md
 
@@ -178,8 +175,8 @@ def _compare_chunkers(
     from dataclasses import asdict
 
     from airgen.errors import UsageError
-    from airgen.evaluation.chunkers.chunker import load_chunkers
-    from airgen.evaluation.chunkers.compare_chunkers import chunkers_markdown, compare_chunkers
+    from airgen.evaluation.chunkers import load_chunkers
+    from airgen.evaluation.compare_chunkers import chunkers_markdown, compare_chunkers
     from airgen.evaluation.experiment import results_folder
 
     if gold not in ("auto", "answers", "passages"):

@@ -46,8 +46,8 @@ def gain(
 
     from airgen.commands.evaluate import opened_datasets
     from airgen.evaluation import DEFAULT_MEASURES, EvaluationOptions, evaluate
-    from airgen.evaluation.choose_systems import before_and_after
     from airgen.evaluation.gain import gains
+    from airgen.evaluation.systems import before_and_after
 
     pair, folder = before_and_after(before, after, systems)
     options = EvaluationOptions(

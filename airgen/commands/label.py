@@ -69,7 +69,7 @@ def label(
     from airgen.commands.check import print_check
     from airgen.errors import AirgenError, UsageError
     from airgen.pipeline.job import Job
-    from airgen.pipeline.own.label_pipeline import label_pipeline
+    from airgen.pipeline.label_pipeline import label_pipeline
     from airgen.pipeline.summary import print_result, run_pipeline
     from airgen.report.report import report_of_run
 

@@ -48,7 +48,7 @@ def metrics(
             "dataset on which the run was made"
         )
     if parents is not None:
-        from airgen.evaluation.by_parent import labels_by_parent, read_parents, run_by_parent
+        from airgen.evaluation.dataset_split import labels_by_parent, read_parents, run_by_parent
 
         tree = read_parents(parents)
         found, labels = run_by_parent(found, tree), labels_by_parent(labels, tree)

@@ -52,7 +52,7 @@ def show_drift(path: Path, runs: Path, result: Any, *, quiet: bool) -> None:
     version = earlier_version(result.manifest)
     if version is None or result.already_done or not result.scores:
         return
-    from airgen.quality.drift import drift_since
+    from airgen.quality.versions import drift_since
 
     text = drift_since(Job(path, runs), version)
     if not quiet:
@@ -61,7 +61,7 @@ def show_drift(path: Path, runs: Path, result: Any, *, quiet: bool) -> None:
 
 def shipped(value: Path | None) -> Path | None:
     """The file of a pipeline or of systems, by its path or by its name; None stays None."""
-    from airgen.settings.yaml_file import find_yaml
+    from airgen.settings.base import find_yaml
 
     return None if value is None else find_yaml("pipelines", value)
 

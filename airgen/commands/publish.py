@@ -56,9 +56,8 @@ def publish(
     from functools import partial
 
     from airgen.publishing.hub import Hub
-    from airgen.publishing.publish import plan
+    from airgen.publishing.publish import plan, plan_suite
     from airgen.publishing.publish import publish as carry_out
-    from airgen.publishing.publish_suite import plan_suite
     from airgen.publishing.secrecy import secrecy_problems
     from airgen.publishing.suites import dataset_folders, is_dataset
     from airgen.report.report import make_report

@@ -22,7 +22,7 @@ def status(
     import json
 
     from airgen.pipeline.job import Job
-    from airgen.pipeline.status import read_report, render_report
+    from airgen.pipeline.show import read_report, render_report
 
     report = read_report(Job(pipeline, runs))
     echo(json.dumps(report, ensure_ascii=False, indent=1) if as_json else render_report(report))

@@ -35,8 +35,8 @@ def build(
     from airgen.pipeline.summary import run_pipeline
     from airgen.publishing.suites import FinishedPipeline
     from airgen.publishing.suites import build as build_version
+    from airgen.settings.base import find_yaml
     from airgen.settings.suite import load_suite
-    from airgen.settings.yaml_file import find_yaml
     from airgen.text.tokens import count_tokens
 
     def run(path: Path, budget_usd: float | None) -> FinishedPipeline:
@@ -74,8 +74,8 @@ def diff(
     import json
     from dataclasses import asdict
 
-    from airgen.publishing.diff import diff as compare
-    from airgen.publishing.diff import diff_text
+    from airgen.publishing.suites import diff as compare
+    from airgen.publishing.suites import diff_text
 
     changes = compare(old, new)
     echo(json.dumps([asdict(change) for change in changes], indent=1) if as_json else diff_text(changes))
@@ -117,8 +117,7 @@ def compare(
     from airgen.evaluation import load_systems
     from airgen.evaluation.result import without_nan
     from airgen.quality.contamination import contamination as overlaps
-    from airgen.quality.versions import Anchors, compare_versions
-    from airgen.quality.versions_report import contamination_text, versions_text
+    from airgen.quality.versions import Anchors, compare_versions, contamination_text, versions_text
 
     def say(line: str) -> None:
         if not as_json:
@@ -158,7 +157,7 @@ def contamination(
     from dataclasses import asdict
 
     from airgen.quality.contamination import contamination as overlaps
-    from airgen.quality.versions_report import contamination_text
+    from airgen.quality.versions import contamination_text
 
     found = overlaps(home, against, language=language)
     as_text = json.dumps([asdict(one) for one in found], ensure_ascii=False, indent=1) if as_json else ""
@@ -177,8 +176,7 @@ def stats(
     """
     import json
 
-    from airgen.dataset.manifest import load_manifest
-    from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
+    from airgen.dataset.manifest import load_manifest, statistics_csv, statistics_markdown, table_rows
     from airgen.publishing.suites import datasets_of, is_dataset
 
     rows = table_rows([load_manifest(home)] if is_dataset(home) else datasets_of(home).values())

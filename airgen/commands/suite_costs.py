@@ -10,7 +10,7 @@ import typer
 from airgen.commands.options import echo
 
 if TYPE_CHECKING:
-    from airgen.pipeline.suite_check import SuiteEstimate
+    from airgen.pipeline.preflight import SuiteEstimate
 
 
 def print_suite_check(path: Path, runs: Path, *, budget_usd: float | None, as_json: bool) -> None:
@@ -18,7 +18,7 @@ def print_suite_check(path: Path, runs: Path, *, budget_usd: float | None, as_js
     import json
     from dataclasses import asdict
 
-    from airgen.pipeline.suite_check import check_suite
+    from airgen.pipeline.preflight import check_suite
 
     found = check_suite(path, runs, budget_usd=budget_usd)
     if as_json:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from airgen.batches import batched
 from airgen.compute.calls import out_of_memory
+from airgen.sequences import batched
 
 In = TypeVar("In")
 Out = TypeVar("Out")

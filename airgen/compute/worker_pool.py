@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
-from airgen.batches import batched
 from airgen.compute.base import Compute, Here, Work
 from airgen.compute.calls import Returned, Worker, WorkerLost
 from airgen.errors import AirgenError
+from airgen.sequences import batched
 
 In = TypeVar("In")
 Out = TypeVar("Out")

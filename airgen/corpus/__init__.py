@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from airgen.corpus.manifests import load_corpus_settings
 from airgen.corpus.preparation import prepare
-from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.settings import CorpusSettings, load_corpus_settings
 
 __all__ = ["CorpusSettings", "load_corpus_settings", "prepare"]

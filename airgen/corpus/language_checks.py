@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from airgen.corpus.cleaning.offensive import has_list
+from airgen.corpus.cleaning.filters import has_list
 from airgen.languages import LANGUAGES
 from airgen.text.analysis.languages import stemmer_name, stopword_count
 from airgen.text.language_check import checked

@@ -21,15 +21,15 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from airgen.batches import batched
-from airgen.corpus.readers.fields import SeenColumns
 from airgen.corpus.readers.files import PathReader, lines_of, opened
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.records import JsonLinesReader
+from airgen.corpus.readers.tabular import SeenColumns
 from airgen.corpus.readers.texts import FileReader
 from airgen.corpus.storage import StoreFolder
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.sequences import batched
 
 PART = 1 << 20  # bytes of files, or characters of documents
 _FILES = 1024  # of a part at most; documents, too

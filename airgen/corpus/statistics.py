@@ -61,7 +61,7 @@ def summarise(
             continue
         sizes[row.tokens] += 1
         if identify_languages:
-            from airgen.corpus.cleaning.language import identify
+            from airgen.corpus.cleaning.filters import identify
 
             languages[identify(row.text)[0]] += 1
     passages = sum(sizes.values())

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.cleaning.language import identify
+from airgen.corpus.cleaning.filters import identify
 from airgen.corpus.columns import first_rows, guess_fields, json_rows
-from airgen.corpus.open_reader import open_reader
+from airgen.corpus.needs import open_reader
 from airgen.corpus.readers.files import files_below
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
@@ -25,7 +25,7 @@ from airgen.languages import LANGUAGES
 from airgen.records import Document
 from airgen.registry import names, resolve
 from airgen.settings.parts import read_part
-from airgen.text.analysis.stopwords import STOPWORDS
+from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.display import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words

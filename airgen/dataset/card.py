@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.answers import answer_files
-from airgen.dataset.content import ANSWERED
-from airgen.dataset.licences import hub_licence
-from airgen.dataset.manifest import Manifest
-from airgen.dataset.statistics import COLUMNS, statistics_markdown, table_rows
+from airgen.dataset.content import ANSWERED, hub_licence
+from airgen.dataset.layouts import answer_files
+from airgen.dataset.manifest import COLUMNS, Manifest, statistics_markdown, table_rows
 from airgen.text.display import markdown_table, md
 
 _LEVELS = {

@@ -1,20 +1,92 @@
-"""The content of a dataset before it is written: rows, and facts about them for the manifest and the card.
+"""The content of a dataset before it is written: rows, their checks, facts about them, licences.
+
+The Hub's names of licences, and whether a licence allows redistribution.
+
+A dataset of airgen is an adaptation of its source: it holds passages of the source and generated hard negatives. So
+publishing needs a licence that allows redistribution of adaptations.
+
+The content of a dataset before it is written: rows, and facts about them for the manifest and the card.
 
 `DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's: documents, queries and
 relevance labels.
+
+Check rows before they are written; the first bad row raises a DatasetError.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
 from airgen.errors import DatasetError
 
 if TYPE_CHECKING:
     from airgen.dataset.secret import Secret
+
+
+# The Hub's identifiers, without those for models.
+_HUB_NAMES = """
+apache-2.0 mit afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda
+cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0
+cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0
+cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0 cdla-permissive-2.0
+wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl lgpl-2.1 lgpl-3.0 lgpl-lr
+isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib pddl unknown other
+"""
+_HUB = frozenset(_HUB_NAMES.split())
+_ALIASES = {
+    "public-domain": "cc0-1.0",
+    "odc-by-1.0": "odc-by",
+    "odbl-1.0": "odbl",
+    "pddl-1.0": "pddl",
+    "gpl-3.0-only": "gpl-3.0",
+    "gpl-3.0-or-later": "gpl-3.0",
+    "gpl-2.0-only": "gpl-2.0",
+    "gpl-2.0-or-later": "gpl-2.0",
+}
+
+_FORBIDDING = (
+    (re.compile(r"\bnd\b|no[- ]?derivat", re.I), "it allows no derivatives, and this dataset is one"),
+    (re.compile(r"all rights reserved|proprietary|confidential|closed", re.I), "it keeps all rights"),
+    (re.compile(r"no[nt]?[- ]?(re)?distribut|not be (re)?distributed|internal use", re.I), "it forbids redistribution"),
+    (re.compile(r"arxiv.{0,200}?(non-?exclusive|perpetual)", re.I), "it lets only arXiv distribute the text"),
+)
+_UNKNOWN = re.compile(r"^\W*+(?:(?:unknown|none|n/?a|unspecified|other)\W*+)?$", re.I)
+
+
+def hub_licence(licence: str) -> str:
+    """The Hub's identifier of a licence, or `other`.
+
+    >>> hub_licence("CC BY-NC-SA 4.0"), hub_licence("GPL-3.0-or-later"), hub_licence("Python-2.0")
+    ('cc-by-nc-sa-4.0', 'gpl-3.0', 'other')
+    """
+    name = re.sub(r"[\s_]+", "-", licence.strip().lower())
+    name = _ALIASES.get(name, name)
+    return name if name in _HUB else "other"
+
+
+def check_redistribution(licence: str, *, permission: str = "") -> None:
+    """Raise DatasetError, which quotes the licence, if it forbids redistribution or is unknown.
+
+    `permission` quotes the permission of the holder of the rights, if there is one; the card's notes keep it.
+    """
+    if permission.strip():
+        return
+    for pattern, reason in _FORBIDDING:
+        if pattern.search(licence):
+            raise DatasetError(
+                f"the source's licence is {licence!r}: {reason}. It is not published; "
+                "if the holder of the rights allows it, give their words with --permission"
+            )
+    if _UNKNOWN.match(licence):
+        raise DatasetError(
+            f"the source's licence is {licence!r}: without one, nothing can be redistributed. Name the licence in the "
+            "corpus's YAML, or quote the permission of the holder of the rights with --permission"
+        )
 
 
 # In the metadata of queries: false where nothing answers a query, which tells its labels.
@@ -188,3 +260,104 @@ def check_info(info: DatasetInfo) -> None:
     for split in info.splits:
         if not SHORT_NAME.fullmatch(split):
             raise DatasetError(f"split name {split!r} cannot be used: use small letters, digits and '_'")
+
+
+_BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
+_UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def check_id(identifier: str, what: str) -> None:
+    """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
+    if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
+        raise DatasetError(f"{what} id {identifier!r} is empty or holds white space: TREC files cannot carry it")
+    try:
+        identifier.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DatasetError(f"{what} id {identifier!r} is not Unicode text") from error
+
+
+def fitting_id(own: str) -> str:
+    """An id of a corpus as TSV and TREC files can carry it: `my file` becomes `my%20file`; most ids stay as they are.
+
+    White space, control characters and lone surrogates become the `%XX` of URLs, and in such an id so does `%`.
+    """
+    try:
+        own.encode("utf-8")
+        if not _BAD_ID.search(own):
+            return own
+    except UnicodeEncodeError:
+        pass
+    return _UNFIT.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), own)
+
+
+def check_document(row: CorpusRow) -> None:
+    """Check that a document has a valid id and text. Raises DatasetError."""
+    check_id(row.id, "document")
+    if not row.text.strip():
+        raise DatasetError(f"document {row.id!r} has no text: drop it before the export")
+
+
+def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
+    """The queries sorted by id, with valid unique ids, texts, splits and metadata. Raises DatasetError."""
+    queries = sorted(rows, key=lambda row: row.id)
+    if not queries:
+        raise DatasetError("no query was accepted: there is nothing to export (see the funnel for why)")
+    types: dict[str, type] = {}
+    for before, row in zip([None, *queries], queries, strict=False):
+        check_id(row.id, "query")
+        if before is not None and before.id == row.id:
+            raise DatasetError(f"query id {row.id!r} appears twice: ids must be unique")
+        if not row.text.strip():
+            raise DatasetError(f"query {row.id!r} has no text")
+        if not SHORT_NAME.fullmatch(row.split):
+            raise DatasetError(f"query {row.id!r} has the split {row.split!r}: use small letters, digits and '_'")
+        _check_metadata(row, types)
+    return queries
+
+
+def _check_metadata(row: QueryRow, types: dict[str, type]) -> None:
+    for key, value in row.metadata.items():
+        if not isinstance(value, _SCALARS):
+            raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type(value).__name__}, not a scalar")
+        if value is not None and types.setdefault(key, type(value)) is not type(value):
+            found, elsewhere = type(value).__name__, types[key].__name__
+            raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {found}, elsewhere a {elsewhere}")
+    if row.metadata.get("split", row.split) != row.split:
+        raise DatasetError(f"query {row.id!r}: metadata 'split' differs from its split {row.split!r}")
+
+
+def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
+    """The labels sorted by query and document. Raises DatasetError.
+
+    Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
+    positive, or is marked as `answered: false` and has no label.
+    """
+    queries = list(queries)
+    marked = {row.id for row in queries if row.metadata.get(ANSWERED) is False}
+    qrels = sorted(rows, key=lambda row: (row.query, row.document))
+    without: Mapping[str, None] = dict.fromkeys(row.id for row in queries)
+    positives: set[str] = set()
+    last = ("", "")
+    for row in qrels:
+        pair = (row.query, row.document)
+        where = f"label of query {row.query!r} and document {row.document!r}"
+        if row.query not in without:
+            raise DatasetError(f"{where}: there is no such query")
+        if pair == last:
+            raise DatasetError(f"{where} appears twice")
+        if row.query in marked:
+            raise DatasetError(f"{where}: the query is marked as one that nothing answers")
+        if row.score not in (0, 1):
+            raise DatasetError(f"{where}: score {row.score!r} is neither 1 (relevant) nor 0 (hard negative)")
+        if row.level is not None and row.level not in (0, 1, 2, 3):
+            raise DatasetError(f"{where}: level {row.level!r} is not one of 0 to 3")
+        if row.gain is not None and not (math.isfinite(row.gain) and 0 <= row.gain <= 1):
+            raise DatasetError(f"{where}: gain {row.gain!r} is not in [0, 1]")
+        if row.score:
+            positives.add(row.query)
+        last = pair
+    for identifier in without:
+        if identifier not in positives and identifier not in marked:
+            raise DatasetError(f"query {identifier!r} has no relevant document: drop it before the export")
+    return qrels

@@ -1,21 +1,41 @@
-"""Export a dataset in the layouts of other tools.
+"""A dataset in the layouts and formats of other tools.
+
+Export a dataset in the layouts of other tools.
 
 trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets.create_dataset, trec_eval, pyserini
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
             local folders of these names under the working directory instead of the Hub
+
+The reference answers of a dataset: `answers/{split}.jsonl`, where there are any.
+
+Queries and labels of a dataset in the formats of other tools.
+
+    convert(BeirDataset.open("scifact"), "test", "quepid", Path("ratings.csv"))
+
+quepid         CSV with query, docid, rating; "Import ratings" of a Quepid case takes it
+opensearch     JSON: the body of `PUT _plugins/_search_relevance/judgments` (an imported judgment list)
+elasticsearch  JSON: the body of `POST INDEX/_rank_eval`, with one search template for all queries
+ranx           JSON: {query id: {passage id: label}}, for `ranx.Qrels.from_file(path, kind="json")`
+trec           TREC qrels, for pytrec_eval, ir_measures and trec_eval
+ir_datasets    a folder with docs.tsv, queries.tsv and qrels.trec, for `ir_datasets.create_dataset`
+
+Quepid and OpenSearch name a query by its text. `airgen label` reads both back, and TREC qrels.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.air_bench import labels_repository
-from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group
-from airgen.dataset.atomic import building
-from airgen.dataset.files import FileWriter, encode_row, write_text
+from airgen.dataset.air_bench import air_bench_cards, air_bench_group, labels_repository
+from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.dataset.files import FileWriter, building, encode_row, whole_file, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
@@ -66,7 +86,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _one_line(text: str) -> str:
+def _tsv_text(text: str) -> str:
     """The text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
     return " ".join(text.replace("\0", " ").split())
 
@@ -78,12 +98,12 @@ def _queries_of_splits(dataset: Path) -> dict[str, list[dict[str, Any]]]:
     return splits
 
 
-def _trec(dataset: Path, manifest: Manifest, out: Path) -> None:
+def _trec_layout(dataset: Path, manifest: Manifest, out: Path) -> None:
     with FileWriter(out / "docs.tsv") as file:
         for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(f"{row['_id']}\t{_one_line(flat_text(row.get('title'), row['text']))}\n")
+            file.write(f"{row['_id']}\t{_tsv_text(flat_text(row.get('title'), row['text']))}\n")
     for split, rows in _queries_of_splits(dataset).items():
-        write_text(out / f"topics.{split}.tsv", "".join(f"{row['_id']}\t{_one_line(row['text'])}\n" for row in rows))
+        write_text(out / f"topics.{split}.tsv", "".join(f"{row['_id']}\t{_tsv_text(row['text'])}\n" for row in rows))
     for split in manifest.labelled_splits:
         for variant in ("", *(v for v in manifest.variants if v == "graded")):
             folder, suffix = (f"qrels-{variant}", f"-{variant}") if variant else ("qrels", "")
@@ -117,4 +137,230 @@ def write_air_bench_labels(dataset: Path, split: str, folder: Path) -> None:
     write_text(folder / f"{split}_qrels.jsonl", "".join(encode_row(row, split) for row in rows))
 
 
-LAYOUTS: dict[str, Callable[[Path, Manifest, Path], None]] = {"trec": _trec, "air-bench": _air_bench}
+LAYOUTS: dict[str, Callable[[Path, Manifest, Path], None]] = {"trec": _trec_layout, "air-bench": _air_bench}
+
+
+def answer_files(manifest: Manifest) -> list[str]:
+    """The files of reference answers in a dataset, by split."""
+    names = (f"answers/{split}.jsonl" for split in manifest.labelled_splits)
+    return [name for name in names if name in manifest.files]
+
+
+def answer_problems(directory: Path, manifest: Manifest, queries: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(file, message) for each answer without its query or document, or whose quote is not at its place.
+
+    The corpus is read once more. Raises DatasetError for a file that cannot be read.
+    """
+    waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
+    for name in answer_files(manifest):
+        for row in read_rows(directory / name):
+            query, document = row.get("query-id"), row.get("corpus-id")
+            if not isinstance(query, str) or query not in queries:
+                yield name, f"query {query!r} is not in queries.jsonl"
+            waiting.setdefault(document if isinstance(document, str) else None, []).append((name, row))
+    if not waiting:
+        return
+    for passage in read_rows(directory / "corpus.jsonl"):
+        identifier, text = passage.get("_id"), str(passage.get("text"))
+        for name, row in waiting.pop(identifier, ()) if isinstance(identifier, str) else ():
+            start, end = row.get("start"), row.get("end")
+            whole = isinstance(start, int) and isinstance(end, int)
+            if not whole or text[start:end] != row.get("quote") or not row.get("quote"):
+                yield name, f"query {row.get('query-id')!r}: its quote is not at [start, end) of its document"
+    for document, rows in waiting.items():
+        yield rows[0][0], f"document {document!r} is not in the corpus"
+
+
+_BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_MARKER = "qrels.trec"
+
+Labels = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was written. without_text: labelled queries without a text, which are left out where a text is needed."""
+
+    out: Path
+    queries: int
+    labels: int
+    without_text: int
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The labels of one split and the texts of their queries; `index` and `fields` are those of a search engine."""
+
+    dataset: BeirDataset
+    labels: Labels
+    texts: Mapping[str, str]
+    name: str
+    index: str
+    fields: Sequence[str]
+
+    def by_text(self) -> dict[str, dict[str, float]]:
+        """{query text: {passage id: label}}; of two queries with one text the higher labels count."""
+        found: dict[str, dict[str, float]] = {}
+        for key, row in self.labels.items():
+            if key in self.texts:
+                of_text = found.setdefault(_one_line(self.texts[key]), {})
+                for passage, label in row.items():
+                    of_text[passage] = max(of_text.get(passage, label), label)
+        return found
+
+
+def convert(
+    dataset: BeirDataset,
+    split: str,
+    kind: str,
+    out: Path,
+    *,
+    variant: str = "",
+    index: str = "my-index",
+    fields: Sequence[str] = ("title", "text"),
+) -> Converted:
+    """Write the labels of a split, in `kind` of `FORMATS`, to the file (or, for ir_datasets, the folder) `out`.
+
+    variant: other labels of a dataset of airgen: `graded` (0 to 3), `positives`. index, fields: where and in what
+    Elasticsearch searches. Raises UsageError for an unknown format, and DatasetError for a dataset that cannot be read,
+    labels that are not there, or an id that the format cannot hold.
+    """
+    if kind not in FORMATS:
+        raise UsageError(f"no format {kind!r}{closest(kind, list(FORMATS))}; known: {', '.join(FORMATS)}")
+    labels = _labels(dataset, split, variant)
+    texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
+    source = _Source(dataset, labels, texts, f"{dataset.name} {split}", index, fields)
+    if not texts:
+        raise DatasetError(f"{dataset.path}: no query of the labels of {split} has a text")
+    FORMATS[kind][1](source, out)
+    return Converted(out, len(labels), sum(map(len, labels.values())), len(labels) - len(texts))
+
+
+def _labels(dataset: BeirDataset, split: str, variant: str) -> Labels:
+    if not variant:
+        return dataset.qrels(split).labels
+    path = dataset.path / f"qrels-{variant}" / f"{split}.tsv"
+    if not path.is_file():
+        known = sorted(one.name.removeprefix("qrels-") for one in dataset.path.glob("qrels-*") if one.is_dir())
+        raise DatasetError(f"{path}: there is no such file; the dataset has {', '.join(known) or 'no other labels'}")
+    return read_qrels(path).labels
+
+
+def _quepid(source: _Source, out: Path) -> None:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["query", "docid", "rating"])
+    for query, row in source.by_text().items():
+        for passage, label in row.items():
+            writer.writerow([query, passage, f"{label:g}"])
+    _write(out, stream.getvalue())
+
+
+def _opensearch(source: _Source, out: Path) -> None:
+    ratings = [
+        {"query": query, "ratings": [{"docId": passage, "rating": f"{label:g}"} for passage, label in row.items()]}
+        for query, row in source.by_text().items()
+    ]
+    value = {
+        "name": source.name,
+        "description": f"Relevance labels of {source.name}, written by airgen",
+        "type": "IMPORT_JUDGMENT",
+        "judgmentRatings": ratings,
+    }
+    _write_json(out, value)
+
+
+def _elasticsearch(source: _Source, out: Path) -> None:
+    def whole(key: str, passage: str, label: float) -> int:
+        if label != int(label):
+            raise DatasetError(
+                f"query {key!r}, passage {passage!r}: label {label:g} is not whole, and _rank_eval takes whole ratings "
+                "only: use another variant of the labels"
+            )
+        return max(int(label), 0)  # it refuses ratings below 0
+
+    requests = [
+        {
+            "id": key,
+            "template_id": "query",
+            "params": {"text": source.texts[key]},
+            "ratings": [
+                {"_index": source.index, "_id": passage, "rating": whole(key, passage, label)}
+                for passage, label in row.items()
+            ],
+        }
+        for key, row in source.labels.items()
+        if key in source.texts
+    ]
+    search = {"query": {"multi_match": {"query": "{{text}}", "fields": list(source.fields)}}}
+    value = {
+        "templates": [{"id": "query", "template": {"source": search}}],
+        "requests": requests,
+        "metric": {"dcg": {"k": 10, "normalize": True}},
+    }
+    _write_json(out, value)
+
+
+def _ranx(source: _Source, out: Path) -> None:
+    _write_json(out, {key: {one: _number(label) for one, label in row.items()} for key, row in source.labels.items()})
+
+
+def _trec(source: _Source, out: Path) -> None:
+    _write(out, "".join(_trec_lines(source.labels)))
+
+
+def _trec_lines(labels: Labels) -> Iterator[str]:
+    for key, row in labels.items():
+        for passage, label in row.items():
+            if label != int(label):
+                raise DatasetError(
+                    f"query {key!r}, passage {passage!r}: label {label:g} is not whole, and TREC qrels take whole "
+                    "labels only: use another variant of the labels, or the format ranx"
+                )
+            yield f"{_word(key)} 0 {_word(passage)} {int(label)}\n"
+
+
+def _ir_datasets(source: _Source, out: Path) -> None:
+    with building(out, _MARKER, durable=False) as folder:
+        with (folder / "docs.tsv").open("w", encoding="utf-8", errors="replace", newline="\n") as stream:
+            for passage in source.dataset.passages():
+                stream.write(f"{_word(passage.id)}\t{_one_line(flat_text(passage.title, passage.text))}\n")
+        queries = "".join(f"{_word(key)}\t{_one_line(text)}\n" for key, text in source.texts.items())
+        (folder / "queries.tsv").write_text(queries, encoding="utf-8", errors="replace", newline="\n")
+        (folder / _MARKER).write_text("".join(_trec_lines(source.labels)), encoding="utf-8", newline="\n")
+
+
+def _one_line(text: str) -> str:
+    """The text without tabs and line breaks: columns and lines end at them."""
+    return _BREAKS.sub(" ", text).strip()
+
+
+def _word(identifier: str) -> str:
+    if not identifier or len(identifier.split()) != 1:
+        raise DatasetError(f"the id {identifier!r} has white space, which separates the columns of TREC files")
+    return identifier
+
+
+def _number(label: float) -> int | float:
+    return int(label) if label == int(label) else label
+
+
+def _write_json(out: Path, value: Any) -> None:
+    _write(out, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def _write(out: Path, text: str) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(out) as fresh:
+        fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[_Source, Path], None]]] = {
+    "quepid": ("ratings.csv", _quepid),
+    "opensearch": ("judgments.json", _opensearch),
+    "elasticsearch": ("rank_eval.json", _elasticsearch),
+    "ranx": ("qrels.json", _ranx),
+    "trec": ("qrels.trec", _trec),
+    "ir_datasets": ("ir_datasets", _ir_datasets),
+}
+"""{format: (usual name of the file or folder, what writes it)}."""

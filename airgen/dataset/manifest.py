@@ -1,8 +1,16 @@
-"""`manifest.json`: what a dataset directory holds. It is written last: a directory without it is not a dataset.
+"""What a dataset says of itself: manifest, statistics, Croissant metadata.
+
+`manifest.json`: what a dataset directory holds. It is written last: a directory without it is not a dataset.
 
 It lists every file with its size and SHA-256, and has all facts of the card. It holds no time and no path, so equal
 content gives equal bytes. Only `made_with` tells the machine: on another one, equal vectors and answers give equal
 files, and the last digits of an encoder may differ.
+
+The statistics of the paper's Tables 16 to 21: passages, tokens, queries, positives, hard negatives, licence.
+
+Tables are Markdown or CSV, with one row for each dataset and split.
+
+Croissant metadata (MLCommons, version 1.0) of a dataset, with one record set for each table.
 """
 
 from __future__ import annotations
@@ -11,7 +19,8 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -22,7 +31,7 @@ from threadpoolctl import threadpool_info
 
 from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.errors import DatasetError
-from airgen.text.display import json_text
+from airgen.text.display import csv_text, json_text, markdown_table, md
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -182,3 +191,172 @@ def _parse(value: dict[str, Any], path: Path) -> Manifest:
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         advice = "it may have been edited by hand; export the dataset again"
         raise DatasetError(f"{path}: {place}: {first['msg']}{more}: {advice}") from error
+
+
+Row = Mapping[str, str | int | float]
+
+# In Chinese, Japanese and Korean each character counts, in other scripts each run of letters and digits.
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
+
+COLUMNS = (
+    "task",
+    "domain",
+    "language",
+    "dataset",
+    "source",
+    "licence",
+    "passages",
+    "mean tokens of passages",
+    "split",
+    "queries",
+    "mean tokens of queries",
+    "positives",
+    "hard negatives",
+)
+
+
+def count_words_and_characters(text: str) -> int:
+    """The number of words, where each Chinese, Japanese or Korean character is a word.
+
+    >>> count_words_and_characters("nDCG@10, 検索")
+    4
+    """
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | float]]:
+    """One row for each dataset and split, in the paper's order: task, domain, language, name, split."""
+    rows: list[dict[str, str | int | float]] = []
+    ordered = sorted(manifests, key=lambda m: (m.info.task != "qa", m.info.domain, m.info.language, m.info.name))
+    for manifest in ordered:
+        info, statistics = manifest.info, manifest.statistics
+        for split, part in sorted(statistics.splits.items()):
+            values = (
+                info.task,
+                info.domain,
+                info.language,
+                info.name,
+                info.source,
+                info.source_licence,
+                statistics.passages,
+                round(statistics.mean_tokens, 1),
+                split,
+                part.queries,
+                round(part.mean_tokens, 1),
+                "" if part.positives is None else part.positives,
+                "" if part.hard_negatives is None else part.hard_negatives,
+            )
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows
+
+
+def statistics_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+    """The rows as a Markdown table; numbers have thousands separators and are right-aligned."""
+    if not rows:
+        return ""
+    right = [all(isinstance(row[column], int | float) or row[column] == "" for row in rows) for column in columns]
+    return markdown_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right)
+
+
+def statistics_csv(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+    """The rows as CSV with a header."""
+    return csv_text(columns, [[row[column] for column in columns] for row in rows])
+
+
+def _cell(value: str | int | float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if isinstance(value, float) else md(value)
+
+
+_OWN_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    **{term: f"cr:{term}" for term in _OWN_TERMS.split()},
+}
+_CONTEXT = dict(sorted(_CONTEXT.items()))
+
+_LABEL_FIELDS = (("query-id", "sc:Text"), ("corpus-id", "sc:Text"), ("score", "sc:Integer"))
+
+
+def croissant_text(manifest: Manifest) -> str:
+    """The text of croissant.json: every JSONL data file with its hash, and the fields of its rows."""
+    info = manifest.info
+    tables = {"corpus": "corpus.jsonl", "queries": "queries.jsonl"}
+    for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):
+        tables |= {f"{folder}-{split}": f"{folder}/{split}.jsonl" for split in manifest.labelled_splits}
+    tables |= {f"answers-{split}": f"answers/{split}.jsonl" for split in manifest.labelled_splits}
+    value: dict[str, Any] = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": info.name,
+        "description": info.description or f"A retrieval benchmark: task {info.task}, domain {info.domain}.",
+        "inLanguage": list(info.all_languages),
+        "license": info.labels_licence,
+        "version": info.version,
+        "keywords": ["information retrieval", "benchmark", info.task, info.domain],
+        "distribution": [_file(manifest, path) for path in tables.values() if path in manifest.files],
+        "recordSet": [_record_set(name, path) for name, path in tables.items() if path in manifest.files],
+    }
+    if info.source_url:
+        value["isBasedOn"] = info.source_url
+    if info.citation:
+        value["citeAs"] = info.citation
+    return json_text(value, indent=1) + "\n"
+
+
+def _file(manifest: Manifest, path: str) -> dict[str, Any]:
+    entry = manifest.files[path]
+    return {
+        "@type": "cr:FileObject",
+        "@id": path,
+        "name": path,
+        "contentUrl": path,
+        "contentSize": f"{entry.bytes} B",
+        "encodingFormat": "application/jsonlines",
+        "sha256": entry.sha256,
+    }
+
+
+def _record_set(name: str, path: str) -> dict[str, Any]:
+    if name == "corpus":
+        fields: tuple[tuple[str, str], ...] = (("_id", "sc:Text"), ("title", "sc:Text"), ("text", "sc:Text"))
+    elif name == "queries":
+        fields = (("_id", "sc:Text"), ("text", "sc:Text"))
+    elif path.startswith("answers/"):
+        texts = (("answer", "sc:Text"), ("quote", "sc:Text"))
+        fields = (*_LABEL_FIELDS[:2], *texts, ("start", "sc:Integer"), ("end", "sc:Integer"))
+    else:
+        fields = _LABEL_FIELDS
+        if path.startswith("qrels-soft/"):
+            fields = (*_LABEL_FIELDS[:2], ("score", "sc:Float"))
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{name}/{field}",
+                "name": field,
+                "dataType": kind,
+                "source": {"fileObject": {"@id": path}, "extract": {"column": field}},
+            }
+            for field, kind in fields
+        ],
+    }

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.answers import answer_problems
-from airgen.dataset.content import ANSWERED, UNSURE
+from airgen.dataset.content import ANSWERED, UNSURE, check_id
+from airgen.dataset.layouts import answer_problems
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
-from airgen.dataset.row_checks import check_id
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 

@@ -19,22 +19,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.atomic import building
-from airgen.dataset.content import AnswerRow, DatasetContent, QrelRow, QueryRow, check_info
-from airgen.dataset.files import FileWriter, encode_row, sort_by_id, write_text
+from airgen.dataset.content import (
+    AnswerRow,
+    DatasetContent,
+    QrelRow,
+    QueryRow,
+    check_document,
+    check_info,
+    check_qrels,
+    check_queries,
+)
+from airgen.dataset.files import FileWriter, building, encode_row, sort_by_id, write_text
 from airgen.dataset.manifest import (
     MANIFEST,
     FileEntry,
     Manifest,
     SplitStatistics,
     Statistics,
+    count_words_and_characters,
     data_digest,
     made_with,
     manifest_text,
 )
-from airgen.dataset.row_checks import check_document, check_qrels, check_queries
 from airgen.dataset.secret import SECRET_FILE, write_secret
-from airgen.dataset.statistics import count_words_and_characters
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
@@ -171,7 +178,7 @@ def seal(directory: Path, manifest: Manifest) -> Manifest:
     `manifest.files` names the data files; returns the manifest with digest and all files.
     """
     from airgen.dataset.card import render_card
-    from airgen.dataset.croissant import croissant_text
+    from airgen.dataset.manifest import croissant_text
 
     files: _Entries = dict(manifest.files)
     manifest = dataclasses.replace(manifest, digest=data_digest(files))

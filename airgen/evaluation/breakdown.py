@@ -1,23 +1,48 @@
-"""Details of a result: scores by kind of query, worst queries, negatives above the positive, and a system's biases.
+"""Details of a result.
+
+Details of a result: scores by kind of query, worst queries, negatives above the positive, and a system's biases.
 
 Query attributes come from the `metadata` of the queries (type, length, style, language, ...). The length in words is
 always known. Biases follow section 6 and appendix H of BEIR: the length of the passages that a system ranks first, and
 the share of the query's words that they contain, compared with those of the relevant passages.
+
+Can a threshold on a system's best score tell the queries that nothing answers? For tuning a RAG system's refusal.
+
+    refusal(run, answerable={"q1", "q2"}, unanswered={"q3"})
+    # {"queries": 1, "auroc": 1.0, "threshold": 4.2, "false_refusals": 0.0, "false_hits": 0.0, ...}
+
+A query is refused if the best score of its hits is below the threshold, or if it has no hit. The threshold is the
+highest that refuses at most 5 % of the queries with an answer. Scores that do not compare from query to query (rank
+fusion, for example) show here as an AUROC near .5.
+
+Scores where a dataset has pairs that its judge was not sure of: they have a soft gain and no label.
+
+    pairs = unsure_pairs(task)                          # {query: {passage: P(relevant)}}
+    scores, intervals = score_unsure(run, labels, pairs, measures, "drawn")
+
+`not relevant`: they count as unjudged passages do. `left out`: ranked lists without them. `judged only`: lists without
+all passages that have no label for the query (condensed lists, Sakai 2007; trec_eval's -J). `drawn`: their labels are
+drawn from their probabilities, the same for all systems; a score is the mean over the draws, and its interval holds the
+spread of draws and queries.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.dataset.beir import BeirQuery
-from airgen.evaluation.measures import Judged, Scores
+from airgen.dataset.beir import BeirQuery, read_qrels
+from airgen.dataset.content import UNSURE
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.measures import Judged, Measure, Scores, score
 from airgen.evaluation.run import Run
+from airgen.evaluation.significance import bootstrap_interval, resampled_means
 from airgen.retrievers.base import Corpus
 from airgen.text.words import count_words, words
 
@@ -191,3 +216,111 @@ def length_class(count: int) -> str:
     if count < 10:
         return "05-09"
     return "10-19" if count < 20 else "20+"
+
+
+FALSE_REFUSALS = 0.05
+"""The share of answerable queries that may be refused."""
+
+Tops = NDArray[np.float64]
+
+
+def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) -> dict[str, float]:
+    """The figures of one system; empty where one of the two kinds of queries is missing.
+
+    queries: how many have no answer. auroc: how probable it is that a query with an answer has a higher best score than
+    one without (ties count half); auroc_low, auroc_high: its 95 % interval (DeLong et al. 1988). threshold: see the
+    module; -inf if more than 5 % of the answerable queries have no hit at all. false_refusals: the share of
+    answerable queries below it. false_hits: the share of queries without an answer that reach it.
+    """
+    tops = _tops(run)
+    asked = np.array([tops.get(key, -np.inf) for key in sorted(answerable)])
+    empty = np.array([tops.get(key, -np.inf) for key in sorted(unanswered)])
+    if not len(asked) or not len(empty):
+        return {}
+    threshold = float(np.sort(asked)[int(FALSE_REFUSALS * len(asked))])
+    won, lost = _placements(asked, empty), _placements(-empty, -asked)
+    auroc = float(won.mean())
+    error = math.sqrt(sum(_variance(part) / len(part) for part in (won, lost)))
+    return {
+        "queries": len(empty),
+        "auroc": auroc,
+        "auroc_low": max(auroc - 1.96 * error, 0.0),
+        "auroc_high": min(auroc + 1.96 * error, 1.0),
+        "threshold": threshold,
+        "false_refusals": float((_refused(asked, threshold)).mean()),
+        "false_hits": float((~_refused(empty, threshold)).mean()),
+    }
+
+
+def _tops(run: Run) -> Mapping[str, float]:
+    """The best score of each query that has hits."""
+    return {
+        key: float(run.scores[first:last].max())
+        for key, first, last in zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True)
+        if last > first
+    }
+
+
+def _refused(tops: Tops, threshold: float) -> NDArray[np.bool_]:
+    refused: NDArray[np.bool_] = (tops < threshold) | np.isneginf(tops)
+    return refused
+
+
+def _placements(asked: Tops, empty: Tops) -> Tops:
+    """For each value of `asked` the share of `empty` that is below it; ties count half. In n log n steps."""
+    ordered = np.sort(empty)
+    below = np.searchsorted(ordered, asked, side="left")
+    equal = np.searchsorted(ordered, asked, side="right") - below
+    shares: Tops = (below + equal / 2) / len(empty)
+    return shares
+
+
+def _variance(values: Tops) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+Unsure = Literal["not relevant", "left out", "judged only", "drawn"]
+Labels = Mapping[str, Mapping[str, float]]
+DRAWS, SAMPLES = 20, 2000
+
+
+def unsure_pairs(task: DatasetSplit) -> dict[str, dict[str, float]]:
+    """{query: {passage: P(relevant)}} of the pairs with a soft gain and no label; empty where a dataset has none."""
+    notes = task.dataset.manifest.get("notes")
+    if not isinstance(notes, dict) or UNSURE not in notes:
+        return {}
+    splits = task.dataset.splits if task.split == "all" and "all" not in task.dataset.splits else [task.split]
+    labels, found = task.qrels.labels, {}
+    for split in splits:
+        for query, gains in read_qrels(task.dataset.path / "qrels-soft" / f"{split}.tsv").labels.items():
+            if rest := {passage: gain for passage, gain in gains.items() if passage not in labels.get(query, {})}:
+                found[query] = rest
+    return found
+
+
+def score_unsure(
+    run: Run, labels: Labels, pairs: Labels, measures: Sequence[Measure], how: Unsure
+) -> tuple[Scores, NDArray[np.float64]]:
+    """The scores of a run, and the 95 % intervals of their means, (measures, 2)."""
+    if not pairs or how != "drawn":
+        if pairs:
+            run = {"left out": run.without(pairs), "judged only": run.only(labels)}.get(how, run)
+        scores = score(run, labels, measures)
+        return scores, bootstrap_interval(scores.values)
+    every = [score(run, _drawn(labels, pairs, seed), measures) for seed in range(DRAWS)]
+    means = [
+        resampled_means(one.values, samples=SAMPLES // DRAWS, seed=seed) for seed, one in enumerate(every)
+    ]  # (samples, measures)
+    intervals = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0).T
+    return replace(every[0], values=np.mean([one.values for one in every], axis=0)), intervals
+
+
+def _drawn(labels: Labels, pairs: Labels, seed: int) -> dict[str, dict[str, float]]:
+    """The labels, and those of the unsure pairs drawn: the same for every system."""
+    random = np.random.default_rng(seed)
+    found = {query: dict(of) for query, of in labels.items()}
+    for query in sorted(pairs):
+        for passage, chance in sorted(pairs[query].items()):
+            if random.random() < chance and query in found:
+                found[query][passage] = 1.0
+    return found

@@ -1,18 +1,116 @@
-"""What systems are evaluated on: one split of one dataset."""
+"""What systems are evaluated on: one split of one dataset, by its own ids, by passage or by document.
+
+Passages by the ids of a dataset, or by the ids that its corpus had before it was exported.
+
+`export.ids: opaque` gives every passage a new id. A search service, or somebody's run file, has the original ids. With
+the dataset's secret, or for a dataset without one, an original id leads to the new one.
+
+Read the results of chunks per document: a document's score and its label are the largest of its chunks.
+
+    parents = read_parents("datasets/x/private/parents.jsonl")      # {"d1": "p1", "d2": "p1", "d3": "p2"}
+    score(run_by_parent(run, parents), labels_by_parent(qrels.labels, parents), measures)
+
+A passage without a parent (a generated document) is a document of its own.
+
+What systems are evaluated on: one split of one dataset.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
-from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels
-from airgen.dataset.content import ANSWERED
+from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels, numbered_lines
+from airgen.dataset.content import ANSWERED, fitting_id
 from airgen.dataset.layouts import read_rows
+from airgen.dataset.secret import opaque_document_id, secret_of
 from airgen.errors import DatasetError
 from airgen.evaluation.answer_strings import answers_of
-from airgen.evaluation.by_parent import PARENTS, read_parents
-from airgen.evaluation.own_ids import IdLookup
+from airgen.evaluation.run import Run, run_from_dict
 from airgen.retrievers.base import Corpus
+
+
+class IdLookup:
+    """The passages of one dataset. `find` takes a new or an original id."""
+
+    def __init__(self, ids: Iterable[str], dataset: BeirDataset | None = None) -> None:
+        self._known = set(ids)
+        self._example = min(self._known, default="")
+        self._name = str(dataset.info.get("name") or "") if dataset else ""
+        self._secret = secret_of(dataset.path) if dataset else None
+        made_with = str(dataset.manifest.get("secret") or "") if dataset else ""
+        self._lost = bool(made_with) and (self._secret is None or self._secret.name != made_with)
+
+    def find(self, own: str) -> str | None:
+        """The passage's id in the dataset, or None if there is no such passage."""
+        if own in self._known:
+            return own
+        if (fitting := fitting_id(own)) in self._known:
+            return fitting
+        if not self._name or self._lost:
+            return None
+        new = opaque_document_id(self._name, own, self._secret)
+        return new if new in self._known else None
+
+    @property
+    def advice(self) -> str:
+        """What an id of the dataset looks like, and why an original id may be unknown."""
+        text = f"its ids look like {self._example[:100]!r}"
+        if self._lost:
+            text += (
+                ", and without its private part nobody can tell which passage has which original id (evaluate the "
+                "dataset in the folder of its job)"
+            )
+        return text
+
+
+PARENTS = "private/parents.jsonl"
+"""Where a dataset of chunks has the document of each."""
+
+
+def read_parents(path: str | Path) -> dict[str, str]:
+    """The parent of each passage, from JSON Lines with `_id` and `parent`. Raises DatasetError with file and line."""
+    found: dict[str, str] = {}
+    for number, line in numbered_lines(Path(path)):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DatasetError(f"{path}:{number}: not JSON: {error}") from None
+        passage, parent = (row.get("_id"), row.get("parent")) if isinstance(row, dict) else (None, None)
+        if not isinstance(passage, str) or not isinstance(parent, str):
+            raise DatasetError(f"{path}:{number}: a line needs the texts `_id` and `parent`")
+        found[passage] = parent
+    if not found:
+        raise DatasetError(f"{path}: holds no parents")
+    return found
+
+
+def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
+    """The run of documents: each has the best score of its chunks. Raises DatasetError where no chunk has a parent."""
+    if not any(passage in parents for passage in run.passage_ids):
+        example, known = next(iter(run.passage_ids), ""), next(iter(parents), "")
+        raise DatasetError(f"no passage of the run has a parent: the run has {example!r}, the parents {known!r}")
+    return run_from_dict({query: _largest(dict(hits), parents) for query, hits in run.items()})
+
+
+def labels_by_parent(
+    labels: Mapping[str, Mapping[str, float]], parents: Mapping[str, str]
+) -> dict[str, dict[str, float]]:
+    """The labels of documents: each has the highest label of its chunks."""
+    return {query: _largest(row, parents) for query, row in labels.items()}
+
+
+def _largest(row: Mapping[str, float], parents: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for passage, value in row.items():
+        parent = parents.get(passage, passage)
+        found[parent] = max(found.get(parent, value), value)
+    return found
 
 
 @dataclass

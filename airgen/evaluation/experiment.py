@@ -6,6 +6,11 @@ In `out/<dataset>/<split>/` each system has a TREC run, its result as JSON, its 
 form; beside them are the comparison and the plots. A run's key is made of the dataset's content, of everything in the
 system's settings that can change its results, and of the keys of the systems that it builds on. A run with the same key
 is kept; where only the measures changed, it is scored again.
+
+Run systems on a split whose labels are private: the runs are kept, and the scores wait for the labels.
+
+searched = run_without_labels("data/notes", load_systems("systems.yaml"), "results", EvaluationOptions())
+searched[0].run                    # the TREC run that `airgen submit` packs
 """
 
 from __future__ import annotations
@@ -21,24 +26,32 @@ from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError
 from airgen.evaluation.answer_strings import answer_accuracy
-from airgen.evaluation.beside import context_of, run_beside
-from airgen.evaluation.breakdown import attributes, biases, by_attribute, negatives_above, worst_queries
-from airgen.evaluation.by_parent import PARENTS, labels_by_parent, run_by_parent
-from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.breakdown import (
+    Unsure,
+    attributes,
+    biases,
+    by_attribute,
+    negatives_above,
+    refusal,
+    score_unsure,
+    unsure_pairs,
+    worst_queries,
+)
+from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
-from airgen.evaluation.refusal import refusal
-from airgen.evaluation.report import DatasetReport
 from airgen.evaluation.result import (
+    Costs,
     Paths,
     Result,
     library_versions,
     load_result,
     without_secrets,
+    write_json,
     write_result,
     write_scores,
 )
 from airgen.evaluation.run import Run, read_run, write_run
-from airgen.evaluation.run_system import FinishedRun, run_system
+from airgen.evaluation.run_system import FinishedRun, RunContext, context_of, run_beside, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import (
     Failed,
@@ -49,7 +62,7 @@ from airgen.evaluation.systems import (
     missing_needs,
     run_all,
 )
-from airgen.evaluation.unsure import Unsure, score_unsure, unsure_pairs
+from airgen.evaluation.tables import DatasetReport
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
@@ -78,7 +91,7 @@ class EvaluationOptions:
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
     the systems start; else the working directory. fresh: run again what is kept. report: write the tables and charts
     of the split beside the results. unsure: what pairs count that have a soft gain and no label, where a dataset has
-    such (`airgen.evaluation.unsure`).
+    such (`airgen.evaluation.breakdown`).
     """
 
     split: str = "test"
@@ -384,3 +397,68 @@ def results_folder(out: str | Path, name: str, split: str) -> Path:
     """Where a dataset's results are kept. The name comes from a manifest, which must not lead out of `out`."""
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
     return Path(out) / (safe.strip(".") or "dataset") / split
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """One system's run on a split without labels. cached: the run was made before."""
+
+    name: str
+    dataset: str
+    split: str
+    queries: int
+    run: Path
+    cached: bool = False
+
+
+def run_without_labels(
+    dataset: str | Path | BeirDataset,
+    systems: Sequence[SystemSettings],
+    out: str | Path,
+    options: EvaluationOptions,
+    *,
+    started: Callable[[str], None] | None = None,
+    failed: Failed | None = None,
+) -> list[Searched]:
+    """Search all queries of a withheld split with every system; one Searched a system, in the order given.
+
+    The arguments are those of `evaluate`. Raises what it raises.
+    """
+    opened, base = dataset if isinstance(dataset, BeirDataset) else BeirDataset.open(dataset), options.base
+    task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
+    ordered = in_order(systems)
+    if missing := missing_needs(ordered, base):
+        raise SettingsError(missing)
+    target = results_folder(out, opened.name, options.split)
+    target.mkdir(parents=True, exist_ok=True)
+    keys: dict[str, str] = {}
+    done: dict[str, FinishedRun] = {}
+    found: dict[str, Searched] = {}
+
+    def search(system: SystemSettings) -> None:
+        name, paths = system.name, Paths.of(target, system.name)
+        note = target / f"{name}.searched.json"
+        key = keys[name] = run_key(task, system, options, [keys[used] for used in system.uses])
+        kept = not options.fresh and paths.run.is_file() and _key_in(note) == key
+        if kept:
+            done[name] = FinishedRun(read_run(paths.run), {}, Costs())
+        else:
+            if started is not None:
+                started(f"{opened.name}: {name}: running")
+            texts = {id_: query.text for id_, query in task.queries.items()}
+            context = RunContext(task.corpus, texts, options.top, opened.name, task.split, base, done, task.ids)
+            done[name] = run_system(system, context)
+            write_run(paths.run, done[name].run, name)
+            description = without_secrets(done[name].description)
+            write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
+        found[name] = Searched(name, opened.name, task.split, len(task.queries), paths.run, kept)
+
+    run_all(ordered, search, failed)
+    return [found[system.name] for system in systems if system.name in found]
+
+
+def _key_in(note: Path) -> str:
+    try:
+        return str(json.loads(note.read_text("utf-8"))["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # there is none, or it is damaged: the system runs again

@@ -1,15 +1,24 @@
-"""The result of one system on one dataset, and its files: JSON, MTEB's JSON, scores by query as Parquet."""
+"""The result of one system on one dataset, its files, and what the system costs.
+
+What a system costs, as BEIR's Table 3: time for a query, index size, memory, parameters, device.
+
+Times belong to one machine and one moment. They are kept apart from the scores and never enter a key.
+
+The result of one system on one dataset, and its files: JSON, MTEB's JSON, scores by query as Parquet.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import re
 import sys
+import time
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +27,76 @@ import numpy as np
 
 from airgen import __version__
 from airgen.database import in_memory, without_globs
-from airgen.dataset.atomic import whole_file
+from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
-from airgen.evaluation.costs import Costs
 from airgen.evaluation.measures import Scores, parse_measure
 from airgen.text.display import json_text
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds, milliseconds and bytes; None where a figure cannot be known.
+
+    latency: milliseconds of queries that were searched one by one (median, 95th percentile, number of queries).
+    batch_ms: milliseconds for each query when all are searched at once; queries_per_second is its inverse.
+    memory_bytes: growth of resident memory while indexing and searching. `includes`: systems that ran before, whose
+    times are part of these.
+    """
+
+    index_seconds: float | None = None
+    index_bytes: int | None = None
+    latency_p50_ms: float | None = None
+    latency_p95_ms: float | None = None
+    latency_queries: int = 0
+    batch_ms: float | None = None
+    queries_per_second: float | None = None
+    memory_bytes: int | None = None
+    parameters: int | None = None
+    device: str | None = None
+    threads: int | None = None
+    includes: tuple[str, ...] = ()
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now; its maximum so far where the operating system does not tell more."""
+    statm = Path("/proc/self/statm")
+    if statm.is_file():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return peak_bytes() or 0
+
+
+def peak_bytes() -> int | None:
+    """The largest resident memory of this process so far; None where the operating system does not tell it."""
+    try:
+        import resource  # only on POSIX
+    except ModuleNotFoundError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def single_latencies(
+    search: Callable[[str], object], queries: Sequence[str], *, most: int = 50, seconds: float = 10.0
+) -> list[float]:
+    """Milliseconds of queries that are searched one by one, evenly spread over all; stops after `seconds`.
+
+    The first query warms up. It is not timed, unless it is the only query: a re-ranker may keep its encodings.
+    """
+    count = min(most + 1, len(queries))
+    chosen = [queries[place] for place in np.linspace(0, len(queries) - 1, count).astype(int)]
+    if not chosen:
+        return []
+    started = time.perf_counter()
+    search(chosen[0])
+    taken = []
+    for text in chosen[1:] or chosen:
+        start = time.perf_counter()
+        search(text)
+        taken.append((time.perf_counter() - start) * 1000)
+        if time.perf_counter() - started > seconds:
+            break
+    return taken
+
 
 _FORMAT = 1
 _LIBRARIES = (
@@ -77,7 +150,7 @@ class Result:
     from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
     per document. answers: {measure: (mean, low, high)} over the queries with known answers, whether one stands in what
     was found (`airgen.evaluation.answer_strings`). family: groups systems in reports. refusal: how well the best score
-    tells queries without an answer, where the split has any (`airgen.evaluation.refusal`). made_labels: those of the
+    tells queries without an answer, where the split has any (`airgen.evaluation.breakdown`). made_labels: those of the
     system's models that also found or voted for the dataset's labels.
     """
 

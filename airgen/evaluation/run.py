@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.dataset.atomic import whole_file
 from airgen.dataset.beir import numbered_lines
 from airgen.dataset.clean_columns import CleanColumns, clean_columns
+from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
 

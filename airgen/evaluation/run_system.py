@@ -3,13 +3,18 @@
     done = run_system(system, context)      # done.run, done.description, done.costs
 
 A system that builds on others (`rerank`, `fuse`) gets their finished runs as retrievers that only look up.
+
+Systems that are run beside each other on workers: those of a registered family that run no model.
+
+What runs a model stays with the driver, which has its texts encoded by all workers; so does a system that builds on
+others. A worker reads the dataset itself, from the same path, so that no corpus travels.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,27 +22,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import DatasetError
-from airgen.evaluation.costs import Costs, resident_bytes, single_latencies
-from airgen.evaluation.own_ids import IdLookup
-from airgen.evaluation.python_systems import checked_results, load_class, search_python
+from airgen.compute import Work, current
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError, DatasetError
+from airgen.evaluation.dataset_split import DatasetSplit, IdLookup
+from airgen.evaluation.outside_systems import HttpSystem, SearchService, checked_results, load_class, search_python
+from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
-from airgen.evaluation.search_service import SearchService
 from airgen.evaluation.systems import (
     ForeignReranker,
     FuseSystem,
-    HttpSystem,
     PythonSystem,
     RerankSystem,
     RunSystem,
     SystemSettings,
 )
 from airgen.keys import content_key
+from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever
 from airgen.retrievers.base import IndexProgress, ModelFacts, watch
-from airgen.retrievers.combine.fuse import Fused
-from airgen.retrievers.combine.reranked import RerankedRetriever
-from airgen.retrievers.shared_encodings import reused
+from airgen.retrievers.combine import Fused, RerankedRetriever
+from airgen.retrievers.encodings import reused
+from airgen.settings.parts import model_of
 
 
 @dataclass(frozen=True)
@@ -268,3 +274,77 @@ def _foreign_reranker(options: RerankSystem, target: str, context: RunContext, s
         return results, odd
 
     return _foreign(ask, context, system)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a worker finds the split, and what it must be."""
+
+    dataset: Path
+    called: str
+    split: str
+    language: str
+    digest: str
+    top: int
+    folder: Path
+
+    def make(self) -> Callable[[list[SystemSettings]], list[FinishedRun | None]]:
+        """The function of a worker, which holds the corpus. A system that fails gives None."""
+        try:
+            dataset = replace(BeirDataset.open(self.dataset), called=self.called)
+        except AirgenError as error:
+            raise AirgenError(f"a worker cannot read the dataset: {error}: put it where all workers find it") from error
+        task = DatasetSplit(dataset, self.split, self.language)
+        if task.digest != self.digest:
+            raise AirgenError(f"{self.dataset}: where a worker runs, another dataset stands there: share one folder")
+        context = context_of(task, self.top, self.folder)
+
+        def run(systems: list[SystemSettings]) -> list[FinishedRun | None]:
+            found: list[FinishedRun | None] = []
+            for system in systems:
+                try:
+                    found.append(run_system(system, context))
+                except AirgenError:
+                    found.append(None)  # it is run again where its error can be told
+            return found
+
+        return run
+
+
+def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
+    """What systems that build on no other are run on."""
+    texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
+    return RunContext(task.corpus, texts, top, task.dataset.name, task.split, folder, {}, task.ids)
+
+
+def runs_alone(system: SystemSettings, folder: Path) -> bool:
+    """Whether a system needs neither another one nor a model."""
+    if system.uses or system.kind not in REGISTRY["retriever"]:
+        return False
+    return all(model_of(part) is None for _, _, part in system.parts(folder))
+
+
+def run_beside(
+    task: DatasetSplit, systems: Iterable[SystemSettings], top: int, folder: Path, started: Callable[[str], None]
+) -> Iterator[tuple[str, FinishedRun]]:
+    """(name, run) of those systems that a worker could run, as they come. With one worker there are none."""
+    chosen = [system for system in systems if runs_alone(system, folder)]
+    if current().workers < 2 or len(chosen) < 2:
+        return
+    place = _Place(
+        task.dataset.path.absolute(), task.dataset.called, task.split, task.language, task.digest, top,
+        folder.absolute(),
+    )  # fmt: skip
+
+    def items() -> Iterator[tuple[str, SystemSettings]]:
+        for system in chosen:
+            started(f"{task.dataset.name}: {system.name}: running")
+            yield system.name, system
+
+    context = context_of(task, top, folder)
+    work: Work[SystemSettings, FinishedRun | None] = Work(
+        f"systems of {task.dataset.name}", lambda some: [run_system(one, context) for one in some], place.make
+    )
+    for name, done in current().map(work, items(), ordered=False):
+        if done is not None:
+            yield name, done

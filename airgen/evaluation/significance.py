@@ -5,6 +5,11 @@
 
 Resampling is seeded: equal scores give equal intervals and p-values on any machine. P-values of all pairs are
 corrected after Holm (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
+
+Is a run worse than a baseline? For continuous integration: the answer goes by an interval, not by a mean.
+
+found = against_baseline("new", new, old, measure="nDCG@10")
+found.verdict                                  # worse, better, "not worse" or unsure
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,3 +291,51 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
         if abs(c * d - 1) < 1e-15:
             break
     return front * fraction
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstBaseline:
+    """A run's mean less the baseline's, with its bootstrap interval over queries.
+
+    verdict: `worse`, if the whole interval is below -margin; `better`, if it is above 0; `not worse`, if it is above
+    -margin; else `unsure`: these queries cannot tell.
+    """
+
+    run: str
+    measure: str
+    difference: float
+    low: float
+    high: float
+    margin: float
+    verdict: Literal["worse", "better", "not worse", "unsure"]
+
+
+def against_baseline(
+    run: str,
+    scores: NDArray[np.float64],
+    baseline: NDArray[np.float64],
+    *,
+    measure: str,
+    margin: float = 0.0,
+    level: float = 0.95,
+) -> AgainstBaseline:
+    """Compare scores by query, float64 (queries,), of the same queries in the same order.
+
+    Raises UsageError for two sets of queries or a negative margin.
+    """
+    if scores.shape != baseline.shape:
+        raise UsageError(f"{run}: {scores.size} queries, but {baseline.size} of the baseline")
+    if not margin >= 0:
+        raise UsageError(f"a margin of {margin} is not possible: it is how much worse a run may be, 0 or more")
+    difference = scores - baseline
+    ((low, high),) = bootstrap_interval(difference[None], level=level, samples=10_000).tolist()
+    verdict: Literal["worse", "better", "not worse", "unsure"] = "unsure"
+    if low == high == 0:  # the same scores for every query
+        verdict = "not worse"
+    elif high < -margin:
+        verdict = "worse"
+    elif low > 0:
+        verdict = "better"
+    elif low >= -margin and margin:
+        verdict = "not worse"
+    return AgainstBaseline(run, measure, float(difference.mean()), low, high, margin, verdict)

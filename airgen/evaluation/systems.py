@@ -13,51 +13,28 @@
 `bm25`, `dense`, ... are the registry's retrievers, `module:Class` is a retriever from outside the package; each has a
 settings model. `rerank` and `fuse` name other systems of the file, whose results are made once and used again.
 Relative paths start at the folder of the file.
+
+Which systems of a file a command means: some of them by name, or two models without a file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, WrapValidator, model_validator
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
-from airgen.evaluation.python_systems import find_class
-from airgen.evaluation.search_service import HttpSystem
+from airgen.evaluation.outside_systems import HttpSystem, find_class
 from airgen.registry import closest, names
-from airgen.retrievers.combine.fuse import FusionSettings
-from airgen.retrievers.combine.reranked import RerankingSettings
+from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
-from airgen.settings.base import FILE, Settings, Spec, marked
-from airgen.settings.parts import Part, component_settings, is_spec, located, model_of, needs, read_part, walk
-from airgen.settings.yaml_file import load_yaml
-
-__all__ = [
-    "Failed",
-    "ForeignReranker",
-    "FuseSystem",
-    "HttpSystem",
-    "PythonSystem",
-    "RerankSystem",
-    "RunSystem",
-    "SystemNeeds",
-    "SystemSettings",
-    "SystemsFile",
-    "in_order",
-    "label_makers",
-    "labelling_models",
-    "load_systems",
-    "made_labels",
-    "missing_needs",
-    "model_name",
-    "models_of",
-    "run_all",
-    "system_needs",
-]
+from airgen.settings.base import FILE, Settings, Spec, load_yaml, marked
+from airgen.settings.parts import Part, component_settings, is_spec, located, model_of, needs, problems, read_part, walk
 
 Failed = Callable[[str, AirgenError], None]
 """Takes the name of a system that failed, and why."""
@@ -346,3 +323,50 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     for system in systems:
         visit(system, ())
     return list(done.values())
+
+
+def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None) -> list[SystemSettings]:
+    """The systems of these names and those that they build on, in order; all without a name.
+
+    Raises UsageError for a name that is not there.
+    """
+    if not only:
+        return list(systems)
+    by_name = {system.name: system for system in systems}
+    if unknown := next((name for name in only if name not in by_name), None):
+        raise UsageError(f"no system {unknown!r} in the file{closest(unknown, list(by_name))}")
+    wanted = set(only)
+    for system in reversed(systems):  # those that build on others come after them
+        if system.name in wanted:
+            wanted.update(system.uses)
+    return [system for system in systems if system.name in wanted]
+
+
+def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[SystemSettings], Path]:
+    """Two systems, the last two of a list in which those that they build on come first, and the folder of their paths.
+
+    They are systems of the file, or without a file dense systems of these embedding models. Raises UsageError where
+    both are the same, and what loading them raises.
+    """
+    if before == after:
+        raise UsageError("--before and --after are the same")
+    if file is not None:
+        systems = chosen_systems(load_systems(file), [before, after])
+        pair = [next(system for system in systems if system.name == name) for name in (before, after)]
+        return [*(system for system in systems if system not in pair), *pair], file.resolve().parent
+    try:
+        return [
+            SystemSettings.model_validate({"name": name, "kind": "dense", "embedder": model})
+            for name, model in zip(_model_names(before, after), (before, after), strict=True)
+        ], Path.cwd()
+    except ValidationError as error:
+        raise UsageError("; ".join(problems(error))) from error
+
+
+def _model_names(*models_: str) -> list[str]:
+    """A name for each model: its last part, or with what stands before it where these are alike."""
+    for parts in (1, 2, 9):
+        found = [re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(one).parts[-parts:])).strip("-._+") for one in models_]
+        if len(set(found)) == len(found) and all(found):
+            return [one[:100] for one in found]
+    return ["before", "after"]

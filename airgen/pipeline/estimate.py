@@ -18,10 +18,9 @@ from airgen.llms.base import backend_class
 from airgen.llms.chat import count_messages
 from airgen.llms.prices import unknown_price
 from airgen.llms.probe import ModelProfile, read_profiles
-from airgen.pipeline.control.judge import judge_kind
-from airgen.pipeline.control.need import NEED
+from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.job import Job
-from airgen.pipeline.own.own_queries import queries_of
+from airgen.pipeline.own_queries import queries_of
 from airgen.pipeline.stage import Expected, stage_prompt
 from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet

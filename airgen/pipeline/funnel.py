@@ -9,7 +9,7 @@ from airgen.dataset.content import FunnelStep
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.votes import NOT_FOUND
 from airgen.pipeline.generate import Accepted
-from airgen.pipeline.own.own_queries import LABELS
+from airgen.pipeline.own_queries import LABELS
 from airgen.pipeline.stage import Lineage, Plan, Stage
 from airgen.pipeline.stages import Flow
 from airgen.records import Decision, HardNegative, Skip

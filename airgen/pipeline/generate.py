@@ -1,4 +1,14 @@
-"""Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
+"""Candidate generation, and the lineages that it makes and finds.
+
+Multi-hop queries: a share of the samples gets a second passage of the same document (not in the paper).
+
+The prompts show both passages, the query must need both, and both are its positives. The second one is drawn by the
+sample's key among the `NEAR` passages around the first, since a long document's ends seldom answer one question
+together. It is kept as a row, so it stays when the corpus grows.
+
+From rows back to lineages: what was made from each sample so far, in bulk.
+
+Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
 accepted queries is reached or the corpus is spent.
 
 A sample's place in the permutation is its own key, a hash of passage and seed. A larger target takes a longer prefix
@@ -13,23 +23,129 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from airgen.keys import row_key
+from airgen.errors import UsageError
+from airgen.keys import rng, row_key
 from airgen.llms.base import backend_class
 from airgen.pipeline.ask_each import ask_each
 from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.votes import NOT_FIRST
-from airgen.pipeline.load_lineages import load_lineages
-from airgen.pipeline.multi_hop import PARTNER, draw_partners
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Cause, Lineage, Plan, Stage, Tools
 from airgen.pipeline.stages import Flow
-from airgen.records import Row, Sample
+from airgen.records import Partner, Passage, Row, Sample, Skip
 from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
+
+NEAR = 6
+"""How many passages of the document the second one is drawn from: those that stand nearest to the first."""
+
+PARTNERS = "set `chunk` in the corpus, or use task: long-doc"
+"""How documents get a second passage."""
+
+PARTNER = "partner"
+"""The plan's name for the rows; only a pipeline with `generation.multi_hop` has it."""
+
+_SIBLINGS = """
+SELECT t.document, t.key FROM membership m JOIN passage t ON t.key = m.key
+WHERE m.fingerprint = ? AND t.document <> '' AND t.document IN (
+    SELECT p.document FROM passage p WHERE p.key IN (SELECT unnest(?))
+) ORDER BY t.document, t.start, t.key
+"""
+
+
+def draw_partners(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> None:
+    """Write the row of each sample that has none yet. A sample whose document has one passage keeps that one.
+
+    Raises UsageError if no sample's document has a second passage.
+    """
+    fingerprint = plan[PARTNER]
+    done = {row.parent for row in store.made(Partner, fingerprint)}
+    new = [sample for sample in samples if sample.key not in done]
+    wanted = [sample for sample in new if rng(sample.key, "multi-hop").random() < share]
+    siblings: dict[str, list[str]] = {}
+    home: dict[str, str] = {}
+    for document, key in store.query(_SIBLINGS, [plan["corpus"], [sample.parent for sample in wanted]]):
+        siblings.setdefault(document, []).append(key)
+        home[key] = document
+    chosen = {}
+    for sample in wanted:
+        near = _nearest(siblings.get(home.get(sample.parent, ""), []), sample.parent)
+        if near:
+            chosen[sample.key] = min(near, key=lambda key: row_key("partner", sample.key, key))
+    if len(wanted) >= 5 and not chosen and not done:
+        raise UsageError(f"generation.multi_hop: no document that was drawn has a second passage: {PARTNERS}")
+    store.put(
+        [
+            Partner(row_key("partner", sample.key, fingerprint), sample.key, fingerprint, 0, chosen.get(sample.key, ""))
+            for sample in new
+        ]
+    )
+
+
+def _nearest(keys: Sequence[str], own: str) -> list[str]:
+    """The passages of a document, in its order, that stand nearest to one of them."""
+    if own not in keys:
+        return []
+    at = keys.index(own)
+    places = sorted((place for place in range(len(keys)) if place != at), key=lambda place: (abs(place - at), place))
+    return [keys[place] for place in places[:NEAR]]
+
+
+def load_partners(store: Store, plan: Plan, samples: Sequence[Sample]) -> Mapping[str, Passage | None]:
+    """The second passage of each sample, by the sample's key; None for a sample with one passage.
+
+    A sample whose second passage has left the corpus, or that was not drawn for yet, is not in the mapping.
+    """
+    if PARTNER not in plan:
+        return {sample.key: None for sample in samples}
+    rows = store.made(Partner, plan[PARTNER], [sample.key for sample in samples])
+    keys = {row.passage for row in rows if row.passage}
+    members = {key for key, _ in store.passage_names(plan["corpus"], keys)}
+    passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [sorted(members)])}
+    return {row.parent: passages.get(row.passage) for row in rows if not row.passage or row.passage in passages}
+
+
+def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
+    """The lineages of these samples, in their order, with every row of the plan that they have.
+
+    A multi-hop sample whose second passage has left the corpus is left out.
+    """
+    keys = list({sample.parent for sample in samples})
+    passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
+    partners = load_partners(store, plan, samples)
+    known = [
+        Lineage(passages[sample.parent], sample, partner=partners[sample.key])
+        for sample in samples
+        if sample.key in partners
+    ]
+    return with_rows(store, known, stages, plan)
+
+
+def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
+    """The lineages with the rows that these stages of the plan made from them."""
+    rows: dict[str, dict[str, list[Row]]] = {stage.name: defaultdict(list) for stage in stages}
+    for stage in stages:
+        fingerprint = plan[stage.name]
+        skips = store.rows(Skip, "t.stage = ? AND t.fingerprint = ?", [stage.name, fingerprint])
+        kinds = (stage.writes, *stage.beside)
+        for row in [*(row for kind in kinds for row in store.made(kind, fingerprint)), *skips]:
+            rows[stage.name][row.parent].append(row)
+    found = []
+    for lineage in lineages:
+        for stage in stages:
+            parent = lineage.parent(stage.reads)
+            if parent is not None:
+                made = rows[stage.name].get(parent.key, ())
+                own = [row for row in made if isinstance(row, Skip) or stage.belongs(row, lineage)]
+                lineage = lineage.extended(own)
+        found.append(lineage)
+    return found
+
 
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 

@@ -37,20 +37,18 @@ from airgen.llms.engine import Engine
 from airgen.pipeline.ask_each import run_to_end
 from airgen.pipeline.assemble import Source, assemble
 from airgen.pipeline.breaker import Breaker
-from airgen.pipeline.control.decisions import DECISIONS
-from airgen.pipeline.control.judgments import OWN
-from airgen.pipeline.control.pool_systems import systems_path
+from airgen.pipeline.control.judgments import DECISIONS, OWN
 from airgen.pipeline.control.quality_control import control_quality
+from airgen.pipeline.control.recall import systems_path
 from airgen.pipeline.control.set_stage import Control
 from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.funnel import funnel
-from airgen.pipeline.generate import Accepted, accepted_so_far, generate
+from airgen.pipeline.generate import NEAR, PARTNER, Accepted, accepted_so_far, generate
 from airgen.pipeline.job_secret import JobSecret
 from airgen.pipeline.load_corpus import corpus_fingerprint, load_corpus
-from airgen.pipeline.multi_hop import NEAR, PARTNER
-from airgen.pipeline.own.own_queries import own_accepted, own_fingerprint, store_queries
+from airgen.pipeline.own_queries import own_accepted, own_fingerprint, store_queries
 from airgen.pipeline.progress import Display, read_status
-from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.refresh import next_version
 from airgen.pipeline.round_trip import RoundTrip
 from airgen.pipeline.stage import Plan, Tools
@@ -58,8 +56,7 @@ from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
 from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline, pipeline_text
-from airgen.settings.base import answer_settings
-from airgen.settings.yaml_file import find_yaml
+from airgen.settings.base import answer_settings, find_yaml
 from airgen.store import Store
 
 _WAKE_SECONDS = 0.2

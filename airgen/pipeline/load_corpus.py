@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from airgen.batches import batched
-from airgen.corpus.open_reader import source_digest
-from airgen.corpus.prepared import prepared
+from airgen.corpus.needs import source_digest
+from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.keys import content_key, fingerprint
 from airgen.pipeline.progress import Display
 from airgen.records import Dropped, Passage
+from airgen.sequences import batched
 from airgen.settings import Pipeline
 from airgen.store import Store
 

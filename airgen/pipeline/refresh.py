@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.atomic import building
 from airgen.dataset.beir import BeirDataset, numbered_lines
 from airgen.dataset.content import DatasetContent
 from airgen.dataset.derive import copy_file
+from airgen.dataset.files import building
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.verify import damaged_file
 from airgen.errors import DatasetError

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.pipeline.control.pool import Pool
+from airgen.pipeline.control.set_stage import Pool
 from airgen.pipeline.control.votes import lead
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display

@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from airgen.corpus.settings import CorpusSettings
-from airgen.evaluation.systems import HttpSystem, PythonSystem, RunSystem, SystemSettings
+from airgen.evaluation.outside_systems import HttpSystem
+from airgen.evaluation.systems import PythonSystem, RunSystem, SystemSettings
 from airgen.registry import REGISTRY, resolve
 from airgen.settings import Pipeline
 from airgen.settings.base import marked

@@ -14,12 +14,12 @@ from rich.console import Console
 from airgen.compute import computing
 from airgen.dataset.content import FunnelStep
 from airgen.errors import AirgenError, UsageError
-from airgen.evaluation.costs import peak_bytes
+from airgen.evaluation.result import peak_bytes
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
 from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
-from airgen.retrievers.shared_encodings import shared_encodings
+from airgen.retrievers.encodings import shared_encodings
 from airgen.settings.compute import compute_settings
 from airgen.text.display import json_text, terminal_table, terminal_text
 

@@ -17,11 +17,20 @@ from airgen.pipeline.ask import echo_of, sampling
 from airgen.pipeline.ask_each import ask_about
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import QUERY_PROMPTS, Problem, asked_language
-from airgen.pipeline.stages import answer_checks as checks
-from airgen.pipeline.stages.attributes import form_pattern, wrong_type
+from airgen.pipeline.stages.attributes import (
+    copied,
+    first_problem,
+    form_pattern,
+    repeats_itself,
+    self_reference,
+    untranslated,
+    wrong_language,
+    wrong_length,
+    wrong_type,
+)
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
-from airgen.text.overlap import borrowed
+from airgen.text.near_duplicates import borrowed
 
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
@@ -146,14 +155,14 @@ def _stage(job: Job, name: str) -> str:
 def _query_problem(job: Job, text: str, values: dict[str, Any]) -> Problem | None:
     """What a job's checks would say of a query."""
     language, most = job.pipeline.query_language, job.pipeline.generation.max_copied_words
-    return checks.first_problem(
-        checks.wrong_language(text, language),
-        checks.untranslated(text, language, job.pipeline.language),
-        checks.self_reference(text),
-        checks.wrong_length(text, values["length_class"], language),
+    return first_problem(
+        wrong_language(text, language),
+        untranslated(text, language, job.pipeline.language),
+        self_reference(text),
+        wrong_length(text, values["length_class"], language),
         wrong_type(text, values["type_class"]),
-        checks.repeats_itself(text, language),
-        checks.copied(text, values["document"], language, most),
+        repeats_itself(text, language),
+        copied(text, values["document"], language, most),
     )
 
 

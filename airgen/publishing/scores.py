@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.derive import EARLIER
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.more_labels import EARLIER
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import AIR_BENCH, score
 from airgen.evaluation.run import run_from_dict

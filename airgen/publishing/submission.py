@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.air_bench import air_bench_files
-from airgen.dataset.atomic import safe_name
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import safe_name
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.errors import DatasetError

@@ -5,6 +5,8 @@
 
 A version is built from pipelines, one after the other, with one budget. Datasets that are already there are not built
 again.
+
+The changes between two versions of a suite: datasets that were added, removed, trimmed or extended.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Protocol
 from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
-from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.split import long_doc_splits
-from airgen.dataset.statistics import statistics_csv, statistics_markdown, table_rows
+from airgen.dataset.layouts import read_rows
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
+from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError
 from airgen.publishing import dataset_key
@@ -260,3 +262,73 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
                 f"{home / key} is not the dataset that {SUITE} names: it was changed after the version was finished"
             )
     return manifests
+
+
+_LICENCES = ("source_licence", "labels_licence")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetChange:
+    """The change of one dataset: `kind` is added, removed, changed or same; `details` are lines of text."""
+
+    dataset: str
+    kind: str
+    details: tuple[str, ...] = ()
+
+
+def diff(old: Path, new: Path) -> list[DatasetChange]:
+    """The changes from version directory `old` to `new`, by dataset. Raises DatasetError for unfinished versions."""
+    before, after = datasets_of(old), datasets_of(new)
+    changes = []
+    for key in sorted(before.keys() | after.keys()):
+        if key not in before:
+            changes.append(DatasetChange(key, "added", (_size(after[key]),)))
+        elif key not in after:
+            changes.append(DatasetChange(key, "removed", (_size(before[key]),)))
+        elif before[key].digest == after[key].digest:
+            changes.append(DatasetChange(key, "same"))
+        else:
+            changes.append(DatasetChange(key, "changed", tuple(_details(key, old, new, before[key], after[key]))))
+    return changes
+
+
+def diff_text(changes: list[DatasetChange]) -> str:
+    """The changes as lines of text. Unchanged datasets are only counted."""
+    lines = []
+    for change in changes:
+        if change.kind != "same":
+            lines.append(f"{change.kind}: {change.dataset}")
+            lines += [f"  {detail}" for detail in change.details]
+    lines.append(f"{sum(change.kind == 'same' for change in changes)} unchanged")
+    return "\n".join(lines)
+
+
+def _size(manifest: Manifest) -> str:
+    statistics = manifest.statistics
+    queries = sum(part.queries for part in statistics.splits.values())
+    return f"{statistics.passages:,} passages, {queries:,} queries"
+
+
+def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) -> list[str]:
+    lines = []
+    a, b = before.statistics.passages, after.statistics.passages
+    if a != b:
+        trimmed = " (trimmed)" if "passages before trimming" in after.notes and b < a else ""
+        lines.append(f"passages: {a:,} -> {b:,}{trimmed}")
+    was, now = _split_changes(old / key), _split_changes(new / key)
+    added, gone = now.keys() - was.keys(), was.keys() - now.keys()
+    if added or gone:
+        lines.append(f"queries: {len(added):,} added, {len(gone):,} removed")
+    moved = sorted(query for query in was.keys() & now.keys() if was[query] != now[query])
+    if moved:
+        lines.append(f"{len(moved):,} queries changed split, such as {moved[0]!r}: this should never happen")
+    positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
+    if positives[0] != positives[1]:
+        lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")
+    licences = [(what, getattr(before.info, what), getattr(after.info, what)) for what in _LICENCES]
+    lines += [f"{what}: {first!r} -> {second!r}" for what, first, second in licences if first != second]
+    return lines or ["texts or labels differ"]
+
+
+def _split_changes(dataset: Path) -> Mapping[str, str]:
+    return {row["_id"]: row["metadata"]["split"] for row in read_rows(dataset / "queries.jsonl")}

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from airgen.dataset.atomic import building
 from airgen.dataset.content import ANSWERED
-from airgen.dataset.files import encode_row, labelled_split, write_text
+from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import secret_of

@@ -5,7 +5,7 @@
 
 Texts are compared by their case-folded words in NFKC. Equal words are an exact match. Near are queries whose sets of
 words, and passages whose sets of 5-grams of words, have a Jaccard similarity of .8 or more. Candidates for passages
-come from MinHash with banding (`airgen.corpus.cleaning.minhash`) and are confirmed by the exact similarity.
+come from MinHash with banding (`airgen.corpus.cleaning.duplicates`) and are confirmed by the exact similarity.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.batches import batched
-from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
+from airgen.corpus.cleaning.duplicates import band_keys, shingles, signatures
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
+from airgen.sequences import batched
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
 
 _BATCH = 2000

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import ModelUse, QrelRow
-from airgen.dataset.more_labels import check_next_version, with_more_labels
+from airgen.dataset.derive import check_next_version, with_more_labels
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.run import Run, run_from_dict
 from airgen.evaluation.significance import resampled_means
 from airgen.keys import content_key, fingerprint, row_key, text_key
-from airgen.pipeline.control.prelabels import prelabel_stages, prelabels_of
+from airgen.pipeline.control.recall import prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import SetWork, add_rows
 from airgen.pipeline.control.table2 import pairs_to_judge
 from airgen.pipeline.estimate import Estimate, estimate_judgments

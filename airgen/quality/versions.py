@@ -6,6 +6,12 @@
 Anchor systems run on both versions. Intervals resample queries: those of both versions together, the others of each
 version on their own. A pair of systems has turned if its order differs; it is told for certain only where the
 difference is significant in both versions (Fisher's randomisation test, Holm's correction).
+
+What `airgen suite compare` and `airgen suite contamination` print.
+
+How the ranking of a pipeline's systems has changed since the earlier version of its dataset.
+
+text = drift_since(job, "0.1")          # what `airgen suite compare` says of versions/0.1 and dataset
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,18 +27,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
-from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, kendall, spearman
-from airgen.evaluation.result import read_scores
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, spearman
+from airgen.evaluation.result import read_scores, without_nan
 from airgen.evaluation.significance import compare, resampled_means
-from airgen.evaluation.systems import SystemSettings
+from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.keys import file_sha256
+from airgen.pipeline.job import Job
 from airgen.publishing.suites import dataset_folders
 from airgen.quality.agreement.rankings import Side, best_third, resampled_interval
-from airgen.quality.judge.agreement_figures import Interval
+from airgen.quality.contamination import Contamination
+from airgen.quality.judge.figures import Interval
 from airgen.records import flat_text
+from airgen.text.display import figure, json_text, p_value, terminal_table
 
 Matrix = NDArray[np.float64]
 _SAMPLES = 2000
@@ -355,3 +365,87 @@ def _turned(old: Side, new: Side) -> list[SystemsPair]:
         if round(pair.difference, 12) > 0 > round(difference, 12):
             found.append(SystemsPair(pair.first, pair.second, pair.difference, pair.fisher_holm, difference, p))
     return found
+
+
+_EXAMPLES = 3
+
+
+def versions_text(found: VersionComparison) -> str:
+    """What was carried over, how the anchors rank, and which pairs turned."""
+    import numpy as np
+
+    rows = [["dataset", "", "old", "new", "same", "other id", "changed", "added", "gone"]]
+    for one in found.carried:
+        counts = (one.old, one.new, one.same, one.renamed, one.changed, one.added, one.gone)
+        rows.append([one.dataset, one.kind, *(f"{count:,}" for count in counts)])
+    text = [f"split {found.split}", terminal_table(rows)]
+    for where, keys in (("old", found.only_old), ("new", found.only_new)):
+        if keys:
+            text.append(f"only in the {where} version: {', '.join(keys)}")
+    if not found.rankings:
+        return "\n".join(text)
+    rows = [
+        ["ranking", "queries", "Spearman", "95 %", "Kendall", "95 %", "best third", "pairs", "turned", "for certain"]
+    ]
+    for ranking in found.rankings:
+        certain = sum(pair.significant() == "both" for pair in ranking.turned)
+        queries = f"{ranking.old_queries:,} -> {ranking.new_queries:,}"
+        correlations = [*_shown(ranking.spearman), *_shown(ranking.kendall)]
+        turned = [str(ranking.pairs), str(len(ranking.turned)), str(certain)]
+        best = figure(ranking.top.value) if ranking.top else "–"
+        rows.append([ranking.name, queries, *correlations, best, *turned])
+    text += ["", terminal_table(rows)]
+    whole = found.rankings[-1]
+    ranks = [average_ranks(-np.array(means)) for means in (whole.old_means, whole.new_means)]
+    rows = [[whole.name, f"{whole.measure} old", "new", "rank old", "new"]]
+    for place in np.argsort(ranks[1], kind="stable").tolist():
+        scores = [figure(means[place], ".4f") for means in (whole.old_means, whole.new_means)]
+        rows.append([whole.systems[place], *scores, *(f"{rank[place]:g}" for rank in ranks)])
+    return "\n".join([*text, "", terminal_table(rows), *_pairs(found.rankings)])
+
+
+def _pairs(rankings: Sequence[Ranking]) -> list[str]:
+    lines = []
+    for ranking in rankings:
+        for pair in ranking.turned:
+            where = {"both": "significant in both versions", "neither": "significant in neither version"}
+            told = where.get(pair.significant(), f"significant in the {pair.significant()} version only")
+            lines.append(
+                f"{ranking.name}: {pair.first} > {pair.second} turned: {pair.old_difference:+.4f} ("
+                f"{p_value(pair.old_p)}) -> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), {told}"
+            )
+    return lines
+
+
+def _shown(interval: Interval) -> list[str]:
+    return [figure(interval.value), f"{figure(interval.low)} to {figure(interval.high)}"]
+
+
+def contamination_text(found: Sequence[Contamination]) -> str:
+    """Counts for each collection, and the first matches."""
+    rows = [["dataset", "collection", "queries", "exact", "near", "passages", "exact", "near"]]
+    examples = []
+    for one in found:
+        counts = [(part.texts, part.exact, part.near) for part in (one.queries, one.passages)]
+        rows.append([one.dataset, one.collection, *(f"{count:,}" for part in counts for count in part)])
+        for kind, part in (("query", one.queries), ("passage", one.passages)):
+            for match in part.matches[:_EXAMPLES]:
+                how = "word for word" if match.exact else f"similarity {match.similarity:.2f}"
+                examples.append(f"{one.dataset}: {kind} {match.id} is {match.other} of {one.collection}, {how}")
+    return "\n".join([terminal_table(rows), *examples])
+
+
+def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: None) -> str:
+    """The report, which is kept in `runs/NAME/drift.json`; with fewer than three systems only what was carried over.
+
+    The systems run on the earlier version as well. Raises what `compare_versions` raises.
+    """
+    path = job.systems_file
+    systems = [] if path is None else load_systems(path)
+    anchors = None
+    if path is not None and len(systems) >= LEAST_SYSTEMS:
+        anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
+    earlier = job.directory / "versions" / version
+    found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split, say=say)
+    write_text(job.directory / "drift.json", json_text(without_nan(asdict(found)), indent=1) + "\n")
+    return f"since version {version}:\n{versions_text(found)}"

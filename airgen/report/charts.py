@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from airgen.evaluation.result import Result
-from airgen.quality.agreement.bias import RankGain
+from airgen.quality.agreement.rankings import RankGain
 
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
@@ -67,7 +67,7 @@ def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
     """The ranks of systems by people's labels on the left, by generated ones on the right. Empty below two systems."""
     if MISSING or len(gains) < 2:
         return {}
-    from airgen.quality.agreement.charts import ranks_chart
+    from airgen.quality.agreement.report import ranks_chart
 
     return _drawings(
         _SLOPE_WIDTHS, lambda page, width: ranks_chart(gains, title=title, palette=page["palette"], width=width)

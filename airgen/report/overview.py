@@ -24,7 +24,7 @@ from airgen.pipeline.assemble import provenance
 from airgen.pipeline.engines import money
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
-from airgen.quality.agreement.bias import RankGain
+from airgen.quality.agreement.rankings import RankGain
 from airgen.quality.diversity.measure import ATTRIBUTES, profile_dataset
 from airgen.records import Rewrite
 from airgen.report.charts import MISSING, rank_slopes

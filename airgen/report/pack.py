@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.atomic import building, whole_file
+from airgen.dataset.files import building, whole_file
 from airgen.errors import UsageError
 from airgen.evaluation.result import without_nan
 from airgen.records import SURROGATE

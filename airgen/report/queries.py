@@ -1,4 +1,6 @@
-"""The queries of a report: a table of all of them, and the life of each, in blocks.
+"""Texts of many documents by id, in a temporary file: a report needs a few of a large corpus at a time.
+
+The queries of a report: a table of all of them, and the life of each, in blocks.
 
 `d0/queries` has one list for each column of the table, all of one length. The life of query number n is element
 n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids that they have in the dataset.
@@ -6,7 +8,10 @@ n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import Any
 
 from airgen.dataset.beir import BeirQuery
@@ -16,12 +21,52 @@ from airgen.errors import DatasetError, StoreError
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
-from airgen.report.open_job import is_running
 from airgen.report.pack import Pack
-from airgen.report.ranks import SystemRanks
-from airgen.report.source import ReportSource
-from airgen.report.texts import LONGEST, TextFile
+from airgen.report.source import ReportSource, SystemRanks, is_running
 from airgen.store import Store
+
+LONGEST = 4000
+"""Characters of a document in a report; the rest is counted."""
+
+
+class TextFile:
+    """Documents that were put in, by id; as a context manager the file is deleted at the end."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="airgen-report-")  # noqa: SIM115
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def __enter__(self) -> TextFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, rows: Iterable[tuple[str, str, str]]) -> None:
+        """Put in rows of id, title and text."""
+        self._file.seek(0, 2)
+        for id_, title, text in rows:
+            raw = json.dumps([title[:LONGEST], text[:LONGEST], max(0, len(text) - LONGEST)]).encode("ascii")
+            self._places[id_] = (self._file.tell(), len(raw))
+            self._file.write(raw)
+
+    def shown(self, lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+        """{id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
+
+        `lengths` says for each id how many characters are wanted.
+        """
+        found = {}
+        for id_, longest in lengths.items():
+            if id_ in self._places:
+                start, length = self._places[id_]
+                self._file.seek(start)
+                title, text, more = json.loads(self._file.read(length))
+                more += max(0, len(text) - longest)
+                found[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {})}
+        return found
+
 
 BLOCK = 32
 _HIT = 400  # characters of a document that has no label

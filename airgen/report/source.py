@@ -1,4 +1,16 @@
-"""What a report is about: one dataset, the job that made it, and the results of systems on it.
+"""What a report is about: a dataset, the job that made it (which may be running), and the ranks of systems on it.
+
+A job that may be running: whether it is, and its work database, of which a running job needs a copy.
+
+Where a system ranks the documents of each query: the first hits of its run, and the ranks of labelled documents.
+
+    found = ranks_of(result, labels)
+    found["q1"].top                     # ("p7", "p2", ...)
+    found["q1"].ranks                   # {"p7": 1, "p9": 84}
+
+A run has a thousand hits for each query and a report shows few of them, so DuckDB reads the file and gives these alone.
+
+What a report is about: one dataset, the job that made it, and the results of systems on it.
 
     source.dataset, source.results, source.job
     source.labels("dev")           # {query id: {passage id: label}}
@@ -9,21 +21,144 @@ neither do the job, the lineage and scores by query of these splits, so no part 
 
 from __future__ import annotations
 
+import gzip
+import shutil
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from airgen.database import in_memory, without_globs
 from airgen.dataset.beir import BeirDataset, BeirQuery
+from airgen.dataset.files import is_alive
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.errors import DatasetError
+from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
 from airgen.pipeline.job import Job
-from airgen.report.open_job import is_running, open_store
-from airgen.report.ranks import SystemRanks, ranks_of
+from airgen.pipeline.progress import read_status
 from airgen.store import Store
+
+_SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
+_COPIES = 5
+
+
+def is_running(job: Job) -> bool:
+    """Whether another process works at the job now, by its status file."""
+    status = read_status(job.directory / "status.json") or {}
+    pid, updated = status.get("pid"), status.get("updated")
+    if status.get("ended") or not isinstance(pid, int) or not isinstance(updated, int | float):
+        return False
+    return is_alive(pid) and time.time() - updated < _SILENT and not job.finished()
+
+
+@contextmanager
+def open_store(job: Job) -> Iterator[Store]:
+    """The work database for reading; while another process has it open, a copy of it.
+
+    Raises StoreError where there is none, or where it cannot be read.
+    """
+    try:
+        store = job.open_store(read_only=True)
+    except StoreError:
+        if not is_running(job):
+            raise
+    else:
+        with store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="airgen-report-") as folder, _copied(job, Path(folder)) as store:
+        yield store
+
+
+@contextmanager
+def _copied(job: Job, folder: Path) -> Iterator[Store]:
+    """A copy of a database that another process writes: the rows up to one of its commits."""
+    path, copy = job.directory / "work.duckdb", folder / "work.duckdb"
+    error: AirgenError | OSError | None = None
+    for _ in range(_COPIES):
+        try:
+            before = _stamp(path)
+            for suffix in (".wal", ""):
+                (folder / f"work.duckdb{suffix}").unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+            if _stamp(path) != before:
+                continue  # the log was taken into the database meanwhile, so the two copies may not fit
+            store = Store.open(copy, create=False)
+        except (StoreError, OSError) as problem:
+            error = problem
+            continue
+        with store:
+            yield store
+        return
+    raise StoreError(f"{path}: cannot be copied while its job runs ({error}): try again when it has ended")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+TOP = 10
+"""How many hits of a system are shown."""
+
+_SQL = """
+SELECT query, passage, rank FROM read_csv(?, delim = ?, header = false, auto_detect = false, quote = '', escape = '',
+    columns = {'query': 'VARCHAR', 'q0': 'VARCHAR', 'passage': 'VARCHAR', 'rank': 'BIGINT', 'score': 'VARCHAR',
+    'tag': 'VARCHAR'}) AS hit
+WHERE query IN (SELECT query FROM label)
+    AND (rank <= ? OR query = passage OR (query, passage) IN (SELECT (query, passage) FROM label))
+ORDER BY query, rank
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRanks:
+    """One system's answer to one query: ids of the first hits, and the ranks (from 1) of labelled documents."""
+
+    top: tuple[str, ...]
+    ranks: Mapping[str, int]
+
+
+def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[str, SystemRanks]:
+    """{query id: its ranks} of a result's run, for the queries that have labels.
+
+    The run is one that airgen wrote, with its ranks. Hits whose id is the query's own are left out where the rules of
+    the result leave them out. Raises DatasetError for a file that is missing or damaged.
+    """
+    import duckdb
+
+    path, own_out = result.paths.run, result.rules.get("identical_ids") == "left out"
+    queries = [query for query, passages in labels.items() for _ in passages]
+    passages = [passage for of_query in labels.values() for passage in of_query]
+    try:
+        with in_memory(files=[path]) as base:
+            base.execute(
+                "CREATE TABLE label AS SELECT unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS passage",
+                [queries, passages],
+            )
+            with gzip.open(path, "rb") as stream:  # `write_run` separates by tabs where an id holds a space
+                gap = "\t" if b"\t" in stream.readline(1 << 20) else " "
+            rows = base.execute(_SQL, [without_globs(path), gap, TOP + own_out]).fetchall()
+    except (duckdb.Error, OSError, EOFError) as error:
+        raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
+    top: dict[str, list[str]] = {}
+    ranks: dict[str, dict[str, int]] = {}
+    moved: set[str] = set()  # queries whose own id stood above, so that all hits below it move up
+    for query, passage, rank in rows:
+        if own_out and query == passage:
+            moved.add(query)
+            continue
+        place = rank - (query in moved)
+        if place <= TOP:
+            top.setdefault(query, []).append(passage)
+        if passage in labels[query]:
+            ranks.setdefault(query, {})[passage] = place
+    return {query: SystemRanks(tuple(top.get(query, ())), ranks.get(query, {})) for query in {**top, **ranks}}
 
 
 @dataclass

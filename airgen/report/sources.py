@@ -18,9 +18,8 @@ from airgen.evaluation.result import Paths, Result, load_result
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import job_of_directory, last_run
 from airgen.publishing.suites import dataset_folders
-from airgen.report.open_job import is_running
-from airgen.report.source import ReportSource
-from airgen.settings.yaml_file import find_yaml
+from airgen.report.source import ReportSource, is_running
+from airgen.settings.base import find_yaml
 
 DEV = "dev"
 _INSIDE = ("status.json", MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")

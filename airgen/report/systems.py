@@ -24,8 +24,7 @@ from airgen.evaluation.result import Result, as_matrix, read_scores
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import label_makers_text
 from airgen.report.charts import MISSING, score_against_time
-from airgen.report.ranks import TOP, SystemRanks
-from airgen.report.source import ReportSource
+from airgen.report.source import TOP, ReportSource, SystemRanks
 
 _HOLES = 50  # passages without a label that are listed
 

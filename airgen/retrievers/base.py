@@ -1,4 +1,17 @@
-"""The protocols of retrieval, shared by quality control and evaluation, and the base of the components.
+"""What retrievers, embedders and re-rankers share: protocols, the base of the components, checks of output, the k best.
+
+The k best of many scores, ties by position, without sorting scores that cannot be among them.
+
+A score and its position are packed into one uint64 whose order is (score descending, position ascending), so that
+selecting and sorting need one comparison and equal inputs give equal results:
+
+>>> keys = pack(np.array([0.5, -1.0, 0.5], np.float32), 0)
+>>> unpack(np.sort(keys)[::-1])[0].tolist()
+[0, 2, 1]
+
+Checks of a model's output before it is used: shape, length, finite numbers.
+
+The protocols of retrieval, shared by quality control and evaluation, and the base of the components.
 
 retriever.index(corpus)                 once
 retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
@@ -21,13 +34,76 @@ from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
 from airgen import models
 from airgen.dataset.beir import BeirPassage
-from airgen.errors import UsageError
+from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.records import flat_text
 from airgen.registry import resolve
 from airgen.sequences import Indexed
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import moved
 from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
+
+_SIGN = np.uint32(0x80000000)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def pack(scores: NDArray[np.float32], positions: NDArray[np.int64] | int) -> NDArray[np.uint64]:
+    """Keys of finite scores; `positions` are their positions, or that of the first of consecutive scores."""
+    bits = (scores + np.float32(0)).view(np.uint32)  # + 0: -0.0 and 0.0 are one score
+    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
+    places = positions + np.arange(len(scores)) if isinstance(positions, int) else positions
+    return (ordered << np.uint64(32)) | (_LOW - places.astype(np.uint64))
+
+
+def unpack(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Positions and scores of keys, shape kept."""
+    ordered = (keys >> np.uint64(32)).astype(np.uint32)
+    bits = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).astype(np.uint32)
+    return (_LOW - (keys & _LOW)).astype(np.int32), bits.view(np.float32)
+
+
+def top_k(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Positions and scores of the k best of one row of finite scores; fewer where the row is shorter."""
+    keys = pack(scores, 0)
+    if len(keys) > k > 0:
+        keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
+    return unpack(np.sort(keys)[::-1][:k])
+
+
+def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
+    """The vectors themselves. Raises ModelError where one holds NaN or infinity, with its position in the batch."""
+    good = np.isfinite(vectors).all(axis=-1)
+    if not good.all():
+        raise ModelError(f"{model} gave NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
+    return vectors
+
+
+def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows scaled to length 1; a row of zeros stays as it is."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, np.float32(1e-12)), np.float32)
+
+
+def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
+    """Scores as float32 (count,). Raises ModelError for another number of them, NaN or infinity."""
+    array = np.asarray(scores, np.float32).reshape(-1)
+    if len(array) != count:
+        raise ModelError(f"{model} gave {len(array)} scores for {count} pairs")
+    if not np.isfinite(array).all():
+        bad = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ModelError(f"{model} gave {array[bad]} as the score of pair {bad}: a score must be a finite number")
+    return array
+
+
+def non_empty(corpus: Corpus) -> Corpus:
+    """The corpus itself. Raises CorpusError for one without passages or with sequences of unequal length."""
+    if not len(corpus):
+        raise CorpusError("the corpus has no passages")
+    if len(corpus.texts) != len(corpus.ids) or len(corpus.titles) not in (0, len(corpus.ids)):
+        raise CorpusError(
+            f"the corpus has {len(corpus.ids)} ids, {len(corpus.texts)} texts and {len(corpus.titles)} titles"
+        )
+    return corpus
+
 
 TextKind = Literal["query", "passage"]
 IndexProgress = Callable[[int, int], None]

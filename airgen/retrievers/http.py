@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError
-from airgen.retrievers.base import Component, ModelFacts, TextKind
+from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
 from airgen.retrievers.http_client import HttpFailure, JsonClient
-from airgen.retrievers.output_checks import checked_scores, finite, unit_rows
 from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import ServiceAccess
 

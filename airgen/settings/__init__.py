@@ -14,7 +14,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, SPEED, Settings
+from airgen.settings.base import FILE, SPEED, Settings, load_yaml, validate
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
     ControlSettings,
@@ -27,7 +27,6 @@ from airgen.settings.control import (
 from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.suite import is_suite, pipeline_values
-from airgen.settings.yaml_file import load_yaml, validate
 
 __all__ = [
     "INFORMATION",

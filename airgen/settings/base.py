@@ -7,18 +7,25 @@
 
 Fingerprints, `airgen check`, the reuse of finished results and the builder of parts all read the marks. There is no
 second list of names.
+
+Read a YAML file into a pydantic model, with every problem reported at once: file, line, path, closest name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from airgen.errors import SettingsError
+from airgen.paths import data_dir
 from airgen.registry import closest
+from airgen.yaml_text import read_yaml
 
 Spec = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
 
@@ -115,3 +122,121 @@ def answer_settings(settings: BaseModel) -> dict[str, Any]:
         else:
             found[name] = settings.model_dump(mode="json", include={name})[name]
     return found
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
+    """A YAML file by its path or by the name under which airgen ships it. `kind`: `pipelines` or `corpora`.
+
+    `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is looked for in `folder` (of the
+    YAML file that names it), in the working directory, in the folder `kind` of both, and in what airgen ships. A path
+    with an ending that is nowhere is returned, in `folder`. `suite.yaml#part`, a pipeline of a suite, is found by its
+    file. Raises SettingsError for a name that is nowhere.
+    """
+    file, mark, part = str(name).rpartition("#")
+    if mark and not Path(name).is_file():
+        return Path(f"{find_yaml(kind, file, folder)}#{part}")
+    path = Path(name).expanduser()
+    wanted = path if path.suffix in (".yaml", ".yml") else path.with_name(f"{path.name}.yaml")
+    inside = Path(*wanted.parts[1:]) if wanted.parts[:1] == (kind,) else wanted
+    places = dict.fromkeys([*([folder] if folder is not None else []), Path()])
+    found = [place / one for place in places for one in (path, wanted, Path(kind) / inside)]
+    if not inside.is_absolute() and len(inside.parts) == 1:
+        found.append(data_dir(kind) / inside)
+    for place in found:
+        if place.is_file():
+            return place
+    if path.suffix:
+        return path if folder is None else folder / path
+    known = {
+        one.stem for place in (*(place / kind for place in places), data_dir(kind)) for one in place.glob("*.yaml")
+    }
+    hint = closest(path.name, sorted(known))
+    raise SettingsError([f"no file and none of the shipped {kind} is named {str(name)!r}{hint}"])
+
+
+def load_yaml(path: Path, model: type[M]) -> M:
+    """The file as `model`. Raises SettingsError with one line for each problem."""
+    value, node = read_mapping(path)
+    return validate(value, model, str(path), node, path.resolve().parent)
+
+
+def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
+    """The mapping in a YAML file, and its nodes, which know their lines. Raises SettingsError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SettingsError([f"{path}: no such file"]) from None
+    except IsADirectoryError:
+        raise SettingsError([f"{path}: is a directory, a YAML file is needed"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: cannot be read: {error}"]) from error
+    return _mapping(text, str(path))
+
+
+def _mapping(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
+    value, node = read_yaml(text, name)
+    if not isinstance(value, dict):
+        what = "is empty" if value is None else f"holds a {type(value).__name__}"
+        raise SettingsError([f"{name}: {what}, a mapping of settings is needed"])
+    return value, node
+
+
+def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """`own` over `common`, and so for the mappings in both: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep b and c."""
+    found = dict(common)
+    for key, value in own.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = merged(found[key], value) if both else value
+    return found
+
+
+def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
+    """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
+    value, node = _mapping(text, name)
+    return validate(value, model, name, node, folder)
+
+
+def validate(
+    value: dict[str, Any], model: type[M], name: str, node: yaml.Node | None = None, folder: Path | None = None
+) -> M:
+    """A mapping as `model`; `node` gives line numbers where the mapping came from YAML."""
+    try:
+        return model.model_validate(value, context={"folder": folder})
+    except ValidationError as error:
+        raise SettingsError([_problem(name, node, dict(item)) for item in error.errors()]) from None
+
+
+def _problem(name: str, node: yaml.Node | None, error: dict[str, Any]) -> str:
+    location = tuple(part for part in error["loc"] if not _is_union_tag(part))
+    line = _line(node, location)
+    where = f"{name}:{line}" if line else name
+    path = ".".join(str(part) for part in location) or "the file"
+    return f"{where}: {path}: {message(error)}"
+
+
+def _is_union_tag(part: object) -> bool:
+    # pydantic names the tried member of a union in the location: `function-after[...]`, `list[int]`, a class name
+    return isinstance(part, str) and (
+        part.endswith("]") or (part[:1].isupper() and part.isidentifier()) or part in ("str", "int")
+    )
+
+
+def _line(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
+    """The line of the deepest part of `location` that the YAML text has, from 1."""
+    if node is None:
+        return None
+    line = node.start_mark.line
+    for part in location:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, child) for key, child in node.value if key.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = (node.value[part], node.value[part])
+        if found is None:
+            break
+        key, node = found
+        line = key.start_mark.line
+    return line + 1

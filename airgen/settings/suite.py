@@ -19,8 +19,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from airgen.errors import SettingsError
 from airgen.registry import closest
-from airgen.settings.base import Settings
-from airgen.settings.yaml_file import find_yaml, load_yaml, merged, read_mapping
+from airgen.settings.base import Settings, find_yaml, load_yaml, merged, read_mapping
 
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _KEY = r"^[a-z0-9][a-z0-9._-]{0,62}$"

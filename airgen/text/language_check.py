@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from airgen.text.analysis.stopwords import STOPWORDS
+from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import words
 
 _SCRIPTS = {

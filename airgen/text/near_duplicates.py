@@ -6,17 +6,23 @@
 
 Not every pair is compared (prefix filtering, Chaudhuri et al. 2006): if two sets of n and m words have a Jaccard
 similarity of at least t, then in any fixed order of words the first n - ceil(t n) + 1 words of one and the first
-m - ceil(t m) + 1 words of the other have a word in common. Documents use MinHash (`airgen.corpus.cleaning.minhash`),
+m - ceil(t m) + 1 words of the other have a word in common. Documents use MinHash (`airgen.corpus.cleaning.duplicates`),
 whose estimate is too rough for queries.
+
+How much of a query is copied from a document.
+
+>>> borrowed("wings that bend", "The wing bends under load.", "en")
+(1.0, ['wings', 'bend'])
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
-from airgen.text.normal_form import normal_form
-from airgen.text.words import words
+from airgen.text.analysis import Analyser, analyser
+from airgen.text.words import normal_form, words
 
 THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
 
@@ -76,3 +82,18 @@ class NearDuplicateIndex:
             return sorted(unique, key=lambda word: (known.get(word, 0), word))[:kept]
         # Long words come first, because they are rare.
         return sorted(unique, key=lambda word: (-len(word), word))[:kept]
+
+
+_analyser = lru_cache(maxsize=16)(analyser)
+
+
+def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
+    """The share of the query's distinct stems that the document has, 0 to 1, and the query's words with these stems.
+
+    Stop words are left out on both sides.
+    """
+    stems: Analyser = _analyser(language)
+    asked = set(stems(query))
+    shared = asked & set(stems(document))
+    named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
+    return (len(shared) / len(asked) if asked else 0.0), named

@@ -10,7 +10,7 @@ from typing import Any
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.models.files import weights_hash
+from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import model_place
 from airgen.retrievers.dense.embedders import loaded

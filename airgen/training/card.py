@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.atomic import building
+from airgen.dataset.files import building
 from airgen.errors import TrainingError
 from airgen.evaluation.result import library_versions
 from airgen.text.display import markdown_table, md

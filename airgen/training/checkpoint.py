@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.atomic import whole_file
+from airgen.dataset.files import whole_file
 from airgen.errors import TrainingError
 from airgen.registry import load_extra
 

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from airgen.batches import batched
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
 from airgen.keys import canonical_json, content_key, key_of_pieces, rng, text_key
 from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns
 from airgen.training.examples import Example, Examples
 from airgen.training.folds import folded, wording

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import DatasetError, TrainingError, UsageError
-from airgen.evaluation.costs import peak_bytes
+from airgen.evaluation.result import peak_bytes
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.training import checkpoint

@@ -19,8 +19,7 @@ import yaml
 from pydantic import Field
 
 from airgen.errors import UsageError
-from airgen.settings.base import SPEED, Settings, answer_settings
-from airgen.settings.yaml_file import load_yaml, validate
+from airgen.settings.base import SPEED, Settings, answer_settings, load_yaml, validate
 from airgen.yaml_text import read_yaml
 
 R = TypeVar("R", bound="Recipe")

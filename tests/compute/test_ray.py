@@ -22,7 +22,7 @@ from airgen.compute import ray as ray_workers
 from airgen.compute.current import computing
 from airgen.compute.ray import RayWorkers, _translated
 from airgen.errors import AirgenError, ModelError
-from airgen.retrievers.dense.embedding_cache import EmbeddingCache
+from airgen.retrievers.dense.retriever import EmbeddingCache
 from airgen.settings.compute import ComputeSettings
 
 pytestmark = [

@@ -19,7 +19,7 @@ from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, show_corpus
-from airgen.retrievers.dense.embedding_cache import EmbeddingCache
+from airgen.retrievers.dense.retriever import EmbeddingCache
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.retrievers.on_workers import scored, travels
 from airgen.settings.compute import ComputeSettings

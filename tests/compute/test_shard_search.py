@@ -12,9 +12,8 @@ import pytest
 from airgen.compute.current import computing
 from airgen.compute.processes import Processes
 from airgen.retrievers.base import Hits
-from airgen.retrievers.dense import shard_search
-from airgen.retrievers.dense.exact_search import search
-from airgen.retrievers.dense.shard_search import merged, search_shards
+from airgen.retrievers.dense import exact_search
+from airgen.retrievers.dense.exact_search import merged, search, search_shards
 from airgen.settings.compute import ComputeSettings
 
 N, DIM, K = 9000, 16, 40
@@ -29,8 +28,8 @@ def two() -> Iterator[Any]:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Rows with many ties; small shards, small searches."""
-    monkeypatch.setattr(shard_search, "_ROWS", 1024)
-    monkeypatch.setattr(shard_search, "_SCORES", 0)
+    monkeypatch.setattr(exact_search, "_ROWS", 1024)
+    monkeypatch.setattr(exact_search, "_SCORES", 0)
     draw = np.random.default_rng(1)
     rows = draw.integers(-2, 3, (N, DIM)).astype(np.float16)
     rows[5000:] = draw.standard_normal((N - 5000, DIM))

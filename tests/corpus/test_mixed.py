@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from airgen.corpus.needs import missing
-from airgen.corpus.open_reader import open_reader, source_digest
+from airgen.corpus.needs import missing, open_reader, source_digest
 from airgen.corpus.readers import html
 from airgen.corpus.readers.html import HtmlReader
 from airgen.corpus.readers.mixed import FilesReader

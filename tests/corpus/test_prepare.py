@@ -15,10 +15,9 @@ from corpus_maker import corpus, prose
 from pydantic import ValidationError
 
 from airgen.corpus import load_corpus_settings, prepare, qa_passages
-from airgen.corpus.manifests import manifest_names
-from airgen.corpus.needs import missing
-from airgen.corpus.open_reader import source_digest
+from airgen.corpus.needs import missing, source_digest
 from airgen.corpus.readers.reader import Place, ReaderSettings
+from airgen.corpus.settings import manifest_names
 from airgen.corpus.statistics import bins, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key

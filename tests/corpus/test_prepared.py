@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.corpus import prepare
-from airgen.corpus import prepared as module
-from airgen.corpus.prepared import prepared
+from airgen.corpus import preparation, prepare
+from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 
@@ -37,7 +36,7 @@ def test_the_second_time_nothing_is_read(made: CorpusSettings, tmp_path: Path, m
     first = list(prepared(made, "qa", "f", worth=0))
     assert first == list(prepare(made, "qa"))
     assert entries(tmp_path) == [".gz", ".sha256"]
-    monkeypatch.setattr(module, "prepare", never)
+    monkeypatch.setattr(preparation, "prepare", never)
     assert list(prepared(made, "qa", "f", worth=0)) == first
     for other in (("qa", "g"), ("long-doc", "f")):
         with pytest.raises(AssertionError, match="read again"):
@@ -86,7 +85,7 @@ def test_small_corpora_are_not_kept_and_old_entries_go(
 ) -> None:
     list(prepared(made, "qa", "f", worth=3600))
     assert entries(tmp_path) == []
-    monkeypatch.setattr(module, "_KEPT", 2)
+    monkeypatch.setattr(preparation, "_KEPT", 2)
     for name in "abcd":
         list(prepared(made, "qa", name, worth=0))
     assert entries(tmp_path) == [".gz", ".gz", ".sha256", ".sha256"]

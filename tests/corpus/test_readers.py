@@ -11,17 +11,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from airgen.corpus.readers.beir import BeirReader
-from airgen.corpus.readers.docx import DocxReader
-from airgen.corpus.readers.epub import EpubReader
 from airgen.corpus.readers.html import HtmlReader, TooMuchMarkupError, html_blocks
-from airgen.corpus.readers.hub_datasets import DatasetsReader
 from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.markdown import MarkdownReader
+from airgen.corpus.readers.office import DocxReader, EpubReader
 from airgen.corpus.readers.pdf import PdfReader, join_pages
 from airgen.corpus.readers.python_functions import PythonReader
 from airgen.corpus.readers.reader import Place
-from airgen.corpus.readers.records import JsonLinesReader, JsonReader
+from airgen.corpus.readers.records import BeirReader, DatasetsReader, JsonLinesReader, JsonReader
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.corpus.readers.texts import TextReader
 from airgen.errors import CorpusError
@@ -149,7 +146,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_nested_columns_and_several_texts() -> None:
-    from airgen.corpus.readers.fields import Fields, to_document
+    from airgen.corpus.readers.tabular import Fields, to_document
 
     fields = Fields(id="meta.id", title=None, text=["head", "body.lines"])
     row = {"meta": {"id": 3}, "head": "H", "body": {"lines": ["one", "two"]}}

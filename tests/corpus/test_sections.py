@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.sections import Block, sections, slug
+from airgen.corpus.readers.texts import Block, sections, slug
 
 paragraph = st.integers(1, 80).map(lambda size: " ".join(f"w{size}x{place}" for place in range(size)))
 block = st.one_of(

@@ -8,7 +8,7 @@ import pytest
 from command_line import call
 
 from airgen.corpus import load_corpus_settings
-from airgen.corpus.manifests import manifest_names
+from airgen.corpus.settings import manifest_names
 from airgen.errors import CorpusError, SettingsError, UsageError
 
 WIKI = """name: wiki

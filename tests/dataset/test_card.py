@@ -10,8 +10,7 @@ import pytest
 from dataset_maker import INFO, make_content
 
 from airgen.dataset.card import front_matter, render_card
-from airgen.dataset.content import FunnelStep, ModelUse
-from airgen.dataset.licences import check_redistribution, hub_licence
+from airgen.dataset.content import FunnelStep, ModelUse, check_redistribution, hub_licence
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError

@@ -10,11 +10,11 @@ from beir_folder import write_beir
 from command_line import call
 
 from airgen.dataset.beir import BeirDataset, read_qrels
-from airgen.dataset.interchange import FORMATS, convert
+from airgen.dataset.layouts import FORMATS, convert
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import read_run, score
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.pipeline.own.label_file import read_labels
+from airgen.pipeline.own_queries import read_labels
 from airgen.settings import LabelFile
 
 CORPUS = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.dataset.split import long_doc_splits, split_of
+from airgen.dataset.secret import long_doc_splits, split_of
 
 PAIRS = st.lists(
     st.tuples(st.sampled_from(["law", "book", "arxiv"]), st.text("abcdef", min_size=1, max_size=3)), max_size=12

@@ -17,12 +17,16 @@ from dataset_maker import INFO, make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airgen.dataset.atomic import building, safe_name
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, DatasetContent, QrelRow, QueryRow
-from airgen.dataset.files import git_blob_id, sort_by_id
-from airgen.dataset.manifest import load_manifest
-from airgen.dataset.statistics import count_words_and_characters, statistics_csv, statistics_markdown, table_rows
+from airgen.dataset.files import building, git_blob_id, safe_name, sort_by_id
+from airgen.dataset.manifest import (
+    count_words_and_characters,
+    load_manifest,
+    statistics_csv,
+    statistics_markdown,
+    table_rows,
+)
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError

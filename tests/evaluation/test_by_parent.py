@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from airgen.commands.metrics import app
 from airgen.errors import DatasetError
 from airgen.evaluation import evaluate, run_from_dict
-from airgen.evaluation.by_parent import labels_by_parent, read_parents, run_by_parent
+from airgen.evaluation.dataset_split import labels_by_parent, read_parents, run_by_parent
 from airgen.evaluation.systems import SystemSettings
 
 PARENTS = {"a1": "A", "a2": "A", "b1": "B", "c1": "C"}

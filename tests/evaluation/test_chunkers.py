@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
-from airgen.evaluation.chunkers.chunker import ChunkerSettings, DocumentChunk, chunks_of, load_chunkers
-from airgen.evaluation.chunkers.gold_spans import Span, WholeDocument, gold_spans
-from airgen.evaluation.chunkers.span_scores import covered, is_relevant, query_scores
+from airgen.evaluation.chunkers import (
+    ChunkerSettings,
+    DocumentChunk,
+    Span,
+    WholeDocument,
+    chunks_of,
+    covered,
+    gold_spans,
+    is_relevant,
+    load_chunkers,
+    query_scores,
+)
 from airgen.text.tokens import load_tokenizer
 
 TEXT = (

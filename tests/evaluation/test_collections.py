@@ -16,8 +16,7 @@ from beir_folder import write_beir
 from command_line import call
 
 from airgen.errors import CorpusError, DatasetError, SettingsError, UsageError
-from airgen.evaluation.collections import load_collections, means_table
-from airgen.evaluation.fetch_collection import fetch_collection
+from airgen.evaluation.collections import fetch_collection, load_collections, means_table
 from airgen.evaluation.result import Paths, Result, load_result
 
 WORDS = {"p1": "cats sleep", "p2": "dogs run", "p3": "birds sing"}

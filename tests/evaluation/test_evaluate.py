@@ -26,7 +26,7 @@ from airgen.evaluation import result as result_files
 from airgen.evaluation.measures import Scores, parse_measure, score
 from airgen.evaluation.result import Paths, read_scores, write_scores
 from airgen.evaluation.systems import SystemSettings
-from airgen.retrievers.shared_encodings import shared_encodings
+from airgen.retrievers.encodings import shared_encodings
 
 BM25 = {"name": "bm25", "kind": "bm25"}
 RUN = {"name": "theirs", "kind": "run", "path": "their.run"}

@@ -12,7 +12,7 @@ from command_line import call
 
 from airgen.errors import UsageError
 from airgen.evaluation import run_from_dict, write_run
-from airgen.evaluation.choose_systems import before_and_after
+from airgen.evaluation.systems import before_and_after
 
 QUERIES = 40
 SYSTEMS = """systems:

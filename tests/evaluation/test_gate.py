@@ -10,7 +10,7 @@ import pytest
 from command_line import call
 
 from airgen.errors import UsageError
-from airgen.evaluation.gate import against_baseline
+from airgen.evaluation.significance import against_baseline
 
 
 def verdict(differences: np.ndarray, margin: float = 0.0) -> str:

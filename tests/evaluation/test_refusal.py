@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.evaluation import EvaluationOptions, SystemSettings, evaluate
-from airgen.evaluation.refusal import refusal
+from airgen.evaluation.breakdown import refusal
 from airgen.evaluation.run import run_from_dict
 
 

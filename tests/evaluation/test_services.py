@@ -17,8 +17,8 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, SettingsError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
-from airgen.evaluation.own_ids import IdLookup
-from airgen.evaluation.python_systems import checked_results
+from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.outside_systems import checked_results
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems
 

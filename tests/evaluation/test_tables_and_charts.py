@@ -15,8 +15,8 @@ import pytest
 
 from airgen.evaluation import charts
 from airgen.evaluation.breakdown import negatives_above
-from airgen.evaluation.costs import single_latencies
 from airgen.evaluation.measures import judged_hits
+from airgen.evaluation.result import single_latencies
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
 from airgen.evaluation.tables import places_text, rank_text, ranking_text

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from airgen.dataset.beir import BeirDataset
+from airgen.evaluation.breakdown import score_unsure, unsure_pairs
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import parse_measures
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.systems import load_systems
-from airgen.evaluation.unsure import score_unsure, unsure_pairs
 
 RUN = run_from_dict({"q": {"a": 3.0, "b": 2.0, "c": 1.0}, "r": {"x": 2.0, "y": 1.0}})
 LABELS = {"q": {"b": 1.0, "c": 0.0}, "r": {"x": 1.0}}

@@ -94,7 +94,7 @@ def assert_heard(folder: Path, marked: str, *words: str) -> str:
 HOSTILE = {
     "a word of 4 MB": ("a", {"tokenizer": "cl100k_base"}, "!tiktoken:Encoding.encode_ordinary"),
     "addresses": ("12:30:45:a ", {}, "airgen.corpus.cleaning.personal:mask"),
-    "marks": ("e\u0315\u0300", {}, "airgen.corpus.cleaning.normalise:normalise"),
+    "marks": ("e\u0315\u0300", {}, "airgen.corpus.cleaning.filters:normalise"),
     "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_blocks"),
     "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "airgen.corpus.readers.html:html_blocks"),
     "requests": ('.B "a" \\fBb\n', {"reader": {"kind": "man"}}, "airgen.corpus.readers.man:man_blocks"),
@@ -184,7 +184,7 @@ def test_while_a_service_is_silent(dataset: Path, job: Path, silent: str) -> Non
     system = {"name": "far", "kind": "http", "url": silent, "query_field": "q", "hits_path": "hits"}
     (job / "systems.yaml").write_text(json.dumps({"systems": [system]}))
     words = ("evaluate", str(dataset), "--systems", "systems.yaml")
-    assert_heard(job, "airgen.evaluation.search_service:SearchService._hits", *words)
+    assert_heard(job, "airgen.evaluation.outside_systems:SearchService._hits", *words)
 
 
 def test_while_a_corpus_is_fetched(tmp_path: Path, silent: str) -> None:

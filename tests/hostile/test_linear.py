@@ -23,14 +23,13 @@ import regex
 
 import airgen
 from airgen.corpus.book_parts import find_apparatus
-from airgen.corpus.cleaning.boilerplate import judge_text
-from airgen.corpus.cleaning.normalise import normalise
+from airgen.corpus.cleaning.filters import judge_text, normalise
 from airgen.corpus.cleaning.personal import mask
 from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
-from airgen.corpus.sections import Block, sections
+from airgen.corpus.readers.texts import Block, sections
 from airgen.errors import SettingsError
 from airgen.text.near_duplicates import folded_words
 from airgen.text.tokens import count_tokens
@@ -48,14 +47,14 @@ GROWTH = 3.0  # of CPU time, where the input doubles: 2 is linear, 4 quadratic
 BOUNDED = {
     "airgen.corpus.book_parts:_NUMBER": 60,
     "airgen.corpus.book_parts:_ENTRY": 201,
-    "airgen.corpus.cleaning.boilerplate:_SENTENCE_END": 40,
+    "airgen.corpus.cleaning.filters:_SENTENCE_END": 40,
     "airgen.text.words:_ABBREVIATIONS": 24,
     "airgen.text.words:_NUMBERED": 24,
 }
 # Patterns that never see a text from outside.
 INSIDE = {
     "airgen.corpus.readers.python_topics": "the reference that comes with this Python",
-    "airgen.models.from_wheels": "the messages of pip on this machine",
+    "airgen.models.fetching": "the messages of pip on this machine",
     "airgen.llms.scripted": "the offline double of a model: prompts that airgen made",
     "airgen.corpus.fetch": "the messages of package managers on this machine",
 }

@@ -21,9 +21,8 @@ from airgen.pipeline.preflight import preflight
 from airgen.pipeline.progress import Display
 from airgen.registry import names
 from airgen.settings import LlmSettings, Pipeline
-from airgen.settings.base import marked
+from airgen.settings.base import marked, parse_yaml
 from airgen.settings.llm import answer_parts
-from airgen.settings.yaml_file import parse_yaml
 from airgen.store import Store
 
 OUTSIDE = '''

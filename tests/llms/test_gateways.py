@@ -13,8 +13,8 @@ from airgen.errors import LlmError, SettingsError
 from airgen.llms.base import Message, Reply, Request
 from airgen.pipeline.engines import connect, make_engine
 from airgen.settings import LlmSettings, Pipeline
+from airgen.settings.base import parse_yaml
 from airgen.settings.llm import looks_like_a_key, own_answer_settings
-from airgen.settings.yaml_file import parse_yaml
 from airgen.store import Store
 
 KEY = "0123456789abcdef0123456789abcdef"

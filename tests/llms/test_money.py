@@ -16,7 +16,7 @@ from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.prices import FREE, Price, price
 from airgen.pipeline.engines import make_engine, money
-from airgen.pipeline.status import render_report
+from airgen.pipeline.show import render_report
 from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
 from airgen.store import Store

@@ -24,7 +24,8 @@ def searches() -> None:
     from airgen import exact
     from airgen.evaluation.significance import fisher_test, resampled_means
     from airgen.retrievers.base import Corpus, Hits
-    from airgen.retrievers.dense import exact_search, shard_search
+    from airgen.retrievers.dense import exact_search
+    from airgen.retrievers.dense.exact_search import merged
     from airgen.retrievers.dense.lsa import LSA
     from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
     from airgen.retrievers.late.maxsim import maxsim
@@ -43,7 +44,7 @@ def searches() -> None:
             show(f"exact {kind.__name__} {name}", hits.positions.tobytes(), hits.scores.tobytes())
     halves = [exact_search.search(part, queries, 100) for part in (rows[:1500], rows[1500:])]
     halves[1] = Hits(halves[1].positions + 1500, halves[1].scores)
-    both = shard_search.merged(*halves)
+    both = merged(*halves)
     show("exact float32 all", both.positions.tobytes(), both.scores.tobytes())
 
     words = [f"w{number}" for number in range(400)]

@@ -25,9 +25,8 @@ from command_line import call
 from airgen import models
 from airgen.errors import ModelError
 from airgen.models import fetching
-from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
+from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource, folder_bytes
 from airgen.models.fetching import FetchProgress, fetch_entry
-from airgen.models.files import folder_bytes
 
 FIRST, SECOND, THIRD = b"first part, " * 50, b"second part, " * 60, b"third"
 
@@ -168,7 +167,7 @@ def test_a_full_disk_is_known_before_the_download(index: Path) -> None:
 
 
 def test_two_fetches_of_one_model_do_not_meet(index: Path, tmp_path: Path) -> None:
-    from airgen.models.files import locked
+    from airgen.models.catalogue import locked
 
     with (
         locked(tmp_path / "cache" / "models" / ".tiny.lock"),

@@ -11,7 +11,7 @@ from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.verify import verify
 from airgen.llms.base import Request
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.status import read_report, render_report
+from airgen.pipeline.show import read_report, render_report
 from airgen.records import Dropped
 from airgen.text.language_check import wrong_language
 

@@ -24,7 +24,7 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.summary import print_result
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
-from airgen.quality.audit.job_audit import draw_sample
+from airgen.quality.audit.label_audit import draw_sample
 from airgen.text.display import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
 
 EVIL = "\x1b[2J\x1b]0;title\x07\u202egnp.exe\u2066x\u2069\x00\x08\x7f\x85\x9b31m\x9d0;t\x9c\rbees"

@@ -18,7 +18,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import stage_prompt
-from airgen.retrievers.shared_encodings import shared_encodings
+from airgen.retrievers.encodings import shared_encodings
 from airgen.settings import load_pipeline
 from airgen.text.language_check import untranslated, wrong_language
 

@@ -23,8 +23,7 @@ from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
 from airgen.pipeline import RunResult
 from airgen.pipeline.progress import Display, read_status
-from airgen.pipeline.show import render_life
-from airgen.pipeline.status import render_report
+from airgen.pipeline.show import render_life, render_report
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -15,8 +15,7 @@ from airgen.errors import LlmError
 from airgen.llms.probe import ModelProfile, save_profile
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.generate import accepted_so_far
-from airgen.pipeline.show import life, render_life
-from airgen.pipeline.status import read_report, render_report
+from airgen.pipeline.show import life, read_report, render_life, render_report
 from airgen.pipeline.summary import run_pipeline
 
 Run = Callable[..., RunResult]

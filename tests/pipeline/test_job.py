@@ -271,7 +271,7 @@ def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -
 def scored(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many pairs each re-ranker is asked about meanwhile."""
     from airgen.retrievers.lexical.bm25 import BM25Reranker
-    from airgen.retrievers.rerank.cross_encoder import DenseReranker
+    from airgen.retrievers.rerank import DenseReranker
 
     counts: dict[str, int] = {}
     for kind in (BM25Reranker, DenseReranker):

@@ -27,11 +27,11 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
-from airgen.pipeline.own.label_file import read_labels
-from airgen.pipeline.own.label_pipeline import label_pipeline
-from airgen.pipeline.own.query_file import Line, read_queries
+from airgen.pipeline.label_pipeline import label_pipeline
+from airgen.pipeline.own_queries import read_labels
+from airgen.pipeline.own_tables import Line, read_queries
 from airgen.pipeline.progress import Display
-from airgen.quality.audit.job_audit import decided_items
+from airgen.quality.audit.label_audit import decided_items
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count

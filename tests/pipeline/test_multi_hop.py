@@ -13,7 +13,7 @@ from job_maker import make_corpus
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.multi_hop import NEAR
+from airgen.pipeline.generate import NEAR
 from airgen.pipeline.preflight import preflight
 from airgen.pipeline.show import find_lineage, life, render_life
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.records import JsonLinesReader
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.row_checks import check_id, fitting_id
+from airgen.dataset.content import check_id, fitting_id
 from airgen.dataset.verify import verify
-from airgen.evaluation.own_ids import IdLookup
+from airgen.evaluation.dataset_split import IdLookup
 from airgen.pipeline.summary import run_pipeline
 from airgen.records import Document
 

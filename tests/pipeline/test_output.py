@@ -21,7 +21,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
-from airgen.pipeline.status import read_report, render_report, render_work
+from airgen.pipeline.show import read_report, render_report, render_work
 
 Run = Callable[..., RunResult]
 

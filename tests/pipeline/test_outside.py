@@ -24,7 +24,7 @@ import json
 
 from airgen.keys import row_key
 from airgen.pipeline.ask import ask
-from airgen.pipeline.control.judge_kinds import Verdict
+from airgen.pipeline.control.judge import Verdict
 from airgen.pipeline.stage import Cost, Problem, Refusal, Stage, skip, stage_prompt
 from airgen.records import Query, Row
 from airgen.settings import answer_parts

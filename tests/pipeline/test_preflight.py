@@ -12,7 +12,7 @@ import typer
 from corpus_maker import prose
 
 from airgen.commands.check import print_check
-from airgen.corpus.manifests import load_corpus_settings
+from airgen.corpus.settings import load_corpus_settings
 from airgen.errors import MissingExtra, SettingsError
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight

@@ -15,7 +15,7 @@ from job_maker import Run
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.llms.base import Request
-from airgen.pipeline.held_out import hold_out
+from airgen.pipeline.export_rules import hold_out
 from airgen.publishing.withhold import public_part
 
 

@@ -24,18 +24,16 @@ from rich.console import Console
 
 from airgen import models
 from airgen.corpus import prepare
-from airgen.corpus.cleaning.normalise import normalise
+from airgen.corpus.cleaning.filters import normalise
 from airgen.dataset.derive import derive
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.secret import Secret
-from airgen.dataset.split import split_of
+from airgen.dataset.secret import Secret, split_of
 from airgen.dataset.write import write_dataset
 from airgen.keys import row_key, text_key
 from airgen.pipeline import Job
 from airgen.pipeline.assemble import _generated
-from airgen.pipeline.house_style import HouseStyle
+from airgen.pipeline.export_rules import HouseStyle, PublicIds
 from airgen.pipeline.progress import Display
-from airgen.pipeline.public_ids import PublicIds
 from airgen.pipeline.stages.attributes import draw, query_attributes
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.withhold import public_part

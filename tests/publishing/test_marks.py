@@ -15,15 +15,14 @@ import pytest
 from dataset_maker import make_content
 from job_maker import TOPICS, make_corpus
 
-from airgen.corpus.cleaning.normalise import normalise, normalise_line
+from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
 from airgen.dataset.secret import Secret
 from airgen.dataset.write import write_dataset
 from airgen.keys import rng, text_key
 from airgen.pipeline.assemble import _generated
-from airgen.pipeline.house_style import HouseStyle
-from airgen.publishing.marks import MARKS
-from airgen.publishing.secrecy import secrecy_problems
+from airgen.pipeline.export_rules import HouseStyle
+from airgen.publishing.secrecy import MARKS, secrecy_problems
 from airgen.records import HardNegative, Passage
 
 EACH = 400  # passages of each kind

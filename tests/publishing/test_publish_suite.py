@@ -20,8 +20,7 @@ from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.publishing.publish import Published, publish
-from airgen.publishing.publish_suite import plan_suite
+from airgen.publishing.publish import Published, plan_suite, publish
 from airgen.publishing.suites import SUITE, key_of
 
 constants = pytest.importorskip("huggingface_hub.constants")

@@ -17,13 +17,11 @@ from typer.testing import CliRunner
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import DatasetContent
 from airgen.dataset.derive import derive
-from airgen.dataset.manifest import load_manifest
-from airgen.dataset.statistics import count_words_and_characters
+from airgen.dataset.manifest import count_words_and_characters, load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError, UsageError
-from airgen.publishing.diff import diff, diff_text
-from airgen.publishing.suites import FinishedPipeline, build, datasets_of, versions
+from airgen.publishing.suites import FinishedPipeline, build, datasets_of, diff, diff_text, versions
 from airgen.settings.suite import Suite, load_suite
 
 

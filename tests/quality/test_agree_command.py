@@ -20,11 +20,10 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.progress import Display
-from airgen.quality.agreement.agreement_study import AgreementStudy, control_without
 from airgen.quality.agreement.report import AgreementReport
-from airgen.quality.agreement.scored_sides import agree_job
+from airgen.quality.agreement.study import AgreementStudy, agree_job, control_without
 from airgen.settings import ControlSettings
-from airgen.settings.yaml_file import find_yaml
+from airgen.settings.base import find_yaml
 
 SYSTEMS = """
 systems:

@@ -16,14 +16,14 @@ from airgen.evaluation.systems import (
     model_name,
     models_of,
 )
-from airgen.quality.agreement.bias import (
+from airgen.quality.agreement.rankings import (
+    Side,
     circularity,
     family_gains,
     lexical_overlap,
     rank_gains,
     saturation,
 )
-from airgen.quality.agreement.rankings import Side
 from airgen.retrievers.base import Corpus
 
 HUMAN = Side(("bm25", "lsa", "minilm"), np.array([[0.2], [0.6], [0.4]]))

@@ -12,19 +12,30 @@ import numpy as np
 import pytest
 
 from airgen.evaluation.charts import save_svg
-from airgen.quality.agreement.agreement_study import breadth_note
-from airgen.quality.agreement.bias import LexicalOverlap, RankGain, circularity, rank_gains, saturation
-from airgen.quality.agreement.charts import ranks_chart, resamplings_chart, scores_chart
 from airgen.quality.agreement.rankings import (
+    LexicalOverlap,
+    RankGain,
     Resamplings,
     Side,
     agree,
+    circularity,
     correlate,
+    rank_gains,
     resamplings,
     same_size_ceiling,
+    saturation,
     split_half,
 )
-from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
+from airgen.quality.agreement.report import (
+    AgreementReport,
+    Competitor,
+    LeaveOneOut,
+    Variant,
+    ranks_chart,
+    resamplings_chart,
+    scores_chart,
+)
+from airgen.quality.agreement.study import breadth_note
 
 NAMES = ("bm25", "weak", "lsa", "mini|lm <b>")
 

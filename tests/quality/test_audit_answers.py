@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airgen.errors import AirgenError, DatasetError
-from airgen.quality.audit.answers import Chosen, add_answer, chosen_pairs, read_chosen, saved_answers
+from airgen.quality.audit.page import Chosen, add_answer, chosen_pairs, read_chosen, saved_answers
 from airgen.quality.audit.sample import AuditItem, AuditSample, read_answers, score
 
 ITEMS = tuple(AuditItem(f"q{n}", f"d{n}", "positive", 3, True) for n in range(1, 5))

@@ -11,18 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
-from airgen.quality.judge.agreement_figures import (
+from airgen.quality.judge.assess import Opinion, as_dict, assess, assessments_markdown, fit, predict
+from airgen.quality.judge.figures import (
+    CalibrationPair,
     auc,
     best_threshold,
     cross_decided,
     expected_calibration_error,
+    halves,
     interval,
     kappa,
     noise_floor,
+    select_pairs,
 )
-from airgen.quality.judge.assess import Opinion, as_dict, assess, assessments_markdown
-from airgen.quality.judge.labelled_pairs import CalibrationPair, halves, select_pairs
-from airgen.quality.judge.logistic import fit, predict
 
 
 def collection(queries: int = 6) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:

@@ -11,7 +11,7 @@ import pytest
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.corpus.cleaning.minhash import shingles
+from airgen.corpus.cleaning.duplicates import shingles
 from airgen.errors import DatasetError
 from airgen.keys import rng
 from airgen.quality.contamination import contamination

@@ -19,9 +19,8 @@ from airgen.commands.diversity import app
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.charts import save_svg
-from airgen.quality.diversity.charts import growth_chart, shares_chart
 from airgen.quality.diversity.measure import NO_SPLIT, profile_dataset
-from airgen.quality.diversity.report import write_diversity
+from airgen.quality.diversity.report import growth_chart, shares_chart, write_diversity
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary, jaccard_matrix, weighted_jaccard
 
 CORPUS = [

@@ -17,12 +17,10 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.quality.inspection.by_systems import by_systems, random_floor
-from airgen.quality.inspection.by_texts import copied
 from airgen.quality.inspection.finding import CHECKS, finding, verdict
 from airgen.quality.inspection.inspect_dataset import inspect_dataset
-from airgen.report.inspection import inspection_text
-from airgen.report.inspection_page import inspection_page
+from airgen.quality.inspection.measures import by_systems, copied, random_floor
+from airgen.report.inspection import inspection_page, inspection_text
 
 WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu") for b in ("ra", "len", "sor", "pin", "dak") for c in "aeiou"]
 SYSTEMS = """systems:

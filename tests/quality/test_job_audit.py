@@ -12,7 +12,7 @@ from command_line import call
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
-from airgen.quality.audit.job_audit import decided_items, score_answers
+from airgen.quality.audit.label_audit import decided_items, score_answers
 from airgen.quality.audit.sample import load_sample
 
 Run = Callable[..., RunResult]

@@ -14,7 +14,7 @@ from rich.console import Console
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.control.saturated import share_on_top
+from airgen.pipeline.export_rules import share_on_top
 from airgen.pipeline.progress import Display
 from airgen.records import Decision, Prelabel, Recall
 

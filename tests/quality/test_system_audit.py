@@ -11,9 +11,8 @@ import pytest
 from command_line import call
 
 from airgen.errors import DatasetError, UsageError
-from airgen.quality.audit.system_audit import draw_systems, load_system_sample, score_systems
+from airgen.quality.audit.system_audit import audit_text, draw_systems, load_system_sample, score_systems
 from airgen.quality.audit.systems_of import families_of, find_runs, share_models
-from airgen.quality.audit.systems_text import audit_text
 
 QUERIES, DOCUMENTS = 30, 12
 """Documents d0 to d3 of a query are relevant. `good` ranks them first, `bad` last, `same` as `good`."""

@@ -12,8 +12,7 @@ from command_line import call
 
 from airgen.pipeline import RunResult
 from airgen.quality.audit.sample import load_sample, read_answers
-from airgen.report.audit import audit_folder, audit_part
-from airgen.report.report import make_report
+from airgen.report.report import audit_folder, audit_part, make_report
 from airgen.report.server import serving
 from airgen.report.sources import find_sources
 from airgen.report.view import View

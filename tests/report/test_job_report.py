@@ -19,8 +19,8 @@ from report_reader import lives, read_report
 from airgen import models
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
-from airgen.report.open_job import open_store
 from airgen.report.report import make_report
+from airgen.report.source import open_store
 from airgen.report.sources import find_sources
 
 Run = Callable[..., RunResult]

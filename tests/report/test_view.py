@@ -19,9 +19,8 @@ import pytest
 from axe_rules import violations
 
 from airgen.errors import StoreError, UsageError
-from airgen.report.follow import follow
 from airgen.report.server import serving
-from airgen.report.view import View
+from airgen.report.view import View, follow
 
 
 class Client:

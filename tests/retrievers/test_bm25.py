@@ -14,9 +14,8 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.base import Corpus, Reranker, Retriever
-from airgen.retrievers.block_checksums import BLOCK, block_checksums, damaged_blocks
 from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
-from airgen.retrievers.lexical.weighting import lossy_lengths
+from airgen.retrievers.lexical.postings import BLOCK, block_checksums, damaged_blocks, lossy_lengths
 
 from .conftest import assert_same
 

@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 
 from airgen.errors import ModelError
 from airgen.retrievers import Corpus, load_retriever
-from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, usual_centroids
+from airgen.retrievers.late.compressed_index import (
+    CompressedIndex,
+    ResidualCodec,
+    build_index,
+    k_means,
+    nearest,
+    usual_centroids,
+)
 from airgen.retrievers.late.maxsim import LateInteraction, maxsim
-from airgen.retrievers.late.residual_codec import ResidualCodec, k_means, nearest
 
 from .conftest import QUERIES
 

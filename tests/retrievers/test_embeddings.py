@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers.dense.embedding_cache import EmbeddingCache
+from airgen.retrievers.dense.retriever import EmbeddingCache
 
 
 class HashEmbedder:
@@ -105,7 +105,7 @@ def test_a_row_that_never_reached_the_disk_is_found_by_its_checksum(tmp_path: Pa
 def test_a_flipped_byte_is_found_wherever_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int, place: int
 ) -> None:
-    monkeypatch.setattr("airgen.retrievers.dense.embedding_cache._TAIL", 2)
+    monkeypatch.setattr("airgen.retrievers.dense.retriever._TAIL", 2)
     texts = [f"text {number}" for number in range(10)]
     right = rows_of(tmp_path, HashEmbedder(), texts)
     data = bytearray((tmp_path / name).read_bytes())
@@ -121,7 +121,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(
 
 
 def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airgen.retrievers.dense.embedding_cache._BATCH", 2)
+    monkeypatch.setattr("airgen.retrievers.dense.retriever._BATCH", 2)
 
     class Failing(HashEmbedder):
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:

@@ -7,11 +7,9 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits, Retriever
-from airgen.retrievers.combine.fuse import Fused, reciprocal_rank_fusion, weighted_sum
-from airgen.retrievers.dense.lsa import LSA
-from airgen.retrievers.dense.truncated_svd import right_singular_vectors
-from airgen.retrievers.lexical.bm25 import BM25
-from airgen.retrievers.lexical.rm3 import RM3
+from airgen.retrievers.combine import Fused, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.dense.lsa import LSA, right_singular_vectors
+from airgen.retrievers.lexical.bm25 import BM25, RM3
 
 INF = -np.inf
 

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, UsageError
-from airgen.retrievers.lexical import _postings, _postings_compiled, build_postings, mapped_arrays
-from airgen.retrievers.lexical.build_postings import Count, PostingsBuilder
-from airgen.retrievers.lexical.inverted_index import InvertedIndex
+from airgen.retrievers.lexical import _postings, _postings_compiled, postings
+from airgen.retrievers.lexical import postings as mapped_arrays
+from airgen.retrievers.lexical.index import InvertedIndex
+from airgen.retrievers.lexical.postings import Count, PostingsBuilder
 
 from .conftest import assert_same
 
@@ -147,8 +148,8 @@ def test_postings_counted_by_parts_equal_those_counted_at_once(
         return np.array([term for text in part for term in text], np.int32), np.array([*map(len, part)], np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_postings, "_PART", 5)
-        patch.setattr(build_postings, "_MOVED", 3)
+        patch.setattr(postings, "_PART", 5)
+        patch.setattr(postings, "_MOVED", 3)
         patch.setattr(mapped_arrays, "_MAPPED_FROM", 8)
         builder, first = PostingsBuilder(count), 0
         for size in [*cuts, len(texts)]:

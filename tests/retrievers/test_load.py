@@ -9,12 +9,11 @@ from airgen.errors import UsageError
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import FlagEmbedder, SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
-from airgen.retrievers.dense.packed_e5 import PackedE5
-from airgen.retrievers.dense.static import StaticEmbedder
+from airgen.retrievers.dense.shipped import PackedE5, StaticEmbedder
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late.maxsim import MaxSim
-from airgen.retrievers.rerank.cross_encoder import CrossEncoder, DenseReranker, FlagReranker
-from airgen.retrievers.sparse.retriever import SparseReranker
+from airgen.retrievers.rerank import CrossEncoder, DenseReranker, FlagReranker
+from airgen.retrievers.sparse import SparseReranker
 
 
 @pytest.mark.parametrize(

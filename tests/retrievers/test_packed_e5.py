@@ -8,8 +8,8 @@ import pytest
 
 from airgen.errors import ModelError
 from airgen.retrievers import Embedder
-from airgen.retrievers.dense.bert import Bert
-from airgen.retrievers.dense.packed_e5 import PackedE5
+from airgen.retrievers.dense.onnx_encoder import Bert
+from airgen.retrievers.dense.shipped import PackedE5
 
 WIDTH, LAYERS, HEADS, INNER, POSITIONS = 64, 2, 4, 96, 40
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁cat", "▁ca", "t", "a", "c", "s", "▁dog", "q", ":"]

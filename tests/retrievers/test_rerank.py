@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from airgen import models
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
-from airgen.retrievers.combine.reranked import RerankedRetriever
-from airgen.retrievers.rerank.cross_encoder import CrossEncoder, FlagReranker
-from airgen.retrievers.rerank.token_batches import token_batches
+from airgen.retrievers.combine import RerankedRetriever
+from airgen.retrievers.rerank import CrossEncoder, FlagReranker, token_batches
 
 QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
 

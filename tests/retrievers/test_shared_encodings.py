@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.models.files import locked
+from airgen.models.catalogue import locked
 from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, watch
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
-from airgen.retrievers.encoding_store import EncodingStore
-from airgen.retrievers.shared_encodings import LIMIT, SharedEncodings, reused, shared_encodings
-from airgen.retrievers.sparse.splade import EmbeddedSplade
+from airgen.retrievers.encodings import LIMIT, EncodingStore, SharedEncodings, reused, shared_encodings
+from airgen.retrievers.sparse import EmbeddedSplade
 
 from .conftest import QUERIES as LABELLED
 from .conftest import assert_same

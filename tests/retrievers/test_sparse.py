@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
-from airgen.retrievers.sparse.retriever import Sparse, SparseReranker, impact_index, search_rows
-from airgen.retrievers.sparse.splade import EmbeddedSplade, SparseEncoder
+from airgen.retrievers.sparse import EmbeddedSplade, Sparse, SparseEncoder, SparseReranker, impact_index, search_rows
 
 from .conftest import QUERIES, TEXTS
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from airgen import models as airgen_models
 from airgen.errors import ModelError
 from airgen.retrievers import Embedder
-from airgen.retrievers.dense.static import StaticEmbedder
+from airgen.retrievers.dense.shipped import StaticEmbedder
 
 WORDS = {"[UNK]": 0, "[CLS]": 1, "cats": 2, "sit": 3, "run": 4}
 TABLE = np.array([[9, 9], [7, 7], [1, 0], [0, 1], [0, 3]], np.float16)

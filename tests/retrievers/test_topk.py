@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.retrievers.top_k import pack, top_k, unpack
+from airgen.retrievers.base import pack, top_k, unpack
 
 SCORES = st.lists(st.sampled_from([-2.5, -1.0, -0.0, 0.0, 1e-30, 0.5, 0.5000001, 3.0]), max_size=60)
 

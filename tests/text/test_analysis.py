@@ -13,7 +13,7 @@ from airgen.errors import MissingExtra
 from airgen.languages import LANGUAGES
 from airgen.text.analysis import Encoder, analyser, languages
 from airgen.text.analysis.boundaries import tokens
-from airgen.text.analysis.porter import stem
+from airgen.text.analysis.languages import porter_stem
 
 ENGLISH = [
     ("The quick brown foxes' tails", ["quick", "brown", "fox", "tail"]),
@@ -111,7 +111,7 @@ def test_missing_stemmer_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_porter_examples(word: str, expected: str) -> None:
-    assert stem(word) == expected
+    assert porter_stem(word) == expected
 
 
 @settings(max_examples=500, deadline=None)
@@ -139,7 +139,7 @@ def test_porter_examples(word: str, expected: str) -> None:
 )
 def test_porter_equals_its_authors_version(word: str) -> None:
     oracle = pytest.importorskip("nltk.stem.porter").PorterStemmer(mode="MARTIN_EXTENSIONS")
-    assert stem(word) == oracle.stem(word, to_lowercase=False)
+    assert porter_stem(word) == oracle.stem(word, to_lowercase=False)
 
 
 ALPHABET = "aB1_.,:;'’ -́‍️人ひカー한ไทا\U0001f600\U0001f468\U0001f469❤©\U0001f1e9\U0001f1ea\n\U00010400"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airgen.languages import LANGUAGES
-from airgen.pipeline.stages.answer_checks import wrong_length
+from airgen.pipeline.stages.attributes import wrong_length
 from airgen.text.language_check import self_reference, wrong_language
 
 # One information need in each language, written for this test.

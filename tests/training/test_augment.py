@@ -23,9 +23,12 @@ from airgen.errors import ModelError, UsageError  # noqa: E402
 from airgen.evaluation import EvaluationOptions as Options  # noqa: E402
 from airgen.evaluation import evaluate, load_systems  # noqa: E402
 from airgen.retrievers import Corpus, load_retriever  # noqa: E402
-from airgen.retrievers.lexical.augment import Augmented, Augmenter  # noqa: E402
+from airgen.retrievers.lexical.augment import (  # noqa: E402
+    Augmented,
+    Augmenter,
+    QueryReader,
+)
 from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
-from airgen.retrievers.lexical.query_terms import QueryReader  # noqa: E402
 from airgen.text.analysis import WordPieces, analyser  # noqa: E402
 from airgen.training.base_models import load_base  # noqa: E402
 from airgen.training.data import draw, load_training_set, with_negatives  # noqa: E402

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import data_dir
-from airgen.settings.yaml_file import load_yaml
+from airgen.settings.base import load_yaml
 from airgen.training.data import draw, load_training_set, with_negatives
 from airgen.training.kinds.augment import AugmentRecipe
 from airgen.training.kinds.pretrain import PretrainRecipe

@@ -40,7 +40,7 @@ def test_a_cross_encoder_without_a_teacher(dataset: Path, bert: Path, tmp_path: 
 
 @pytest.mark.parametrize("teacher", ["teacher=null", "teacher={kind: bm25}"])
 def test_splade(dataset: Path, bert: Path, tmp_path: Path, teacher: str) -> None:
-    from airgen.retrievers.sparse.retriever import Sparse
+    from airgen.retrievers.sparse import Sparse
 
     trained = train_quickly("splade", dataset, bert, tmp_path / "splade", teacher)
     assert trained.steps == 6

@@ -20,9 +20,12 @@ from airgen.errors import DatasetError, ModelError, UsageError  # noqa: E402
 from airgen.retrievers import load_retriever  # noqa: E402
 from airgen.retrievers.base import Corpus  # noqa: E402
 from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
-from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher  # noqa: E402
-from airgen.retrievers.lexical.expanded import Expanded  # noqa: E402
-from airgen.retrievers.sparse.sparta import Sparta, SpartaEncoder  # noqa: E402
+from airgen.retrievers.lexical.expanded import (  # noqa: E402
+    DeepCT,
+    Expanded,
+    TermWeigher,
+)
+from airgen.retrievers.sparse import Sparta, SpartaEncoder  # noqa: E402
 from airgen.training.data import load_training_set, read_corpus  # noqa: E402
 from airgen.training.kinds.query_writer import QueryWriterRecipe, QueryWriterTask  # noqa: E402
 from airgen.training.kinds.sparta import impacts  # noqa: E402

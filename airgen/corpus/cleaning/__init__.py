@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from airgen.corpus.cleaning.cleaner import KEEP, Cleaner, CleanResult, CorpusWide, Item, Step
+from airgen.corpus.cleaning.filters import KEEP, Cleaner, CleanResult, CorpusWide, Item, Step
 from airgen.corpus.settings import CorpusSettings
 
 __all__ = ["KEEP", "CleanResult", "Cleaner", "CorpusWide", "Item", "Step", "steps"]
@@ -19,10 +19,8 @@ def steps(settings: CorpusSettings, folder: Path | None, stack: ExitStack) -> tu
     Raises MissingExtra, CorpusError.
     """
     # Imported here, because a step that is off need not be imported, and numpy is large.
-    from airgen.corpus.cleaning.boilerplate import Boilerplate
     from airgen.corpus.cleaning.duplicates import DuplicateIds, ExactDuplicates, NearDuplicates
-    from airgen.corpus.cleaning.length import CountTokens, Length
-    from airgen.corpus.cleaning.normalise import Normalise
+    from airgen.corpus.cleaning.filters import Boilerplate, CountTokens, Length, Normalise
     from airgen.text.tokens import load_tokenizer
 
     clean, language = settings.clean, settings.language
@@ -45,11 +43,11 @@ def steps(settings: CorpusSettings, folder: Path | None, stack: ExitStack) -> tu
     if clean.boilerplate == "drop":
         line.append(Boilerplate())
     if clean.language == "drop":
-        from airgen.corpus.cleaning.language import Language
+        from airgen.corpus.cleaning.filters import Language
 
         line.append(Language(language, clean.language_confidence))
     if clean.offensive_share is not None:
-        from airgen.corpus.cleaning.offensive import Offensive, has_list
+        from airgen.corpus.cleaning.filters import Offensive, has_list
 
         if has_list(language):
             line.append(Offensive(language, clean.offensive_share))

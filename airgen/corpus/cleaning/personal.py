@@ -27,7 +27,7 @@ from stdnum.exceptions import ValidationError
 from stdnum.fr import nir
 from stdnum.in_ import aadhaar
 
-from airgen.corpus.cleaning.cleaner import KEEP, CleanResult, Item
+from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.needs import PURPOSES
 from airgen.errors import CorpusError
 from airgen.registry import load_extra

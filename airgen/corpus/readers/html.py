@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from airgen.corpus.readers.reader import drop
-from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
-from airgen.corpus.sections import Block
+from airgen.corpus.readers.texts import Block, FileReader, SectionSettings, documents_of
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 
 from airgen.corpus.readers.reader import drop
-from airgen.corpus.readers.texts import FileReader, documents_of
-from airgen.corpus.sections import Block
+from airgen.corpus.readers.texts import Block, FileReader, documents_of
 from airgen.records import Document, Dropped
 
 _NAMED = {

@@ -17,8 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
 
-from airgen.corpus.readers.texts import FileReader, documents_of
-from airgen.corpus.sections import Block
+from airgen.corpus.readers.texts import Block, FileReader, documents_of
 from airgen.records import Document, Dropped
 
 _FRONT = re.compile(r"(---|\+\+\+)\n(.*?)\n\1\n", re.DOTALL)

@@ -22,9 +22,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from airgen.corpus.readers.fields import RowSettings
 from airgen.corpus.readers.files import PathReader
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
+from airgen.corpus.readers.tabular import RowSettings
 from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, closest, resolve
 from airgen.settings.base import FILE

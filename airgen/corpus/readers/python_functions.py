@@ -14,8 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from airgen.corpus.readers.encodings import decoded
-from airgen.corpus.readers.reader import ReaderSettings, drop
+from airgen.corpus.readers.reader import ReaderSettings, decoded, drop
 from airgen.corpus.readers.texts import FileReader
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE

@@ -1,19 +1,36 @@
-"""JSON and JSON Lines, plain or gzip: `reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}`."""
+"""Documents that are records: JSON and JSON Lines, BEIR folders, Hugging Face `datasets`.
+
+JSON and JSON Lines, plain or gzip: `reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}`.
+
+The corpus of a BEIR folder, without its queries and qrels: `reader: {kind: beir, path: scifact}`.
+
+Hugging Face `datasets`, from the Hub or saved on disk: `reader: {kind: datasets, path: allenai/c4, config: en}`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from airgen.corpus.readers.fields import ChosenRows, Fields, RowSettings, SeenColumns, column, to_document, to_documents
-from airgen.corpus.readers.files import PathReader, lines, opened
-from airgen.corpus.readers.reader import drop
+from airgen.corpus.readers.files import PathReader, files, lines, opened
+from airgen.corpus.readers.reader import Place, drop
+from airgen.corpus.readers.tabular import (
+    ChosenRows,
+    Fields,
+    RowSettings,
+    SeenColumns,
+    column,
+    to_document,
+    to_documents,
+)
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
+from airgen.registry import load_extra
 from airgen.settings.base import FILE
 
 _MAX_JSON = 512 * 1024 * 1024
@@ -116,3 +133,108 @@ class JsonReader(PathReader):
         if not isinstance(found, list):
             raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
         return found
+
+
+_NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
+
+
+class BeirReader:
+    """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
+
+    class Settings(RowSettings):
+        """`path`: the folder that holds the corpus file."""
+
+        path: Annotated[str, FILE] = "."
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """Documents in the file's order."""
+        yield from self.by_file().read()
+
+    def by_file(self) -> JsonLinesReader:
+        """The reader of its one file. Raises CorpusError where there is another number of them."""
+        found = files(self.place, self.settings.path, _NAMES, self.settings.skip)
+        wanted = [path for path in found if not isinstance(path, Dropped) and path.name in _NAMES]
+        if len(wanted) != 1:
+            raise CorpusError(
+                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"
+            )
+        exact = replace(self.place, root=wanted[0].parent)
+        inner = JsonLinesReader.Settings(
+            path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes
+        )
+        return JsonLinesReader(inner, exact)
+
+
+class DatasetsReader:
+    """Splits of a data set, streamed and not downloaded whole. Code in a repository is never run."""
+
+    class Settings(ChosenRows):
+        """`path`: the name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote.
+
+        config, split: one, or several, which are read one after the other. files: globs of the files to read, as if
+        they were the repository; they have no config, and their only split is `train`.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("datasets",)
+        path: str
+        config: str | list[str] | None = None
+        split: str | list[str] = "train"
+        files: str | list[str] | None = None
+        revision: str | None = None
+        fields: Fields = Fields(id=None, title=None)
+
+        @model_validator(mode="after")
+        def _files_have_no_config(self) -> DatasetsReader.Settings:
+            if self.files is not None and (self.config is not None or self.split != "train"):
+                raise ValueError("files: have no config and no split")
+            return self
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        """One document for each row, in the data set's order."""
+        source, seen = self.settings.path, SeenColumns(self.settings.fields)
+        for number, row in enumerate(self._rows()):
+            if not isinstance(row, dict):
+                yield drop("not a row of columns", source=source, position=f"row {number}")
+                continue
+            seen.add(row)
+            if not self.settings.chooses(row):
+                continue
+            for found in to_documents(row, self.settings.fields, self.place, source, f"row {number}"):
+                if isinstance(found, Document) and len(found.text) > self.settings.max_bytes:
+                    yield drop("too large", identity=found.id, source=source, position=found.position, text=found.text)
+                elif self.settings.fits(found):
+                    yield found
+        seen.check(f"data set {source!r}")
+
+    def _rows(self) -> Iterator[Any]:
+        config, split = self.settings.config, self.settings.split
+        for one in config if isinstance(config, list) else [config]:
+            for part in [split] if isinstance(split, str) else split:
+                yield from self._split(one, part)
+
+    def _split(self, config: str | None, split: str) -> Iterator[Any]:
+        datasets = load_extra("datasets", "reader 'datasets'")
+        local = self.place.root / self.settings.path
+        try:
+            if (local / "dataset_info.json").is_file() or (local / "dataset_dict.json").is_file():
+                found = datasets.load_from_disk(str(local))
+                if isinstance(found, datasets.DatasetDict):
+                    found = found[split]
+            else:
+                name = str(local) if local.is_dir() else self.settings.path
+                more = {} if self.settings.files is None else {"data_files": self.settings.files}
+                revision = self.settings.revision
+                found = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True, **more)
+            yield from found
+        except (OSError, ValueError, KeyError, RuntimeError) as error:  # the Hub's errors are OSErrors
+            words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+            raise CorpusError(
+                f"data set {self.settings.path!r}, split {split!r}: cannot be read: {words}; "
+                "a data set of the Hub needs the network, and some also need a login (HF_TOKEN)"
+            ) from error

@@ -1,6 +1,21 @@
-"""The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
+"""The LLM as labeler: kinds of judge, and the need behind a query that it may read.
 
-`airgen.pipeline.control.judge_kinds` has the kinds. The kind `votes` asks nobody: the re-rankers decide
+The kinds of judge: how a prompt is asked about one pair, and how its answer is read (appendix A.3, Table 8).
+
+A kind is a class with these facts and two functions, and a line in the registry; a kind from outside airgen is named
+`kind: module:Class`.
+
+The need behind a query, for the judge: a description and a narrative, as topics of test collections have them.
+
+    need = await need_of(tools, query, Asker("a beekeeper", "Preparing hives for winter."))
+    shown = with_need(query, need)           # what stands in the place of the query in any judge's prompt
+
+The prompt shows no document, so the need cannot describe one. It is asked once a query: its answer is on the disk, as
+that of every call. A query whose need the model does not give is judged by its text alone.
+
+The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
+
+`airgen.pipeline.control.judge` has the kinds. The kind `votes` asks nobody: the re-rankers decide
 (`airgen.pipeline.control.votes`).
 
 Several judges vote: the level is their lower median, so that a pair counts as relevant, wherever the levels are cut,
@@ -10,22 +25,224 @@ exactly where more than half of the judges say so. A tie is not relevant.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
-from airgen.llms.answers import corrective
-from airgen.llms.base import Request
-from airgen.llms.scripted import overlap
-from airgen.pipeline.ask import ask_until
-from airgen.pipeline.control.judge_kinds import JudgeKind, Verdict
-from airgen.pipeline.control.need import Asker, need_of, need_parts, with_need
-from airgen.pipeline.stage import Refusal, Tools
-from airgen.prompts import PromptSet
-from airgen.records import Answer
-from airgen.registry import resolve
+from airgen.keys import rng
+from airgen.languages import language_name
+from airgen.llms.answers import corrective, parse_answer
+from airgen.llms.base import Request, parse_logprobs
+from airgen.llms.scripted import keywords, overlap
+from airgen.pipeline.ask import ask_until, parsed
+from airgen.pipeline.stage import Lineage, Problem, Refusal, Tools, stage_prompt
+from airgen.prompts import Prompt, PromptSet
+from airgen.records import Answer, Character, Scenario
+from airgen.registry import names, resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
+from airgen.store import Store
+
+_LEVEL = re.compile(r"(?<![\d.])([0-3])(?![\d]|\.\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge, or a panel, says of one pair: level 0 to 3, P(relevant) and a reason where it gives them."""
+
+    level: int
+    probability: float | None = None
+    reason: str = ""
+
+
+class JudgeKind(Protocol):
+    """What airgen asks of a kind of judge.
+
+    PROMPT: the prompt that is used where none is named. SUBJECT: the same, and the lowest level that is relevant, with
+    `relevance: subject`. FORM: the `output` of its prompts' front matter, or `schema`.
+    WISH: what is asked for again after an answer that could not be read. ABOUT: for the dataset card, with the
+    threshold as {threshold}. GRADED: the answer is a level; otherwise a probability, which is cut into levels.
+    PARAMS: parameters of the call. TOKENS: expected length of an answer. QUERY_FIRST: its prompt begins with the query.
+    """
+
+    PROMPT: ClassVar[str]
+    SUBJECT: ClassVar[tuple[str, int]]
+    FORM: ClassVar[str]
+    WISH: ClassVar[str]
+    ABOUT: ClassVar[str]
+    GRADED: ClassVar[bool]
+    PARAMS: ClassVar[Mapping[str, Any]]
+    TOKENS: ClassVar[int]
+    QUERY_FIRST: ClassVar[bool]
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The verdict in an answer, or why there is none."""
+        ...
+
+
+class Levels:
+    """The single number that Table 8 asks for."""
+
+    PROMPT, FORM = "judge", "level"
+    SUBJECT = ("judge", 1)  # level 1 is "superficially relevant"
+    WISH = "answer with one number, 0, 1, 2 or 3"
+    ABOUT, GRADED = "four levels", True
+    PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 8}
+    TOKENS, QUERY_FIRST = 1, True
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The level in an answer such as `2`, `2.` or `Relevance: 3`; a problem where there are two different ones."""
+        found = set(_LEVEL.findall(answer.text))
+        return Verdict(int(found.pop())) if len(found) == 1 else malformed("no level from 0 to 3")
+
+
+class YesNo:
+    """The probability of "Yes" from the first token: for small models, whose levels mean nothing."""
+
+    PROMPT, FORM = "small/judge_yes_no", "yes_no"
+    SUBJECT = ("small/judge_yes_no_subject", 2)
+    WISH = "answer Yes or No"
+    ABOUT, GRADED = "probability of Yes, relevant from {threshold}", False
+    PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 1, "logprobs": True, "top_logprobs": 20}
+    TOKENS, QUERY_FIRST = 1, False
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """P(yes) / (P(yes) + P(no)) over the first token's alternatives; without them 1 or 0 by the text."""
+        yes = no = 0.0
+        for token, logprob in (parse_logprobs(answer) or [[]])[0]:
+            word = token.strip().casefold()
+            if word == "yes":
+                yes += math.exp(logprob)
+            elif word == "no":
+                no += math.exp(logprob)
+        if yes + no > 0:
+            probability = yes / (yes + no)
+        else:
+            word = re.sub(r"\W+.*", "", answer.text.strip()).casefold()
+            if word not in ("yes", "no"):
+                return malformed("neither Yes nor No")
+            probability = float(word == "yes")
+        return Verdict(level_of_probability(probability, threshold), probability)
+
+
+class Rubric:
+    """A reason of a few sentences, then the level, as JSON."""
+
+    PROMPT, FORM = "judge_rubric", "schema"
+    SUBJECT = ("judge_rubric", 1)  # level 1 is "the same subject"
+    WISH = "answer with the JSON that was asked for"
+    ABOUT, GRADED = "a reason and four levels", True
+    PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 300}
+    TOKENS, QUERY_FIRST = 60, False
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The level and its reason."""
+        try:
+            value = parse_answer(answer, prompt.schema or {})
+            return Verdict(int(value["level"]), None, " ".join(str(value["reason"]).split()))
+        except (KeyError, TypeError):
+            return malformed("no reason and level")
+        except ValueError as error:
+            return malformed(str(error))
+
+
+def malformed(detail: str) -> Problem:
+    """An answer that could not be read."""
+    return Problem("malformed", detail, "malformed")
+
+
+def level_of_probability(probability: float, threshold: float) -> int:
+    """0 below half the threshold, 1 below the threshold, 2 up to half way from there to 1, 3 above."""
+    if probability < threshold / 2:
+        return 0
+    if probability < threshold:
+        return 1
+    return 2 if probability < (1 + threshold) / 2 else 3
+
+
+def kind_of_prompt(prompt: Prompt) -> str | None:
+    """The registered kind of judge that a prompt's output fits, or None."""
+    form = "schema" if prompt.schema else str(prompt.output)
+    return next((name for name in names("judge") if form == resolve("judge", name).FORM), None)
+
+
+NEED = "need"
+"""The name of the prompt, and of its calls in the accounts."""
+_TOKENS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, and when; empty where nobody knows."""
+
+    character: str = ""
+    scenario: str = ""
+
+    @classmethod
+    def of(cls, lineage: Lineage) -> Asker:
+        """The character and the scenario that a query was generated for."""
+        if lineage.own is not None:
+            return cls()
+        return cls(lineage.one(Character).text, lineage.one(Scenario).text)
+
+
+def need_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    """What a need depends on besides the query; empty where judges see the query alone."""
+    if not pipeline.control.judge.need:
+        return {}
+    prompt = stage_prompt(pipeline, prompts, NEED).fingerprint
+    return {NEED: {"prompt": prompt, "llm": answer_parts(pipeline.llm), "language": pipeline.language}}
+
+
+def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> Request:
+    prompt, llm = stage_prompt(pipeline, prompts, NEED), pipeline.llm
+    messages = prompt.render(
+        language_name=language_name(pipeline.language), query=query, character=asker.character, scenario=asker.scenario
+    )
+    params = {"temperature": 0.0, "max_tokens": min(_TOKENS, llm.max_tokens)}
+    return Request(llm.model, messages, params, prompt.schema, 0, llm.endpoint, NEED)
+
+
+async def need_of(tools: Tools, query: str, asker: Asker) -> str:
+    """The need as text, or an empty one after two answers that cannot be used."""
+    request = _request(tools.pipeline, tools.prompts, query, asker)
+
+    def again(first: Request, answer: Answer, problem: str, attempt: int) -> Request:
+        return corrective(first, answer.text, problem)
+
+    found = await ask_until(tools.llm, request, parsed(request.schema or {}), again, attempts=2)
+    return "" if isinstance(found, Refusal) else _text(found[0])
+
+
+def _text(value: Mapping[str, str]) -> str:
+    return " ".join(f"{value['description']} {value['narrative']}".split())
+
+
+def with_need(query: str, need: str) -> str:
+    """The query with its need, in the place of the query: so a judge's prompt of your own needs no other input."""
+    return f"{query}\n\nWhat is sought: {need}" if need else query
+
+
+def kept_need(store: Store, pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> str:
+    """The need that the first answer on the disk gave; empty where there is none, or where it was asked again."""
+    if not pipeline.control.judge.need:
+        return ""
+    request = _request(pipeline, prompts, query, asker)
+    answer = store.answers([request.key]).get(request.key)
+    try:
+        value = parse_answer(answer, request.schema or {}) if answer is not None and not answer.error else None
+    except ValueError:
+        return ""
+    return "" if value is None else _text(value)
+
+
+def scripted_need(request: Request) -> str:
+    """The scripted backend's need: some words of the query."""
+    text = request.messages[-1].content.partition("<query>")[2].partition("</query>")[0]
+    words = " ".join(keywords(text, 4, rng(NEED, request.key)))
+    return json.dumps({"description": f"Facts about {words}.", "narrative": f"A relevant text says more on {words}."})
 
 
 def judge_kind(judge: OneJudge) -> JudgeKind:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import Request
-from airgen.pipeline.control.need import NEED, scripted_need
+from airgen.pipeline.control.judge import NEED, scripted_need
 from airgen.pipeline.stage import Lineage, Stage, Tools
 from airgen.pipeline.stages import hard_negative, own_judgment, query, reference_answer, rewrite
 from airgen.pipeline.stages.draw_one import CHARACTER, SCENARIO

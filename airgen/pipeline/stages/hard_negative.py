@@ -12,7 +12,7 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords, last_block
 from airgen.pipeline.ask import ask
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
-from airgen.pipeline.stages import answer_checks as checks
+from airgen.pipeline.stages.attributes import duplicates, wrong_language
 from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Passage, Query, Rewrite, Row
 from airgen.settings import Pipeline, answer_parts
@@ -41,9 +41,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         for item in value["documents"]:
             title, text = " ".join(item["title"].split()), item["text"].strip()
             others = [lineage.passage.text, *(other for _, other in kept)]
-            if not checks.wrong_language(text, language) and not any(
-                checks.duplicates(text, other, language) for other in others
-            ):
+            if not wrong_language(text, language) and not any(duplicates(text, other, language) for other in others):
                 kept.append((title, text))
         return kept[:count]
 

@@ -15,12 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 from airgen.keys import row_key
-from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts, scripted_judge
-from airgen.pipeline.control.judge_kinds import Verdict
-from airgen.pipeline.control.need import Asker
+from airgen.pipeline.control.judge import Asker, Verdict, judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.pipeline.stage import Found, Lineage, Problem, Refusal, Stage, Tools, skip
-from airgen.pipeline.stages import answer_checks as checks
+from airgen.pipeline.stages.attributes import too_near
 from airgen.prompts import PromptSet
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
 from airgen.settings import Pipeline
@@ -31,7 +29,7 @@ _FULL = 3  # the level of a passage that needs no other
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     final, passage = lineage.final, lineage.passage
     pipeline = tools.pipeline
-    near = checks.too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
+    near = too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
     if near and not pipeline.cross_lingual:
         return [skip("judgment", final.key, tools, near)]
     if not pipeline.control.judge.members:

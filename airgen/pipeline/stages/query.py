@@ -1,35 +1,214 @@
-"""The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1)."""
+"""The original query; several drafts of it; queries in the style of real ones.
+
+Queries in the style of real ones (`generation.examples`): length, form and words, and never their content.
+
+One example, drawn by the sample's key, is the model of the query's length and form; three more show how people write.
+So the lengths and forms of generated queries are distributed as those of the examples are.
+
+A small model copies what it is shown (nine of eleven queries of a 1.5B model were its examples), so its prompt shows no
+example: it gets the length, the form and the opening, which are the function words that the model begins with.
+
+Several drafts of one query, of which the one is kept that finds its source best (`generation.candidates`).
+
+All are answers to one prompt, so a prompt cache pays for its document once.
+
+The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
+import math
 import re
-from collections.abc import Awaitable
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from airgen.keys import rng, row_key
+from airgen.languages import SPACELESS
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
-from airgen.pipeline.control.votes import round_trip_parts
+from airgen.pipeline.control.votes import DRAFT_DEPTH, round_trip_parts
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
-from airgen.pipeline.stages import answer_checks as checks
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
     LENGTH_TEXT,
     TYPE_TEXT,
+    copied,
+    first_problem,
     form_pattern,
+    names_character,
+    off_subject,
     query_attributes,
+    repeats_itself,
     run_together,
+    self_reference,
+    too_near,
+    untranslated,
     words_pattern,
+    wrong_language,
+    wrong_length,
     wrong_type,
 )
-from airgen.pipeline.stages.by_example import Model, draw_examples, repeats_example, unlike_model
-from airgen.pipeline.stages.drafts import best_of, draw_drafts, one_line
 from airgen.prompts import PromptSet
 from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline, answer_parts
+from airgen.text.analysis.languages import STOPWORDS
+from airgen.text.near_duplicates import alike, folded_words
+from airgen.text.words import count_words, words
+
+SHOWN = 4  # examples in a prompt, the model first
+OPENING = 4  # words of an opening at most
+COMMON = 0.05  # share of the examples that begin with a word, from which on it belongs to their style
+RUN = 8  # words in a row that no query may share with an example: a few are style ("what is the effect of")
+_QUESTION = ("?", "\uff1f", "\u061f")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The example whose length and form a query gets, and those that the prompt shows. Bounds are in words.
+
+    opening: the words that the example begins with and that say nothing of its subject ("what are the"), or "".
+    """
+
+    text: str
+    shown: tuple[str, ...]
+    least: int
+    most: int
+    form: str
+    opening: str
+
+    @property
+    def length(self) -> str:
+        """The paper's class of its length."""
+        count = (self.least + self.most) // 2
+        return "lt5" if count < 5 else "lt10" if count < 10 else "10to20" if count <= 20 else "ge20"
+
+
+def form_of(text: str, language: str) -> str:
+    """`question` (it ends as one), `keywords` (no function word), else `sentence`."""
+    if text.rstrip(" \"'”’»").endswith(_QUESTION):
+        return "question"
+    known = STOPWORDS.get(language)
+    if known and not any(word.casefold() in known for word in words(text, language)):
+        return "keywords"
+    return "sentence"
+
+
+def draw_examples(examples: Sequence[str], key: str, language: str) -> Model:
+    """The examples for one query, decided by `key` alone."""
+    shown = rng(key, "examples").sample(list(examples), min(SHOWN, len(examples)))
+    count = max(1, count_words(shown[0], language))
+    least, most = max(1, math.floor(count * 0.6)), math.ceil(count * 1.5) + 1
+    form = form_of(shown[0], language)
+    opening = "" if form == "keywords" else _opening(shown[0], tuple(examples), language)
+    return Model(shown[0], tuple(shown), least, most, form, opening)
+
+
+def _opening(text: str, examples: tuple[str, ...], language: str) -> str:
+    """The first words of an example, each a function word or a word that other examples begin with, too."""
+    if language in SPACELESS:
+        return ""
+    style = _first_words(examples) | STOPWORDS.get(language, frozenset())
+    said = text.split()
+    begins = itertools.takewhile(lambda word: word.isalpha() and word.casefold() in style, said[:OPENING])
+    return " ".join(list(begins)[: len(said) - 1])
+
+
+@lru_cache(maxsize=4)
+def _first_words(examples: tuple[str, ...]) -> frozenset[str]:
+    counts = Counter(first[0].casefold() for text in examples if (first := text.split(maxsplit=1)))
+    return frozenset(word for word, count in counts.items() if count >= max(2, COMMON * len(examples)))
+
+
+def unlike_model(text: str, model: Model, language: str) -> Problem | None:
+    """Whether a query is much shorter or longer than its model, or has a question mark where that has none."""
+    count = count_words(text, language)
+    if not model.least <= count <= model.most:
+        return Problem("wrong length", f"it has {count} words, wanted are {model.least} to {model.most}")
+    asks = form_of(text, language) == "question"
+    if asks != (model.form == "question"):
+        return Problem("wrong form", "end it with a question mark" if not asks else "write it without a question mark")
+    return None
+
+
+def repeats_example(text: str, examples: tuple[str, ...], language: str) -> Problem | None:
+    """Whether a query is a near duplicate of any example, or holds `RUN` words of one in a row: real queries must not
+    leak into a benchmark.
+    """
+    said = folded_words(text, language)
+    mine = frozenset(said)
+    if any(run in _runs(examples, language) for run in _windows(said)) or any(
+        alike(mine, theirs) for theirs in _word_sets(examples, language)
+    ):
+        return Problem("repeats an example", told="it repeats one of the examples; write about the document alone")
+    return None
+
+
+@lru_cache(maxsize=4)
+def _word_sets(examples: tuple[str, ...], language: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(folded_words(text, language)) for text in examples)
+
+
+def _windows(said: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(said[start : start + RUN]) for start in range(len(said) - RUN + 1))
+
+
+@lru_cache(maxsize=4)
+def _runs(examples: tuple[str, ...], language: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(run for text in examples for run in _windows(folded_words(text, language)))
+
+
+Draw = Callable[[int], Awaitable[tuple[Any, int] | Refusal]]
+
+
+def one_line(value: Any) -> str:
+    """The query of an answer, with single spaces."""
+    return " ".join(value["query"].split())
+
+
+async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
+    """The rows of all drafts, in their order. `draw(k)` asks for the draft number k, once.
+
+    A draft that repeats an earlier one in small or capital letters has a problem. Without `tools.find`, as where a
+    prompt is tried, every score is 0.
+    """
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_drawn_draft(draw, place)) for place in range(tools.pipeline.generation.candidates)]
+    answers = [task.result() for task in tasks]
+    texts, problems, seen = list[str](), list[str](), set[str]()
+    for answer in answers:
+        if isinstance(answer, Refusal):
+            texts.append(answer.answer)
+            problems.append(answer.reason)
+            continue
+        texts.append(one_line(answer[0]))
+        problems.append("repeats an earlier draft" if texts[-1].casefold() in seen else "")
+        seen.add(texts[-1].casefold())
+    usable = [text for text, problem in zip(texts, problems, strict=True) if not problem]
+    leads = iter(await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ())
+    rows, fp = [], tools.plan["query"]
+    for place, (text, problem) in enumerate(zip(texts, problems, strict=True)):
+        found = None if problem else next(leads, None)
+        score = found.lead if found else 0.0
+        rows.append(Candidate(row_key("candidate", parent, fp, place), parent, fp, place, text, problem, score))
+    return rows
+
+
+async def _drawn_draft(draw: Draw, place: int) -> tuple[Any, int] | Refusal:
+    return await draw(place)
+
+
+def best_of(drafts: list[Candidate]) -> Candidate | None:
+    """The usable draft of the greatest score, of equal ones the first; None where none is usable."""
+    usable = [one for one in drafts if not one.problem]
+    return max(usable, key=lambda one: (one.score, -one.ordinal), default=None)
+
 
 TWO_PASSAGES = "query_two_passages"
 
@@ -101,23 +280,23 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 
     def check(value: Any) -> Problem | None:
         text, source = value["query"], lineage.document
-        return checks.first_problem(
-            checks.wrong_language(text, language, "" if cross else source),
-            checks.untranslated(text, language, pipeline.language),
-            checks.self_reference(text),
+        return first_problem(
+            wrong_language(text, language, "" if cross else source),
+            untranslated(text, language, pipeline.language),
+            self_reference(text),
             *(
                 [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
                 if model
-                else [checks.wrong_length(text, length, language), wrong_type(text, kind)]
+                else [wrong_length(text, length, language), wrong_type(text, kind)]
             ),
-            checks.names_character(text, character),
-            None if cross else checks.off_subject(text, source, scenario.text, character, language),
+            names_character(text, character),
+            None if cross else off_subject(text, source, scenario.text, character, language),
             run_together(text, length, language, source, scenario.text) if constrained and not model else None,
-            checks.repeats_itself(text, language),
-            checks.copied(text, source, language, generation.max_copied_words),
+            repeats_itself(text, language),
+            copied(text, source, language, generation.max_copied_words),
             None
             if cross or generation.rewrites
-            else checks.too_near(text, lineage.passage.title, source, language, generation),
+            else too_near(text, lineage.passage.title, source, language, generation),
         )
 
     values = {

@@ -17,7 +17,7 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import document
 from airgen.pipeline.ask import ask
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, skip, stage_prompt
-from airgen.pipeline.stages import answer_checks as checks
+from airgen.pipeline.stages.attributes import wrong_language
 from airgen.prompts import PromptSet
 from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.settings import Pipeline, answer_parts
@@ -47,7 +47,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     def check(value: Any) -> Problem | None:
         if not quoted(value["quote"]):
             return Problem("its quote is not in the document", told="quote the document's own words, without a change")
-        return checks.wrong_language(value["answer"], language)
+        return wrong_language(value["answer"], language)
 
     values = {"language_name": language_name(language), "document": lineage.document, "query": final.text}
     found = await ask(tools, STAGE, values, check)

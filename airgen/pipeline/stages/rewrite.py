@@ -16,11 +16,25 @@ from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
-from airgen.pipeline.stages import answer_checks as checks
-from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, run_together
+from airgen.pipeline.stages.attributes import (
+    LENGTH_TEXT,
+    STYLE_TEXT,
+    copied,
+    draw,
+    first_problem,
+    form_pattern,
+    overlap,
+    repeats_itself,
+    run_together,
+    self_reference,
+    too_near,
+    untranslated,
+    wrong_language,
+    wrong_length,
+)
 from airgen.prompts import PromptSet
 from airgen.records import Passage, Query, Rewrite, Row
-from airgen.retrievers.output_checks import unit_rows
+from airgen.retrievers.base import unit_rows
 from airgen.settings import Pipeline, answer_parts
 
 
@@ -79,26 +93,26 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     original, document = lineage.one(Query), lineage.document
     length = None if generation.free_rewrites else original.length
-    before = checks.overlap(text, document, language)
+    before = overlap(text, document, language)
     constrained = bool(stage_prompt(tools.pipeline, tools.prompts, "rewrite").constrain)
 
     def check(value: Any) -> Problem | None:
         new = value["query"]
-        found = checks.first_problem(
-            checks.wrong_language(new, language, "" if cross else document),
-            checks.untranslated(new, language, pipeline.language),
-            checks.self_reference(new),
-            checks.wrong_length(new, length, language) if length else None,
+        found = first_problem(
+            wrong_language(new, language, "" if cross else document),
+            untranslated(new, language, pipeline.language),
+            self_reference(new),
+            wrong_length(new, length, language) if length else None,
             run_together(new, length, language, document, original.text) if length and constrained else None,
-            checks.repeats_itself(new, language),
-            checks.copied(new, document, language, generation.max_copied_words),
-            checks.too_near(new, lineage.passage.title, document, language, generation) if last and not cross else None,
+            repeats_itself(new, language),
+            copied(new, document, language, generation.max_copied_words),
+            too_near(new, lineage.passage.title, document, language, generation) if last and not cross else None,
         )
         if found:
             return found
         if new.casefold().strip() == text.casefold().strip():
             return Problem("says the same words again")
-        after = checks.overlap(new, document, language)
+        after = overlap(new, document, language)
         if after > before and not cross:
             return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
         return _drifted(tools, original.text, new)

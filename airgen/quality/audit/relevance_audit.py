@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.atomic import whole_file
-from airgen.dataset.files import write_text
+from airgen.dataset.files import whole_file, write_text
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
 from airgen.evaluation.result import without_nan
 from airgen.keys import text_key
 from airgen.paths import data_dir
-from airgen.pipeline.control.pool import Pool
+from airgen.pipeline.control.set_stage import Pool
 from airgen.pipeline.control.votes import WAY, first, voted
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import Lineage
@@ -43,7 +42,7 @@ from airgen.quality.audit.sample import (
 )
 from airgen.records import Prelabel
 from airgen.settings import RELEVANCE, Pipeline
-from airgen.settings.yaml_file import parse_yaml
+from airgen.settings.base import parse_yaml
 from airgen.store import Store
 from airgen.text.display import figure, json_text, terminal_table
 

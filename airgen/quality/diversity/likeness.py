@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.evaluation.result import without_nan
 from airgen.keys import rng
-from airgen.pipeline.stages.by_example import form_of
-from airgen.retrievers.output_checks import unit_rows
+from airgen.pipeline.stages.query import form_of
+from airgen.retrievers.base import unit_rows
 from airgen.text.analysis import analyser
 from airgen.text.display import figure, json_text, markdown_table, md
 from airgen.text.near_duplicates import NearDuplicateIndex

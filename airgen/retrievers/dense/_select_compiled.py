@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.jit import jit
+from airgen.exact import jit
 
 
 @jit

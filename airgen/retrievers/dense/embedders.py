@@ -14,10 +14,9 @@ from pydantic import Field
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.models.files import weights_hash
+from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, ModelFacts, TextKind
-from airgen.retrievers.output_checks import finite, unit_rows
+from airgen.retrievers.base import Component, ModelFacts, TextKind, finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 

@@ -1,4 +1,11 @@
-"""Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
+"""Latent semantic analysis, and the singular vectors that it needs.
+
+The strongest singular vectors of a sparse matrix, by subspace iteration (Halko, Martinsson and Tropp 2011).
+
+It is written out, in loops of a fixed order, because the factors of LAPACK and BLAS have other last bits on another
+processor or with more threads, and near ties of singular values turn these into other vectors.
+
+Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
 
     lsa = LSA(dim=200)
     lsa.index(corpus)
@@ -18,16 +25,162 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import UsageError
-from airgen.exact import log
+from airgen.exact import jit, log
 from airgen.interruptible import interruptible
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.base import Corpus, Hits, non_empty, unit_rows
 from airgen.retrievers.dense import exact_search as exact
-from airgen.retrievers.dense.truncated_svd import product, right_singular_vectors
-from airgen.retrievers.lexical.analysing import Analysing
-from airgen.retrievers.output_checks import non_empty, unit_rows
+from airgen.retrievers.lexical.index import Analysing
 from airgen.settings.base import LABEL
 from airgen.text.analysis import Encoder
+
+Floats = NDArray[np.float64]
+
+_MORE = 10  # directions beside those that are asked for
+_NOTHING = 1e-24  # the share of a direction's squared length that is left where it depends on those before it
+_SWEEPS = 30  # of Jacobi's rotations at most; about ten are needed
+
+
+def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
+    """(rank, columns) of a scipy matrix (rows, columns), strongest first, each with an arbitrary sign.
+
+    A matrix of lower rank has rows of zeros at the end. Needs numba.
+    """
+    wide = matrix.shape[0] < matrix.shape[1]
+    there, back = (matrix.T.tocsr(), matrix.tocsr()) if wide else (matrix.tocsr(), matrix.T.tocsr())
+    size = there.shape[1]
+    basis = np.random.default_rng(seed).random((size, min(rank + _MORE, size))) - 0.5
+    _orthonormalise(basis)
+    for _ in range(8 if rank < 0.1 * min(matrix.shape) else 5):
+        basis = product(back, product(there, basis))
+        _orthonormalise(basis)
+    _orthonormalise(basis)  # once more removes what rounding left
+    image = product(there, basis)
+    squares = _gram(image)
+    turned = np.eye(len(squares))
+    _diagonalise(squares, turned)
+    strength = np.diagonal(squares)
+    order = np.argsort(-strength, kind="stable")[:rank]
+    turned = np.ascontiguousarray(turned[:, order])
+    if not wide:
+        return np.ascontiguousarray(_times(basis, turned).T)
+    found = _times(image, turned)  # of length sqrt(strength)
+    lengths = np.sqrt(np.maximum(strength[order], 0))
+    some = lengths > 1e-12 * lengths.max(initial=0)
+    return np.ascontiguousarray(np.where(some, found / np.where(some, lengths, 1), 0).T)
+
+
+def product(sparse: Any, dense: Floats) -> Floats:
+    """A scipy CSR matrix times a dense one, in the order of the sparse one's entries."""
+    found = np.zeros((sparse.shape[0], dense.shape[1]))
+    _sparse_times(sparse.indptr, sparse.indices, sparse.data, np.ascontiguousarray(dense), found)
+    return found
+
+
+@jit
+def _sparse_times(starts: Any, columns: Any, values: Floats, dense: Floats, found: Floats) -> None:
+    for row in range(len(starts) - 1):
+        line = found[row]
+        for place in range(starts[row], starts[row + 1]):
+            value, other = values[place], dense[columns[place]]
+            for column in range(len(line)):
+                line[column] += value * other[column]
+
+
+@jit
+def _times(left: Floats, right: Floats) -> Floats:
+    found = np.zeros((left.shape[0], right.shape[1]))
+    for row in range(left.shape[0]):
+        line = found[row]
+        for place in range(left.shape[1]):
+            value, other = left[row, place], right[place]
+            for column in range(len(line)):
+                line[column] += value * other[column]
+    return found
+
+
+@jit
+def _gram(rows: Floats) -> Floats:
+    """The inner products of all columns, (columns, columns)."""
+    width = rows.shape[1]
+    found = np.zeros((width, width))
+    for row in range(rows.shape[0]):
+        line = rows[row]
+        for left in range(width):
+            value, sums = line[left], found[left]
+            for right in range(left, width):
+                sums[right] += value * line[right]
+    for left in range(width):
+        for right in range(left):
+            found[left, right] = found[right, left]
+    return found
+
+
+@jit
+def _orthonormalise(rows: Floats) -> None:
+    """Make the columns orthonormal by Cholesky's factor of their products; a dependent one becomes zero."""
+    factor = _gram(rows)
+    width = len(factor)
+    for pivot in range(width):
+        own = factor[pivot, pivot]
+        for above in range(pivot):
+            own -= factor[above, pivot] * factor[above, pivot]
+        if own <= _NOTHING * factor[pivot, pivot] or own <= 0:
+            factor[pivot, pivot:] = 0
+            continue
+        root = np.sqrt(own)
+        for right in range(pivot + 1, width):
+            total = factor[pivot, right]
+            for above in range(pivot):
+                total -= factor[above, pivot] * factor[above, right]
+            factor[pivot, right] = total / root
+        factor[pivot, pivot] = root
+    for row in range(rows.shape[0]):
+        line = rows[row]
+        for pivot in range(width):
+            if factor[pivot, pivot] == 0:
+                line[pivot] = 0
+                continue
+            value = line[pivot] / factor[pivot, pivot]
+            line[pivot] = value
+            other = factor[pivot]
+            for right in range(pivot + 1, width):
+                line[right] -= value * other[right]
+
+
+@jit
+def _diagonalise(matrix: Floats, vectors: Floats) -> None:
+    """Jacobi's rotations: the symmetric matrix becomes diagonal, and the columns of `vectors` its eigenvectors."""
+    size = len(matrix)
+    for _ in range(_SWEEPS):
+        rest = whole = 0.0
+        for row in range(size):
+            for column in range(size):
+                square = matrix[row, column] * matrix[row, column]
+                whole += square
+                if row != column:
+                    rest += square
+        if rest <= 1e-30 * whole:
+            return
+        for p in range(size - 1):
+            for q in range(p + 1, size):
+                if matrix[p, q] == 0:
+                    continue
+                theta = (matrix[q, q] - matrix[p, p]) / (2 * matrix[p, q])
+                t = 1 / (abs(theta) + np.sqrt(theta * theta + 1))
+                if theta < 0:
+                    t = -t
+                c = 1 / np.sqrt(t * t + 1)
+                s = t * c
+                for k in range(size):
+                    left, right = matrix[k, p], matrix[k, q]
+                    matrix[k, p], matrix[k, q] = c * left - s * right, s * left + c * right
+                for k in range(size):
+                    left, right = matrix[p, k], matrix[q, k]
+                    matrix[p, k], matrix[q, k] = c * left - s * right, s * left + c * right
+                for k in range(size):
+                    left, right = vectors[k, p], vectors[k, q]
+                    vectors[k, p], vectors[k, q] = c * left - s * right, s * left + c * right
 
 
 class LSA(Analysing):

@@ -20,21 +20,28 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.batches import batched
 from airgen.compute import current
 from airgen.errors import ModelError, UsageError
 from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
-from airgen.models.files import locked
-from airgen.retrievers.base import Component, Corpus, Hits, SettingsWithModel, TextKind
+from airgen.models.catalogue import locked
+from airgen.retrievers.base import (
+    Component,
+    Corpus,
+    Hits,
+    SettingsWithModel,
+    TextKind,
+    checked_scores,
+    finite,
+    non_empty,
+    top_k,
+)
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
-from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
-from airgen.retrievers.late.residual_codec import token_rows
+from airgen.retrievers.encodings import Memo
+from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, token_rows
 from airgen.retrievers.on_workers import encoded
-from airgen.retrievers.output_checks import checked_scores, finite, non_empty
-from airgen.retrievers.text_memo import Memo
-from airgen.retrievers.top_k import top_k
+from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.jit import jit
+from airgen.exact import jit
 
 _ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
 _BUCKETS = 2048  # of scores, the best first

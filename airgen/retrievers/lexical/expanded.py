@@ -1,27 +1,68 @@
-"""Document expansion: BM25 over passages with queries appended that they might answer (docT5query; BEIR's section 4).
+"""BM25 over passages that a model has changed: with queries appended (docT5query), or other term frequencies (DeepCT).
+
+Files of expansions: one row a passage, {"_id": ..., "queries": [...]}; made by `airgen train expand`.
+
+Document expansion: BM25 over passages with queries appended that they might answer (docT5query; BEIR's section 4).
 
     {kind: expanded, expansions: scifact-queries.jsonl}
 
 `airgen train expand` writes the file: one row a passage, {"_id": ..., "queries": [...]}, by a sequence-to-sequence
 model, an LLM, or from queries that a dataset has. What is not in the file is indexed as it is.
+
+DeepCT: BM25 over term frequencies that a model predicts (Dai and Callan, 2020; BEIR's section 4).
+
+    system = DeepCT("models/deepct")          # {kind: deepct, model: models/deepct}; `airgen train deepct` makes it
+
+A transformer gives every word of a passage a weight: the share of the passage's queries that would contain the word.
+The passage becomes a pseudo-document that holds the word round(scale * weight) times, and BM25 indexes that. Queries
+are not encoded.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, WrapValidator
 
-from airgen.errors import UsageError
+from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.keys import content_key
-from airgen.retrievers.base import Component, Corpus, Hits
+from airgen.registry import load_extra
+from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, SettingsWithModel, non_empty
+from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
-from airgen.retrievers.lexical.expansions import read_expansions
-from airgen.retrievers.output_checks import non_empty
-from airgen.settings.base import FILE, LABEL
-from airgen.settings.parts import located
+from airgen.sequences import batched
+from airgen.settings.base import FILE, LABEL, SPEED
+from airgen.settings.parts import Part, located
+
+
+def read_expansions(path: Path) -> dict[str, list[str]]:
+    """{passage id: queries}. Raises DatasetError for a file that is missing, or a line of another form."""
+    found: dict[str, list[str]] = {}
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+                queries = row.get("queries") if isinstance(row, dict) else None
+                if (
+                    not isinstance(queries, list)
+                    or not all(isinstance(one, str) for one in queries)
+                    or "_id" not in row
+                ):
+                    raise DatasetError(
+                        f"{path}:{number}: an object is needed with _id and with queries, a list of texts"
+                    )
+                found[str(row["_id"])] = queries
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read ({error.strerror}): `airgen train expand` makes it") from error
+    except ValueError as error:
+        raise DatasetError(f"{path}: not JSON lines in UTF-8 ({error})") from error
+    return found
 
 
 def _mapping_or_path(value: Any, check: Any) -> Any:
@@ -78,3 +119,136 @@ class Expanded(Component):
         key = content_key({passage: list(queries) for passage, queries in self.expansions.items()})
         bm25 = dict(self._bm25.describe())
         return {"family": "expanded", "expansions": key, "queries": self.settings.queries, "bm25": bm25}
+
+
+class TermWeigher(TorchModel):
+    """A token classifier with one output, as weights of words, by folder or Hub name."""
+
+    class Settings(TorchModel.Settings):
+        """`max_length` counts tokens; what is beyond has no weight."""
+
+        packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+
+    settings: Settings
+
+    @cached_property
+    def parts(self) -> tuple[Any, Any]:
+        """(model, tokenizer). Raises ModelError for one with several outputs a token, or a slow tokenizer."""
+        chosen = self.name, self.place(self.name), self.settings.device
+        model, tokenizer = with_tokenizer("AutoModelForTokenClassification", "the model", *chosen)
+        if model.config.num_labels != 1 or not getattr(tokenizer, "is_fast", False):
+            raise ModelError(f"{self.name} is not a DeepCT: one output for each token and a fast tokenizer are needed")
+        return model, tokenizer
+
+    def weights(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """{word: weight} of each text, in order of appearance; a repeated word has its highest weight.
+
+        Raises ModelError for NaN.
+        """
+        torch = load_extra("torch", f"the term weights of {self.name!r}")
+        model, tokenizer = self.parts
+        limit = self.settings.max_length
+        limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
+        found: list[dict[str, float]] = [{}] * len(texts)
+        order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))  # like lengths, little padding
+        for first in range(0, len(order), self.settings.batch_size):
+            batch = order[first : first + self.settings.batch_size]
+            encoded, words = words_of(tokenizer, [texts[place] for place in batch], limit)
+            with torch.inference_mode():
+                scores = (
+                    model(**{name: value.to(model.device) for name, value in encoded.items()}).logits[..., 0].float()
+                )
+            if not torch.isfinite(scores).all():
+                raise ModelError(f"{self.name} gave NaN or infinity")
+            for place, row, spans in zip(batch, scores.tolist(), words, strict=True):
+                of_text: dict[str, float] = {}
+                for token, start, end in spans:
+                    word = texts[place][start:end]
+                    of_text[word] = max(row[token], of_text.get(word, row[token]))
+                found[place] = of_text
+        return found
+
+    @property
+    def facts(self) -> ModelFacts:
+        return torch_facts(self.parts[0])
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash, maximum length."""
+        return {"model": self.name, "sha256": self._hash, "max_length": self.settings.max_length}
+
+
+def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, list[list[tuple[int, int, int]]]]:
+    """Tokenised texts, and each text's words as (first token, start, end) in tokens and characters.
+
+    The weight of a word is that of its first piece, as in DeepCT.
+    """
+    encoded = tokenizer(
+        list(texts), truncation=True, max_length=limit, padding=True, return_tensors="pt", return_offsets_mapping=True
+    )
+    offsets = encoded.pop("offset_mapping").tolist()
+    found = []
+    for row, spans in enumerate(offsets):
+        words: list[tuple[int, int, int]] = []
+        last = None
+        for token, word in enumerate(encoded.word_ids(row)):
+            if word is None:
+                continue
+            start, end = spans[token]
+            if word == last:
+                first, begin, _ = words[-1]
+                words[-1] = (first, begin, end)
+            else:
+                words.append((token, start, end))
+            last = word
+        found.append(words)
+    return encoded, found
+
+
+class DeepCT(Component):
+    """BM25 over pseudo-documents. `progress` may be set before `index`.
+
+    BEIR found Anserini's default parameters of BM25 better than tuned ones.
+    """
+
+    class Settings(SettingsWithModel, BM25Settings):
+        """`scale`: how often a pseudo-document holds a word of weight 1 (DeepCT: 100)."""
+
+        model: Annotated[Any, Part("term-weigher")]
+        scale: int = Field(default=100, ge=1)
+
+    settings: Settings
+    model: TermWeigher
+
+    def set_up(self) -> None:
+        self.name = f"deepct {self.model.name}"
+        self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
+
+    @property
+    def index_bytes(self) -> int | None:
+        return self._bm25.index_bytes
+
+    def index(self, corpus: Corpus) -> None:
+        """Weigh every word and index the pseudo-documents. Raises CorpusError for an empty corpus."""
+        non_empty(corpus)
+        texts: list[str] = []
+        for batch in batched(corpus.full_texts, 256):
+            texts += map(self.pseudo_document, self.model.weights(batch))
+            if self.progress:
+                self.progress(len(texts), len(corpus))
+        self._bm25.index(Corpus(corpus.ids, texts, (), corpus.language))
+
+    def pseudo_document(self, weights: Mapping[str, float]) -> str:
+        """Each word as often as its weight says; a negative weight counts as 0."""
+        return " ".join(
+            " ".join([word] * round(self.settings.scale * weight)) for word, weight in weights.items() if weight > 0
+        )
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k best passages of each query. Raises UsageError before `index`."""
+        return self._bm25.search(queries, k)
+
+    def describe(self) -> Mapping[str, object]:
+        """The model, and BM25's settings."""
+        return {**self.model.describe(), **self.described("deepct", "scale"), "bm25": dict(self._bm25.describe())}

@@ -9,9 +9,7 @@ from pydantic import Field
 
 from airgen.settings.base import FILE, Settings
 from airgen.text.analysis import languages
-from airgen.text.analysis.analyser import Analyser
-from airgen.text.analysis.encode import Encoder
-from airgen.text.analysis.wordpiece import WordPieces
+from airgen.text.analysis.analyser import Analyser, Encoder, WordPieces
 
 __all__ = ["Analyser", "AnalyserSettings", "Encoder", "WordPieces", "analyser"]
 

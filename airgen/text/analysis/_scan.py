@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.jit import jit
+from airgen.exact import jit
 from airgen.text.analysis.boundaries import CLASSES, MAX_TOKEN
 
 LETTER, DIGIT, KATAKANA, JOINER = (CLASSES[name] for name in ("letter", "digit", "katakana", "joiner"))

@@ -1,4 +1,17 @@
-"""How each language turns one token into a term: normalise, drop stop words, stem.
+"""How each language turns one token into a term; its stop words; the Porter stemmer.
+
+Stop words: in English the 33 of Lucene's EnglishAnalyzer, in other languages words that are surely function words.
+
+The short lists have no word that can carry meaning in a query, such as numbers, negations, and verbs other than the
+copula. BM25 gives other function words a weight near 0 anyway.
+
+The Porter stemmer as Lucene's PorterStemFilter runs it: `porter_stem("relational") == "relat"`.
+
+M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, with its author's two later departures
+(`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters unchanged). Lucene has these changes and
+Snowball's `porter` has not. Each step takes the longest matching suffix, then checks its condition.
+
+How each language turns one token into a term: normalise, drop stop words, stem.
 
 `chain("de", True, True)("Häuser") == "haus"`. English follows Lucene's EnglishAnalyzer. Arabic uses Larkey's
 light10, Persian and Bengali use a short list of suffixes, the others Snowball's stemmer (PyStemmer). The stop words of
@@ -13,9 +26,194 @@ from collections.abc import Callable
 from functools import cache
 
 from airgen.errors import MissingExtra
-from airgen.text.analysis import porter
-from airgen.text.analysis.stopwords import STOPWORDS
-from airgen.text.normal_form import normal_form
+from airgen.text.words import normal_form
+
+_WORDS = {
+    "en": "a an and are as at be but by for if in into is it no not of on or such that the their then there "
+    "these they this to was will with",
+    "es": "a al ante con como cual cuales de del desde donde durante e el ella ellas ellos en entre era eran es "
+    "esa esas ese eso esos esta estas este esto estos fue fueron ha han hasta hay la las le les lo los "
+    "más me mi mis muy nos o para pero por porque que qué quien se según ser si sin sobre son su sus "
+    "también te tu tus u un una unas uno unos y ya",
+    "fr": "a ai au aux avec c ce ces cet cette comme d dans de des dont du elle elles en est et eu il ils j je "
+    "l la le les leur leurs lui m ma mais me mes moi mon n ne nos notre nous on ont ou où par pas pour qu "
+    "que qui s sa se ses son sont sur t ta te tes ton tu un une vos votre vous y à été être",
+    "de": "als also am an auch auf aus bei bin bis bist da dann das daß dass dem den denn der des dich die dies "
+    "diese diesem diesen dieser dieses dir du ein eine einem einen einer eines er es euch für hat haben "
+    "ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in ist ja mein meine mich mir mit nach noch nur ob "
+    "oder sein seine seinem seinen seiner sich sie sind so über um und uns unser unter vom von vor war "
+    "waren was wer wie wir wird wurde zu zum zur zwischen",
+    "ru": "а без бы был была были было быть в вам вас во вот все вы где да для до его ее если еще же за и из "
+    "или им их к как ко ли мне мы на над нам нас не него нее ни них но о об он она они оно от по под при "
+    "с со та так также там то того тоже той только том ты у уже чем что чтобы эта эти это этого этой этом "
+    "этот я",
+    "ar": "في من على إلى الى عن مع هذا هذه ذلك تلك التي الذي الذين هو هي هم هن ما ماذا كان كانت يكون أن ان إن "
+    "لا لم لن قد و أو ثم بين كل بعد قبل حتى عند منذ كما لكن إذا هل أي به بها له لها فيه فيها عليه عليها "
+    "منه منها وهو وهي",
+    "fa": "و در به از که این آن را با برای است بود شد می های ها یا تا هم نیز اما اگر هر یک بر خود او ما شما "
+    "آنها من تو چه چون پس بین روی است هست شده باشد بودند کرد کرده دارد داشت ای ی",
+    "id": "yang dan di ke dari untuk pada dengan ini itu adalah atau oleh sebagai dalam akan juga telah sudah "
+    "tidak ada karena saat bahwa dia ia mereka kami kita saya anda para sebuah seorang secara serta "
+    "tersebut maka agar hingga sampai antara bagi apa apakah siapa",
+    "hi": "का के की को में से है हैं था थी थे और या पर यह वह ये वे इस उस इन उन ने तो ही भी कि जो तक एक हो होता "
+    "होती होते कर करने करना गया गई गए लिए साथ द्वारा क्या कौन अपने अपनी अपना मैं हम तुम आप मेरा हमारा "
+    "उनके इसके उसके",
+    "bn": "এবং ও এই সেই যে যা কি কে এ এর তার তাদের তিনি তারা আমি আমরা আমার আপনি তুমি থেকে জন্য করে করা হয় হয়ে "
+    "হয়েছে ছিল ছিলেন আছে না এক একটি একটা কোন সঙ্গে সাথে মধ্যে উপর পর দিয়ে বা কিন্তু যদি তবে আর",
+}
+
+STOPWORDS: dict[str, frozenset[str]] = {language: frozenset(words.split()) for language, words in _WORDS.items()}
+"""By ISO 639-1 code. Chinese, Japanese and Korean have none: their terms are bigrams."""
+
+
+_STEP_2 = (
+    ("ational", "ate"),
+    ("tional", "tion"),
+    ("enci", "ence"),
+    ("anci", "ance"),
+    ("izer", "ize"),
+    ("bli", "ble"),
+    ("alli", "al"),
+    ("entli", "ent"),
+    ("eli", "e"),
+    ("ousli", "ous"),
+    ("ization", "ize"),
+    ("ation", "ate"),
+    ("ator", "ate"),
+    ("alism", "al"),
+    ("iveness", "ive"),
+    ("fulness", "ful"),
+    ("ousness", "ous"),
+    ("aliti", "al"),
+    ("iviti", "ive"),
+    ("biliti", "ble"),
+    ("logi", "log"),
+)
+_STEP_3 = (
+    ("icate", "ic"),
+    ("ative", ""),
+    ("alize", "al"),
+    ("iciti", "ic"),
+    ("ical", "ic"),
+    ("ful", ""),
+    ("ness", ""),
+)
+# Longest first where one ends in another: ement, ment, ent.
+_STEP_4 = (
+    *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism"),
+    *("ate", "iti", "ous", "ive", "ize"),
+)
+# One test for all endings, which most words do not pass.
+_ENDINGS = tuple(suffix for suffix, _ in (*_STEP_2, *_STEP_3))
+_ANY_ENDING = ("s", "ed", "ing", "y", "e", "ll", *_ENDINGS, *_STEP_4)
+
+
+def porter_stem(word: str) -> str:
+    """The stem of a word in lower case. Every character except a, e, i, o, u and y is a consonant."""
+    if len(word) < 3 or not word.endswith(_ANY_ENDING):
+        return word
+    word = _step_1(word)
+    word = _replace(word, _STEP_2)
+    word = _replace(word, _STEP_3)
+    return _step_5(_step_4(word))
+
+
+class _Letters(dict[int, str]):
+    """Code points to v or c for str.translate; y is settled by `_shape`."""
+
+    def __missing__(self, letter: int) -> str:
+        self[letter] = kind = "v" if chr(letter) in "aeiou" else "y" if chr(letter) == "y" else "c"
+        return kind
+
+
+_LETTERS = _Letters()
+
+
+def _shape(word: str) -> str:
+    """v for each vowel and c for each consonant; y is a vowel after a consonant: `_shape("syzygy") == "cvcvcv"`."""
+    shape = word.translate(_LETTERS)
+    if "y" not in shape:
+        return shape
+    while (place := shape.find("y")) >= 0:
+        shape = shape[:place] + ("v" if shape[place - 1 : place] == "c" else "c") + shape[place + 1 :]
+    return shape
+
+
+def _measure(word: str) -> int:
+    """m: how many times a vowel is followed by a consonant."""
+    return _shape(word).count("vc")
+
+
+def _ends_cvc(word: str) -> bool:
+    """Consonant, vowel, consonant at the end, the last not w, x or y: hop, not how."""
+    return _shape(word).endswith("cvc") and word[-1] not in "wxy"
+
+
+def _ends_double(word: str) -> bool:
+    return word[-1:] == word[-2:-1] and _shape(word).endswith("c")
+
+
+def _step_1(word: str) -> str:
+    """Plurals, -ed and -ing, and y to i."""
+    if word.endswith(("sses", "ies")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith("ss"):
+        word = word[:-1]
+    if word.endswith("eed"):
+        if _measure(word[:-3]) > 0:
+            word = word[:-1]
+    else:
+        for suffix in ("ed", "ing"):
+            if word.endswith(suffix):
+                if "v" in _shape(word[: -len(suffix)]):
+                    word = _restore(word[: -len(suffix)])
+                break
+    if word.endswith("y") and "v" in _shape(word[:-1]):
+        word = word[:-1] + "i"
+    return word
+
+
+def _restore(word: str) -> str:
+    """Undo what -ed or -ing changed: hopp(ing) is hop, fil(ing) is file."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if _ends_double(word):
+        return word if word[-1] in "lsz" else word[:-1]
+    return word + "e" if _measure(word) == 1 and _ends_cvc(word) else word
+
+
+def _replace(word: str, rules: tuple[tuple[str, str], ...]) -> str:
+    """Apply the first rule whose suffix matches, if m > 0 before it."""
+    if not word.endswith(_ENDINGS):
+        return word
+    for suffix, instead in rules:
+        if word.endswith(suffix):
+            head = word[: -len(suffix)]
+            return head + instead if _measure(head) > 0 else word
+    return word
+
+
+def _step_4(word: str) -> str:
+    if not word.endswith(_STEP_4):
+        return word
+    for suffix in _STEP_4:
+        if word.endswith(suffix):
+            head = word[: -len(suffix)]
+            if _measure(head) > 1 and (suffix != "ion" or head[-1] in "st"):
+                return head
+            return word
+    return word
+
+
+def _step_5(word: str) -> str:
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _ends_cvc(word[:-1])):
+            word = word[:-1]
+    if word.endswith("ll") and _measure(word[:-1]) > 1:
+        word = word[:-1]
+    return word
+
 
 _SNOWBALL = {
     "es": "spanish",
@@ -93,7 +291,7 @@ def chain(language: str, stem: bool, stopwords: bool) -> Callable[[str], str | N
 
 def _stemmer(language: str) -> Callable[[str], str] | None:
     if language == "en":
-        return porter.stem
+        return porter_stem
     if language in _LIGHT:
         return {"ar": _stem_arabic, "fa": _stem_persian, "bn": _stem_bengali}[language]
     if language not in _SNOWBALL:

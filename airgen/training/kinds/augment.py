@@ -22,11 +22,9 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.lexical.augment import SETTINGS
+from airgen.retrievers.lexical.augment import SETTINGS, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25
-from airgen.retrievers.lexical.index import LexicalRetriever
-from airgen.retrievers.lexical.inverted_index import InvertedIndex
-from airgen.retrievers.lexical.query_terms import QueryReader
+from airgen.retrievers.lexical.index import InvertedIndex, LexicalRetriever
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, draw

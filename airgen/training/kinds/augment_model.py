@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.batches import batched
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
+from airgen.sequences import batched
 from airgen.training.base_models import Base
 
 _BATCH = 256  # terms that are encoded at once

@@ -5,7 +5,7 @@
 The target of a term in a passage is its query-term recall: the share of the passage's training queries that contain it.
 Terms are those of the BM25 index (stemmed, without stopwords), so the query word "statin" recalls "statins". A linear
 layer on the transformer predicts the target from the first piece of each word, with squared error. Passages without a
-training query are not trained on. The retriever is `airgen.retrievers.lexical.deepct`.
+training query are not trained on. The retriever is `airgen.retrievers.lexical.expanded`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import Field
 
 from airgen.errors import DatasetError
 from airgen.registry import load_extra
-from airgen.retrievers.lexical.deepct import DeepCT, TermWeigher, words_of
+from airgen.retrievers.lexical.expanded import DeepCT, TermWeigher, words_of
 from airgen.text.analysis import Analyser, analyser
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet

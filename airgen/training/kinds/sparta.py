@@ -3,7 +3,7 @@
     airgen train sparta --on scifact --base all-minilm-l6-v2 --out models/sparta
 
 score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b)), where e_t are the
-model's input embeddings and s_j its outputs. `airgen.retrievers.sparse.sparta` searches with it. The loss is InfoNCE
+model's input embeddings and s_j its outputs. `airgen.retrievers.sparse` searches with it. The loss is InfoNCE
 over the batch's passages; other passages that are labelled relevant to a query are not among its negatives.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.sparse.sparta import BIAS, Sparta, SpartaEncoder
+from airgen.retrievers.sparse import BIAS, Sparta, SpartaEncoder
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (

@@ -17,8 +17,7 @@ from pydantic import Field
 
 from airgen.registry import load_extra
 from airgen.retrievers.base import model_place
-from airgen.retrievers.sparse.retriever import Sparse
-from airgen.retrievers.sparse.splade import SparseEncoder
+from airgen.retrievers.sparse import Sparse, SparseEncoder
 from airgen.training.base_models import load_base, quiet
 from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (

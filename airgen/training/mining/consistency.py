@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.batches import batched
-from airgen.dataset.atomic import building
+from airgen.dataset.files import building
 from airgen.errors import DatasetError
 from airgen.exact import inner_products
 from airgen.keys import rng, text_key
 from airgen.retrievers.base import Embedder
 from airgen.retrievers.on_workers import encoded
+from airgen.sequences import batched
 from airgen.training.mining.pair_files import PAIRS, PairFiles, StoredPair
 
 _CHUNK = 512  # pairs embedded and ranked at once

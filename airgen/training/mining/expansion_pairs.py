@@ -14,7 +14,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
-from airgen.retrievers.lexical.expansions import read_expansions
+from airgen.retrievers.lexical.expanded import read_expansions
 from airgen.training.mining.pair_files import write_pairs
 from airgen.training.mining.pairs import MinedPair
 from airgen.training.mining.sources import open_source

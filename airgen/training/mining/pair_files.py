@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from airgen.dataset.atomic import building
 from airgen.dataset.beir import BeirDataset, numbered_lines
-from airgen.dataset.files import encode_row
+from airgen.dataset.files import building, encode_row
 from airgen.errors import DatasetError
 from airgen.keys import text_key
 from airgen.records import flat_text

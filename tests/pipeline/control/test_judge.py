@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airgen.llms.base import Request
-from airgen.pipeline.control.judge import judge_name, judge_pair, judge_parts, vote
-from airgen.pipeline.control.judge_kinds import Verdict
+from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
 from airgen.pipeline.stage import Problem, Refusal, Tools
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline

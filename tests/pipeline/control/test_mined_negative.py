@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.pipeline.control.mining import mine
+from airgen.pipeline.control.quality_control import mine
 from airgen.records import Decision, HardNegative, Prelabel, Recall
 from airgen.settings import Thresholds
 

@@ -12,7 +12,7 @@ from job_maker import PIPELINE, Run
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
-from airgen.pipeline.control.need import with_need
+from airgen.pipeline.control.judge import with_need
 from airgen.pipeline.estimate import estimate
 
 JUDGE = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"

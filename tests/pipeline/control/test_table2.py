@@ -7,8 +7,8 @@ import pytest
 
 from airgen.errors import ModelError
 from airgen.keys import row_key
-from airgen.pipeline.control.judge_kinds import Levels, Verdict, YesNo, level_of_probability
-from airgen.pipeline.control.prelabels import Unscored
+from airgen.pipeline.control.judge import Levels, Verdict, YesNo, level_of_probability
+from airgen.pipeline.control.recall import Unscored
 from airgen.pipeline.control.table2 import Pair, decide, decide_own, pairs_to_judge, votes
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Judgment, Prelabel, Recall

@@ -7,7 +7,7 @@ import pytest
 
 from airgen.pipeline.stages.attributes import draw, form_pattern, query_attributes, run_together, wrong_type
 from airgen.settings import GenerationSettings, Pipeline
-from airgen.settings.yaml_file import parse_yaml
+from airgen.settings.base import parse_yaml
 
 # 99.9 % quantiles of the chi-squared distribution, by degrees of freedom.
 CRITICAL = {1: 10.83, 2: 13.82, 3: 16.27, 6: 22.46}

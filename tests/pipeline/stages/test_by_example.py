@@ -15,7 +15,7 @@ from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.stages.attributes import words_pattern
-from airgen.pipeline.stages.by_example import draw_examples, form_of, repeats_example, unlike_model
+from airgen.pipeline.stages.query import draw_examples, form_of, repeats_example, unlike_model
 
 EXAMPLES = (
     *(f"which {word} need repair?" for word in ("bells", "boats", "clocks", "roofs", "wells")),

@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.pipeline.stages import answer_checks as checks
+from airgen.pipeline.stages.attributes import (
+    copied,
+    duplicates,
+    longest_common_run,
+    names_character,
+    off_subject,
+    overlap,
+    repeats_itself,
+    self_reference,
+    wrong_length,
+)
 from airgen.text import language_check as tongue
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
@@ -22,7 +32,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
     ],
 )  # fmt: skip
 def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> None:
-    assert (checks.wrong_length(text, length, "en") is None) == good
+    assert (wrong_length(text, length, "en") is None) == good
 
 
 @pytest.mark.parametrize(
@@ -38,7 +48,7 @@ def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> No
      ("what does the character ask about autism", True), ("the worst climate scenario for wheat", False)],
 )  # fmt: skip
 def test_references_to_the_document(text: str, found: bool) -> None:
-    assert (checks.self_reference(text) is not None) == found
+    assert (self_reference(text) is not None) == found
 
 
 @pytest.mark.parametrize(
@@ -59,25 +69,25 @@ def test_longest_common_run_against_brute_force(left: list[str], right: list[str
         return {tuple(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
 
     expected = max((len(run) for run in runs(left) & runs(right)), default=0)
-    assert checks.longest_common_run(left, right) == expected == checks.longest_common_run(right, left)
+    assert longest_common_run(left, right) == expected == longest_common_run(right, left)
 
 
 def test_copies() -> None:
     document = "The quick brown fox jumps over the lazy dog near the river bank."
-    assert checks.copied("why does the quick brown fox jump", document, "en", 4) is None
-    problem = checks.copied("The QUICK brown fox jumps high", document, "en", 4)
+    assert copied("why does the quick brown fox jump", document, "en", 4) is None
+    problem = copied("The QUICK brown fox jumps high", document, "en", 4)
     assert problem is not None and "5 words in a row" in problem.text
 
 
 def test_overlap_counts_distinct_words() -> None:
-    assert checks.overlap("bees bees honey frost", "Honey is made by bees.", "en") == pytest.approx(2 / 3)
-    assert checks.overlap("", "anything", "en") == 0.0
+    assert overlap("bees bees honey frost", "Honey is made by bees.", "en") == pytest.approx(2 / 3)
+    assert overlap("", "anything", "en") == 0.0
 
 
 def test_near_duplicates() -> None:
-    assert checks.duplicates("How do bees make honey?", "how do bees make honey", "en")
-    assert not checks.duplicates("how do bees make honey", "how do wasps build nests", "en")
-    assert not checks.duplicates("", "", "en")
+    assert duplicates("How do bees make honey?", "how do bees make honey", "en")
+    assert not duplicates("how do bees make honey", "how do wasps build nests", "en")
+    assert not duplicates("", "", "en")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_near_duplicates() -> None:
     ],
 )
 def test_an_original_query_names_something_of_its_subject(query: str, language: str, good: bool) -> None:
-    found = checks.off_subject(query, "Bees die of frost.", "A keeper prepares for winter.", "keeper", language)
+    found = off_subject(query, "Bees die of frost.", "A keeper prepares for winter.", "keeper", language)
     assert (found is None) == good
 
 
@@ -108,7 +118,7 @@ def test_an_original_query_names_something_of_its_subject(query: str, language: 
     ],
 )
 def test_a_query_does_not_speak_of_its_character(query: str, character: str, good: bool) -> None:
-    assert (checks.names_character(query, character) is None) == good
+    assert (names_character(query, character) is None) == good
 
 
 @pytest.mark.parametrize(
@@ -122,4 +132,4 @@ def test_a_query_does_not_speak_of_its_character(query: str, character: str, goo
     ],
 )
 def test_a_query_does_not_run_in_circles(query: str, good: bool) -> None:
-    assert (checks.repeats_itself(query, "en") is None) == good
+    assert (repeats_itself(query, "en") is None) == good

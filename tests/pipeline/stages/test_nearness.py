@@ -14,11 +14,11 @@ from airgen.keys import content_key
 from airgen.llms.base import Request
 from airgen.pipeline.stage import Lineage, Tools
 from airgen.pipeline.stages import Flow
-from airgen.pipeline.stages import answer_checks as checks
+from airgen.pipeline.stages.attributes import too_near
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Passage, Sample, Scenario
 from airgen.settings import GenerationSettings, Pipeline
-from airgen.text.overlap import borrowed
+from airgen.text.near_duplicates import borrowed
 
 TITLE, TEXT = "Wing flutter", "Thin wings vibrate at high speed, and the flutter can tear them off."
 PASSAGE = Passage("p", "d1", 0, TEXT, TITLE)
@@ -41,20 +41,20 @@ def test_a_text_borrows_all_of_itself(text: str) -> None:
 
 def test_bounds_say_which_words_to_change() -> None:
     bounds = GenerationSettings(max_overlap=0.5)
-    said = checks.too_near("vibrating wing of a bird", TITLE, f"{TITLE}\n\n{TEXT}", "en", bounds)
+    said = too_near("vibrating wing of a bird", TITLE, f"{TITLE}\n\n{TEXT}", "en", bounds)
     assert said is not None
     assert "67%, at most 50%" in said.text
     assert said.text.endswith("vibrating, wing")
-    assert checks.too_near("vibrating wing of a bird", TITLE, TEXT, "en", GenerationSettings(max_overlap=0.7)) is None
-    assert checks.too_near("wing flutter", TITLE, TEXT, "en", GenerationSettings()) is None
+    assert too_near("vibrating wing of a bird", TITLE, TEXT, "en", GenerationSettings(max_overlap=0.7)) is None
+    assert too_near("wing flutter", TITLE, TEXT, "en", GenerationSettings()) is None
 
 
 def test_the_title_has_a_bound_of_its_own() -> None:
     bounds = GenerationSettings(max_title_overlap=0.5)
-    said = checks.too_near("what is wing flutter", TITLE, TEXT, "en", bounds)
+    said = too_near("what is wing flutter", TITLE, TEXT, "en", bounds)
     assert "repeats the document's title (100%" in said.text if said else False
-    assert checks.too_near("why do wings shake", TITLE, TEXT, "en", bounds) is None  # one of its two words
-    assert checks.too_near("wing flutter", "", TEXT, "en", bounds) is None
+    assert too_near("why do wings shake", TITLE, TEXT, "en", bounds) is None  # one of its two words
+    assert too_near("wing flutter", "", TEXT, "en", bounds) is None
 
 
 def pipeline(**generation: Any) -> Pipeline:

@@ -15,7 +15,7 @@ from airgen.pipeline.stages import rewrite
 from airgen.prompts import PromptSet
 from airgen.records import Query, Rewrite, Skip
 from airgen.settings import Pipeline
-from airgen.settings.yaml_file import validate
+from airgen.settings.base import validate
 
 SHORT = "how do bees make honey"
 LONG = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from airgen.corpus.cleaning.normalise import normalise, normalise_line
+from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.readers.files import lines
 from airgen.keys import text_key
 from airgen.text.words import count_words

@@ -15,9 +15,9 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import IO, Any
 
-from airgen.corpus.readers.encodings import decoded
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
+from airgen.corpus.readers.reader import decoded
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.training.mining.pairs import RefusedRow

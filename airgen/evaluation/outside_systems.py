@@ -1,0 +1,320 @@
+"""Systems that airgen does not run itself: air-benchmark's Python classes, and search services over HTTP.
+
+air-benchmark's Retriever and Reranker classes as systems.
+
+Their answers are untrusted. Ids that the corpus does not hold are left out and counted. An answer that cannot be
+understood, or a score that is not a number, ends in an error that names the query.
+
+A search service over HTTP as a system: Elasticsearch, OpenSearch, Solr, Qdrant, Vespa, Chroma, or one's own.
+
+    {name: es, kind: http, url: "http://localhost:9200/docs/_search", hits_path: hits.hits, id_path: _id,
+     score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}
+
+In `body` and `url`, `{query}` is the text of the query, `{k}` the number of hits that are asked for, and `{vector}`
+the query's vector by `embedder`. A value that is only `{k}` becomes a number, one that is only `{vector}` a list of
+numbers.
+A service with one flat field for each needs no template: see `query_field` and `size_field`.
+
+The answers are untrusted. A passage that is not in the dataset, an answer that cannot be understood, a time-out, or a
+score that is not a number ends in an error that names the query.
+"""
+
+from __future__ import annotations
+
+import math
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import regex
+from pydantic import Field, field_validator, model_validator
+
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.result import without_secrets
+from airgen.registry import resolve
+from airgen.retrievers.base import Corpus, Embedder, build
+from airgen.retrievers.http_client import HttpFailure, JsonClient
+from airgen.settings.base import KEY, SPEED
+from airgen.settings.http import Headers, ServiceAccess
+from airgen.settings.llm import hidden
+from airgen.settings.parts import Part
+
+Results = dict[str, dict[str, float]]
+
+
+def finite_score(score: object, where: str) -> float:
+    """The score as a number. Raises DatasetError for what is not a finite number."""
+    if isinstance(score, bool) or not hasattr(score, "__float__") or not math.isfinite(float(score)):
+        raise DatasetError(f"{where}: score {score!r} is not a finite number")
+    return float(score)
+
+
+def search_python(
+    retriever: Any, queries: Mapping[str, str], corpus: Corpus, k: int, where: str
+) -> tuple[Results, Counter[str]]:
+    """Call an air-benchmark Retriever: `retriever(corpus={id: {"text"}}, queries={id: text})`.
+
+    Title and text are joined, as AIR-Bench's corpora have no titles. Raises DatasetError where the answer is not
+    {query id: {passage id: score}}.
+    """
+    documents = {key: {"text": corpus.full_text(place)} for place, key in enumerate(corpus.ids)}
+    answer = retriever(corpus=documents, queries=dict(queries))
+    return checked_results(answer, queries, documents, k, where)
+
+
+def checked_results(
+    answer: object, queries: Mapping[str, str], documents: Mapping[str, object], k: int, where: str
+) -> tuple[Results, Counter[str]]:
+    """The usable part of a foreign class's answer, and a count of what is left out."""
+    if not isinstance(answer, Mapping):
+        kind = type(answer).__name__
+        raise DatasetError(f"{where}: the answer is a {kind}, but {{query id: {{passage id: score}}}} is needed")
+    odd: Counter[str] = Counter()
+    results: Results = {}
+    for query_id, hits in answer.items():
+        if str(query_id) not in queries:
+            odd["unknown_queries"] += 1
+            continue
+        if not isinstance(hits, Mapping):
+            kind = type(hits).__name__
+            raise DatasetError(f"{where}: query {query_id!r}: {{passage id: score}} is needed, not a {kind}")
+        sound = {str(key): finite_score(score, f"{where}: query {query_id!r}") for key, score in hits.items()}
+        odd["unknown_passages"] += sum(key not in documents for key in sound)
+        best = sorted((key for key in sound if key in documents), key=lambda key: (-sound[key], key))[:k]
+        results[str(query_id)] = {key: sound[key] for key in best}
+    return results, +odd
+
+
+def find_class(target: str, folder: Path | None = None) -> Any:
+    """The class at `module:Class` or `module.Class`. Raises UsageError where it cannot be imported."""
+    return resolve("retriever", ":".join(target.replace(":", ".").rsplit(".", 1)), folder)
+
+
+def load_class(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Any:
+    """An object of `module:Class`, made with these settings. Raises UsageError where it cannot be made."""
+    try:
+        return find_class(target, folder)(**settings)
+    except TypeError as error:
+        raise UsageError(f"{target}: {error}") from error
+
+
+_LONGEST_ID = 4096  # characters
+_PLACEHOLDERS = ("{query}", "{k}", "{vector}")
+
+
+class HttpSystem(ServiceAccess):
+    """A search service.
+
+    body: the request as JSON, with placeholders; for GET, the parameters. Without `{query}` or `{vector}` in body or
+    url, `query_field` and `size_field` are added to it.
+    hits_path, id_path, score_path: keys joined by dots; `hits_path` leads to the list of hits, the others start at a
+    hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
+    id_pattern: a regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a service
+    that stores chunks). The best hit of a passage counts. `oversample` asks for that many times more hits.
+    unknown_ids: whether a hit that is not in the dataset is an error, or is left out and counted.
+    """
+
+    url: str = Field(pattern=r"^https?://")
+    method: Literal["GET", "POST"] = "POST"
+    body: dict[str, Any] = Field(default={})
+    query_field: str = "query"
+    size_field: str | None = "k"
+    hits_path: str = "hits"
+    id_path: str = "id"
+    score_path: str | None = "score"
+    id_pattern: str | None = None
+    unknown_ids: Literal["error", "skip"] = "error"
+    oversample: int = Field(default=1, ge=1, le=1000)
+    embedder: Annotated[Any, Part("embedder")] = None
+    headers: Annotated[Headers, KEY] = Field(default={})  # a header can choose what is searched
+    timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
+    retries: Annotated[int, SPEED] = Field(default=3, ge=0, le=100)
+    concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, url: str) -> str:
+        if "@" in urllib.parse.urlsplit(url).netloc:
+            raise hidden("must not hold a user or a password: set user and password_env")
+        return url
+
+    @field_validator("id_pattern")
+    @classmethod
+    def _one_group(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                groups = regex.compile(pattern).groups
+            except regex.error as error:
+                raise ValueError(f"is not a regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError('has no group: put the passage\'s id in parentheses, for example "^(.+)#[0-9]+$"')
+        return pattern
+
+    @model_validator(mode="after")
+    def _one_way_to_ask(self) -> Self:
+        used = {name for name in _PLACEHOLDERS if _holds([self.url, self.body], name)}
+        fields = self.model_fields_set & {"query_field", "size_field"}
+        if self.is_template and fields:
+            raise ValueError(f"body is a template, so {' and '.join(sorted(fields))} would not be used: remove it")
+        if used == {"{k}"}:
+            raise ValueError("body or url has {k}, but neither {query} nor {vector}: where does the query go?")
+        if ("{vector}" in used) != (self.embedder is not None):
+            raise ValueError("{vector} in body and `embedder` belong together: the embedder makes the query's vector")
+        return self
+
+    @property
+    def is_template(self) -> bool:
+        """Whether body or url say themselves where the query goes."""
+        return _holds([self.url, self.body], "{query}") or _holds([self.url, self.body], "{vector}")
+
+
+class SearchService:
+    """A search service that is asked for hits. `ids` translates and checks its ids; `folder` is where paths start."""
+
+    def __init__(self, options: HttpSystem, ids: IdLookup, folder: Path | None = None) -> None:
+        self._options, self._ids = options, ids
+        self._embedder: Embedder | None = build("embedder", options.embedder, folder) if options.embedder else None
+
+    @cached_property
+    def _client(self) -> JsonClient:
+        chosen = self._options
+        return JsonClient(
+            chosen.access, timeout=chosen.timeout_seconds, retries=chosen.retries, connections=chosen.concurrency
+        )
+
+    def search(self, queries: Mapping[str, str], k: int) -> tuple[Results, Counter[str]]:
+        """Send every query. Returns {query id: {passage id: score}} and counted oddities.
+
+        An empty query is not sent and has no hits. Raises DatasetError for an answer that cannot be understood, an
+        unknown passage, a time-out, or a status other than 2xx after all tries.
+        """
+        sent = [(key, text) for key, text in queries.items() if text.strip()]
+        answers = self._client.ask_all(lambda item: self._hits(*item, k), sent)
+        without = [answer for answer in answers if isinstance(answer, _NoHits)]
+        if without and len(without) == len(answers):
+            raise without[0]
+        odd = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
+        results: Results = {key: {} for key in queries}
+        for (key, _), hits in zip(sent, answers, strict=True):
+            if not isinstance(hits, _NoHits):
+                results[key] = self._passages(key, hits, k, odd)
+        return results, +odd
+
+    def _where(self, query_id: str) -> str:
+        return f"{without_secrets(self._options.url)}: query {query_id!r}"
+
+    def _passages(self, query_id: str, hits: list[tuple[str, float]], k: int, odd: Counter[str]) -> dict[str, float]:
+        kept: dict[str, float] = {}
+        for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
+            passage = self._ids.find(own)
+            if passage is None and self._options.unknown_ids == "error":
+                raise DatasetError(
+                    f"{self._where(query_id)}: the service answered with the id {own[:100]!r}, which is not in the "
+                    f"dataset: {self._ids.advice}; set id_pattern if its ids hold more than the passage's id, or "
+                    "unknown_ids: skip if the service holds more than the dataset"
+                )
+            if passage is None:
+                odd["unknown_passages"] += 1
+            elif passage in kept:
+                odd["joined_hits" if self._options.id_pattern else "repeated_hits"] += 1
+            elif len(kept) < k:
+                kept[passage] = score
+        return kept
+
+    def _hits(self, query_id: str, text: str, k: int) -> list[tuple[str, float]] | _NoHits:
+        options, where = self._options, self._where(query_id)
+        try:
+            value = self._answer(text, k * options.oversample)
+        except HttpFailure as failure:
+            raise DatasetError(f"{where}: the service {failure}") from None
+        try:
+            hits = _follow(value, options.hits_path, where, "hits_path")
+        except _NoHits as missing:
+            return missing
+        if not isinstance(hits, list):
+            raise DatasetError(
+                f"{where}: hits_path {options.hits_path!r} leads to {type(hits).__name__}, not to a list"
+            )
+        found = []
+        for rank, hit in enumerate(hits):
+            bare = isinstance(hit, str | int)
+            own = str(hit if bare else _follow(hit, options.id_path, where, "id_path"))
+            score: object = -float(rank)
+            if options.score_path and not bare:
+                score = _follow(hit, options.score_path, where, "score_path")
+            found.append((self._matched(own, where), finite_score(score, where)))
+        return found
+
+    def _answer(self, text: str, k: int) -> Any:
+        options = self._options
+        vector = self._embedder.encode([text], "query")[0].tolist() if self._embedder else []
+        values = {"{query}": text, "{k}": k, "{vector}": vector}
+        fields = _filled(options.body, values)
+        if not options.is_template:
+            fields[options.query_field] = text
+            if options.size_field:
+                fields[options.size_field] = k
+        url = options.url
+        for name, value in values.items():
+            url = url.replace(name, urllib.parse.quote(str(value), safe=""))
+        if options.method == "GET":
+            return self._client.ask(url, parameters=fields or None)
+        return self._client.ask(url, fields)
+
+    def _matched(self, own: str, where: str) -> str:
+        """The part of a service's id that is the passage's id."""
+        if len(own) > _LONGEST_ID:
+            raise DatasetError(f"{where}: the service answered with an id of {len(own)} characters")
+        pattern = self._options.id_pattern
+        if pattern is None:
+            return own
+        try:
+            found = regex.search(pattern, own, timeout=1.0)
+        except TimeoutError:
+            raise DatasetError(f"{where}: id_pattern takes more than a second for the id {own[:100]!r}") from None
+        if not found or found[1] is None:
+            raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {own[:100]!r}")
+        return str(found[1])
+
+
+class _NoHits(DatasetError):
+    """An answer in which `hits_path` leads to nothing. Vespa answers so when nothing was found."""
+
+
+def _holds(value: Any, placeholder: str) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds(part, placeholder) for part in value.values())
+    if isinstance(value, list):
+        return any(_holds(part, placeholder) for part in value)
+    return isinstance(value, str) and placeholder in value
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """The template with its placeholders filled in; texts are put into JSON values, so they cannot change its form."""
+    if isinstance(value, Mapping):
+        return {name: _filled(part, values) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part, values) for part in value]
+    if not isinstance(value, str):
+        return value
+    if value in values:
+        return values[value]
+    pattern = "|".join(map(regex.escape, values))
+    return regex.sub(pattern, lambda found: str(values[found[0]]), value)
+
+
+def _follow(value: Any, path: str, where: str, setting: str) -> Any:
+    error: Callable[[str], DatasetError] = _NoHits if setting == "hits_path" else DatasetError
+    for key in path.split(".") if path else []:
+        if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            has = ", ".join(sorted(map(str, value))[:8]) if isinstance(value, dict) else type(value).__name__
+            raise error(f"{where}: {setting} {path!r}: no {key!r} in the answer (it has: {has[:200]})")
+    return value

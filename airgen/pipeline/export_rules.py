@@ -1,0 +1,284 @@
+"""What happens to queries and passages on their way into a dataset: ids, typography, and which queries are left out.
+
+From rows to what is published: the one place that makes ids and splits of the dataset.
+
+Row keys follow from the pipeline and the corpus, which are public. So with them alone anyone could connect a query with
+its source. Ids and splits are made of row keys and the secret.
+
+Generated passages in the typography of the corpus: a writer's habits must not tell them from the other passages.
+
+    style = HouseStyle()
+    style.see(title, text)                    # every passage of the corpus
+    style.text("It’s **new** — isn't it…")    # "It's new - isn't it..." in a corpus of plain characters
+
+What the corpus does more often decides. Words stay as they are.
+
+Queries that tell no system from another: the systems of quality control put a positive first already.
+
+A query that every system answers perfectly costs time in an evaluation and raises all means alike. Dropping such
+queries has a price: the rest is harder for the models of quality control than for other models, so the report of
+`airgen agree` gives their gain in rank separately.
+
+Queries without an answer: of a share of the accepted queries, all relevant passages are left out of the dataset.
+
+    held = hold_out(lineages, decisions, 0.1)
+    held.queries, held.passages
+
+Quality control has judged the passages nearest to such a query, and those that it found relevant are the ones that go:
+none that is left was found relevant. The query was written for a real document, so it looks like any other; only its
+answer is missing. This asks the model nothing, so the share can be changed on a finished job. What nobody judged,
+because neither recall nor re-rankers put it near the query, may still answer it in part, as for any other label.
+
+A query is held out only if no other query was written for one of its relevant passages. So all others keep the document
+that they were written for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airgen.dataset.content import fitting_id
+from airgen.dataset.secret import Secret, opaque_document_id, split_of
+from airgen.keys import row_key
+from airgen.pipeline.stage import Lineage, Plan
+from airgen.records import Decision, Prelabel, Recall
+from airgen.settings import Pipeline
+from airgen.store import Store
+
+_LENGTH = 15  # hex digits: 60 bits
+
+
+@dataclass(frozen=True)
+class PublicIds:
+    """The ids and splits of one job's dataset. Without a secret (`export: {secret: false}`) anyone can compute them."""
+
+    pipeline: Pipeline
+    secret: Secret | None
+
+    def query(self, lineage: Lineage) -> str:
+        """A query's id. It depends on the key of the final text, so it stays when the target grows.
+
+        With `ids: original` a query of the user's own has the id that its file gives.
+        """
+        if lineage.own is not None and lineage.own.id and self.pipeline.export.ids == "original":
+            return lineage.own.id
+        return "q" + self._made("query", lineage.final.key)
+
+    def sample(self, lineage: Lineage) -> str:
+        """The id of a lineage that has no query."""
+        return "s" + self._made("sample", lineage.sample.key)
+
+    def document(self, id_: str) -> str:
+        """A document's id. An opaque one does not tell a generated negative from the rest; see also `fitting_id`."""
+        if self.pipeline.export.ids == "original":
+            return fitting_id(id_)
+        return opaque_document_id(self.pipeline.name, id_, self.secret)
+
+    def split(self, lineage: Lineage) -> str:
+        """The split of a query. It does not change with prompts or with the target.
+
+        With a secret, all queries of one passage are in one split, and with multi-hop queries all of one document: the
+        labels of dev must not tell sources of test.
+        """
+        ratios = self.pipeline.export.splits
+        if self.secret is None:
+            return split_of(lineage.sample.key, ratios)
+        if lineage.own is not None:
+            return split_of(self._made("split", lineage.final.key), ratios)
+        source = lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
+        return split_of(self._made("split", source), ratios)
+
+    def _made(self, what: str, key: str) -> str:
+        return key[:_LENGTH] if self.secret is None else self.secret.text(self.pipeline.name, what, key)[:_LENGTH]
+
+
+_SOME = 0.05  # share of passages from which on a form counts as usual
+
+# What is counted: the share of passages that have it.
+_TEXT: dict[str, re.Pattern[str]] = {
+    "curly double": re.compile("[“”„‟]"),
+    "plain double": re.compile('"'),
+    "curly single": re.compile("[‘’‚‛]"),
+    "plain single": re.compile("'"),
+    " — ": re.compile(r" — "),
+    "—": re.compile(r"\S—\S"),
+    " – ": re.compile(r" – "),
+    " - ": re.compile(r" - "),
+    "…": re.compile("…"),
+    "...": re.compile(r"\.\.\."),
+    "line breaks": re.compile(r"\n"),
+    "bold": re.compile(r"\*\*\S|__\S"),
+    "headings": re.compile(r"(?m)^#{1,6} "),
+    "bullets": re.compile(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) "),
+    "backticks": re.compile("`"),
+}
+_DASHES = (" — ", "—", " – ", " - ")
+_DASH = re.compile(r" ?— ?| – | - ")
+_END = re.compile(r"[.!?。！？؟।…][\"'”’»)\]]*$")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class HouseStyle:
+    """How the passages of one corpus are set; counts of what was seen so far."""
+
+    def __init__(self) -> None:
+        self._texts, self._titles = 0, 0
+        self._counts: Counter[str] = Counter()
+        self._lengths: Counter[int] = Counter()  # of titles, in words
+
+    def see(self, title: str, text: str) -> None:
+        """Count one passage of the corpus."""
+        self._texts += 1
+        self._counts.update(name for name, pattern in _TEXT.items() if pattern.search(text))
+        self._counts["end"] += _END.search(text) is not None
+        self._counts["small"] += text[:1].islower()
+        if title:
+            self._titles += 1
+            self._lengths[len(title.split())] += 1
+            self._counts["title end"] += _END.search(title) is not None
+            self._counts["title case"] += _is_title_case(title)
+            self._counts["title all case"] += title.istitle()
+            self._counts["title small"] += title[:1].islower()
+            self._counts["title capitals"] += title != title.lower()
+
+    def text(self, text: str) -> str:
+        """A generated text as the corpus would have it."""
+        for mark, clean in _MARKUP.items():
+            if self._share(mark) < _SOME:
+                text = clean(text)
+        if self._share("line breaks") < _SOME:
+            text = " ".join(text.split("\n"))
+            text = re.sub(" {2,}", " ", text).strip()
+        text = self._characters(text)
+        if self._share("small") < _SOME:
+            text = text[:1].upper() + text[1:]
+        if text and self._share("end") > 1 - _SOME and not _END.search(text):
+            text += "."
+        return text
+
+    def title(self, title: str, text: str) -> str:
+        """A generated title as the corpus would have it; some words of the text where there is none."""
+        title = self._characters(title) or self._made_title(text)
+        if not self._titles:
+            return title
+
+        def share(mark: str) -> float:
+            return self._counts[f"title {mark}"] / self._titles
+
+        if share("end") < _SOME:
+            title = title.rstrip(".…!?。！？؟।") or title
+        if share("capitals") < _SOME:
+            return title.lower()
+        if share("small") < _SOME:
+            title = title[:1].upper() + title[1:]
+        if share("case") > 0.5:
+            least = 0 if share("all case") > 0.5 else 3
+            return " ".join(word[:1].upper() + word[1:] if len(word) > least else word for word in title.split(" "))
+        if share("case") < _SOME and _is_title_case(title):
+            small = set(_WORD.findall(text))
+            first, *rest = title.split(" ")
+            # A word that the text has in small letters is no name.
+            return " ".join([first, *(word.lower() if word.lower() in small else word for word in rest)])
+        return title
+
+    def _made_title(self, text: str) -> str:
+        """As many words as titles of the corpus have most often: the longest of the text, in its order."""
+        count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)
+        words = list(dict.fromkeys(_WORD.findall(text)[1:])) or text.split()
+        longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:count])
+        return " ".join(words[at] for at in longest)
+
+    def _share(self, mark: str) -> float:
+        return self._counts[mark] / max(self._texts, 1)
+
+    def _characters(self, text: str) -> str:
+        """The text with the quotes, dashes and ellipses of the corpus."""
+        if self._counts["curly double"] > self._counts["plain double"]:
+            text = re.sub(r'(^|[\s(\[])"', r"\1“", text).replace('"', "”")
+        else:
+            text = re.sub("[“”„‟]", '"', text)
+        if self._counts["curly single"] > self._counts["plain single"]:
+            text = re.sub(r"(^|[\s(\[])'", r"\1‘", text).replace("'", "’")
+        else:
+            text = re.sub("[‘’‚‛]", "'", text)
+        dash = max(reversed(_DASHES), key=lambda one: self._counts[one])
+        text = _DASH.sub(dash, text)
+        return text.replace("...", "…") if self._counts["…"] > self._counts["..."] else text.replace("…", "...")
+
+
+_MARKUP: dict[str, Callable[[str], str]] = {
+    "bold": lambda text: re.sub(r"\*\*(\S[^*\n]*)\*\*|__(\S[^_\n]*)__", r"\1\2", text),
+    "headings": lambda text: re.sub(r"(?m)^#{1,6} +", "", text),
+    "bullets": lambda text: re.sub(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) +", "", text),
+    "backticks": lambda text: re.sub("`+", "", text),
+}
+
+
+def _is_title_case(title: str) -> bool:
+    words = [word for word in _WORD.findall(title) if len(word) > 3]
+    return " " in title and bool(words) and all(word[0].isupper() for word in words)
+
+
+def share_on_top(recall: Recall | None, prelabels: Sequence[Prelabel], positives: set[str]) -> float:
+    """The share of quality control's rankings of one query, recall and re-rankers, that begin with a positive."""
+    first = [recall.ids[0]] if recall is not None and recall.ids else []
+    first += [one.ids[int(np.argmax(one.scores))] for one in prelabels if one.ids]
+    return sum(id_ in positives for id_ in first) / len(first) if first else 0.0
+
+
+def saturated_queries(store: Store, plan: Plan, decisions: Mapping[str, Sequence[Decision]], bound: float) -> set[str]:
+    """Keys of the final queries of which at least `bound` of the rankings begin with a positive."""
+    recalls = {row.parent: row for row in store.made(Recall, plan.get("recall", ""), decisions)}
+    prelabels: dict[str, list[Prelabel]] = {}
+    for stage, fingerprint in plan.items():
+        for row in store.made(Prelabel, fingerprint, decisions) if stage.startswith("prelabel:") else ():
+            prelabels.setdefault(row.parent, []).append(row)
+    found = set()
+    for key, rows in decisions.items():
+        positives = {row.id for row in rows if row.action in ("keep_query", "add_positive")}
+        if share_on_top(recalls.get(key), prelabels.get(key, ()), positives) >= bound:
+            found.add(key)
+    return found
+
+
+_RELEVANT = ("keep_query", "add_positive")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """queries: keys of final queries that nothing answers. passages: ids of what is left out of the corpus."""
+
+    queries: frozenset[str] = frozenset()
+    passages: frozenset[str] = frozenset()
+
+
+def hold_out(
+    lineages: Sequence[Lineage],
+    decisions: Mapping[str, Sequence[Decision]],
+    share: float,
+    others: Sequence[Lineage] = (),
+) -> HeldOut:
+    """Choose `share` of the queries, in the order of a hash of their keys.
+
+    Fewer are chosen where too many share their passages. `others` are queries of the job that are not in the dataset;
+    the documents that they were written for stay as well, because an ablation can bring them back.
+    """
+    wanted = int(share * len(lineages))
+    sources = Counter(one.id for lineage in (*lineages, *others) for one in lineage.sources)
+    queries: set[str] = set()
+    passages: set[str] = set()
+    for lineage in sorted(lineages, key=lambda one: row_key("unanswerable", one.final.key, "")):
+        if len(queries) == wanted:
+            break
+        own = {one.id for one in lineage.sources}
+        relevant = own | {row.id for row in decisions.get(lineage.final.key, ()) if row.action in _RELEVANT}
+        if all(sources[one] - (one in own) == 0 for one in relevant):
+            queries.add(lineage.final.key)
+            passages |= relevant
+            sources.subtract(own)
+    return HeldOut(frozenset(queries), frozenset(passages))

@@ -1,0 +1,155 @@
+"""The pipeline that `airgen label` writes: another one's models and judge, for queries that are there already.
+
+    path = label_pipeline(Path("log.csv"), Path("pipeline.yaml"), sample=500)      # log.yaml, beside pipeline.yaml
+
+Everything else is done by `airgen run` with this file, so `airgen status`, `show` and `check` take it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airgen.corpus.settings import find_manifest
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.paths import data_dir
+from airgen.pipeline.own_tables import files_behind, queries_path
+from airgen.pipeline.starter import name_of
+from airgen.settings import Pipeline
+from airgen.settings.base import find_yaml, parse_yaml
+from airgen.settings.control import VOTES
+from airgen.yaml_text import read_yaml
+
+_HEADER = "# Written by `airgen label`: `airgen run` with this file goes on. {}\n"
+_NO_DOCUMENTS = "There is no corpus: name one with --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
+
+
+def label_pipeline(
+    queries: Path,
+    pipeline: Path,
+    *,
+    corpus: str | None = None,
+    name: str = "",
+    sample: int | None = None,
+    labels: Sequence[Path] | None = None,
+    systems: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write NAME.yaml beside `pipeline` (in the working directory, for a shipped one) and return its path.
+
+    corpus: a YAML or a shipped name; without one that of a BEIR folder of queries, or the pipeline's. labels: files of
+    labels; None takes the qrels of a BEIR folder. systems: a systems YAML whose hits join the recall. settings: other
+    fields of `queries:`.
+
+    Raises UsageError where NAME.yaml is there and differs in more than the sample, SettingsError for wrong settings,
+    DatasetError for a missing file, CorpusError for a corpus that is nowhere.
+    """
+    base = find_yaml("pipelines", pipeline)
+    value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))
+    if not isinstance(value, dict):
+        raise SettingsError([f"{base}: holds no pipeline"])
+    if not queries.exists():
+        raise DatasetError(f"{queries}: no such file")
+    shipped = base.resolve().parent == data_dir("pipelines").resolve()
+    folder = Path() if shipped else base.parent
+    name = name or name_of(queries)
+    kept = {"duplicates": "keep"} if queries.is_dir() else {}  # a dataset has its queries on purpose, a log has not
+    here = {"file": _relative(queries, folder), **kept, **(settings or {})}
+    if labels is None:
+        labels = _own_qrels(queries)
+    if labels:
+        here["labels"] = [{"file": _relative(path, folder)} for path in labels]
+    prompts = (value.get("generation") or {}).get("prompts")
+    control = {**(value.get("control") or {}), **({"systems": _relative(systems, folder)} if systems else {})}
+    judge = control.get("judge")
+    unmeasured = not labels and isinstance(judge, dict) and judge.get("kind") == VOTES
+    if unmeasured:
+        control["judge"] = {"kind": "yes-no"}
+    made = {
+        "name": name, "task": value.get("task", "qa"),
+        "corpus": _corpus(queries, corpus, value, folder, name, shipped),
+        **{key: value[key] for key in ("language", "domain", "relevance", "seed") if key in value},
+        **({"target": sample} if sample else {}),
+        "queries": here, "llm": value.get("llm"),
+        **({"generation": {"prompts": prompts}} if prompts else {}),
+        "control": control,
+        # The user's own ids stay, and equal files give equal samples.
+        "export": {**(value.get("export") or {}), "splits": {"test": 1}, "ids": "original", "secret": False},
+        **({"evaluate": {**value["evaluate"], "split": "test"}} if value.get("evaluate") else {}),
+    }  # fmt: skip
+    where = "Its models and its judge are those of " + base.name
+    if unmeasured:
+        where = f"Its models are those of {base.name}. Votes need a known relevant passage, so its LLM judges"
+    text = _HEADER.format(where) + yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=100)
+    path = folder / f"{name}.yaml"
+    found = parse_yaml(text, Pipeline, str(path), folder.resolve())
+    assert found.queries is not None
+    files_behind(found.queries, folder)
+    find_manifest(found.corpus, folder)
+    _write(path, text, made)
+    return path
+
+
+def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
+    if path.exists():
+        there, _ = read_yaml(path.read_text(encoding="utf-8-sig"), str(path))
+        same = isinstance(there, dict) and {**there, "target": 0} == {**made, "target": 0}
+        if not same:
+            other = [key for key in made if not isinstance(there, dict) or there.get(key) != made[key]]
+            raise UsageError(
+                f"{path}: is there already, and says something else ({', '.join(other) or 'more'}): go on with "
+                f"`airgen run {path}`, or choose another --name"
+            )
+    if not path.exists() or path.read_text(encoding="utf-8-sig") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """The path as a YAML file in `folder` names it."""
+    whole, start = path.expanduser().resolve(), folder.resolve()
+    return whole.relative_to(start).as_posix() if whole.is_relative_to(start) else whole.as_posix()
+
+
+def _own_qrels(queries: Path) -> list[Path]:
+    folder = queries / "qrels"
+    if not queries.is_dir() or not folder.is_dir():
+        return []
+    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in (".tsv", ".jsonl")}
+    return list(found.values())
+
+
+def _corpus(
+    queries: Path, corpus: str | None, pipeline: Mapping[str, Any], folder: Path, name: str, shipped: bool
+) -> str:
+    """What `corpus:` says. For a BEIR folder that brings one a corpus YAML is written."""
+    if corpus is not None:
+        path = Path(corpus)
+        return _relative(path, folder) if path.is_file() else corpus
+    own = [queries / one for one in ("corpus.jsonl", "corpus.jsonl.gz") if (queries / one).is_file()]
+    if not own:
+        if not pipeline.get("corpus") or shipped:
+            raise UsageError(_NO_DOCUMENTS)
+        return str(pipeline["corpus"])
+    info = BeirDataset(queries_path(queries).parent).info
+    path = folder / f"{name}-corpus.yaml"
+    made = {
+        "name": f"{name}-corpus",
+        "language": str(info.get("language") or pipeline.get("language") or "en"),
+        "domain": str(info.get("domain") or pipeline.get("domain") or "web"),
+        "licence": str(info.get("source_licence") or "unknown"),
+        "source": str(info.get("source") or name),
+        "reader": {"kind": "beir", "path": _relative(queries, folder)},
+        # A dataset is clean, and its labels need its documents.
+        "clean": {
+            "min_tokens": 1, "max_tokens": None, "language": "off", "boilerplate": "off", "personal_data": "off",
+            "offensive_share": None, "exact_duplicates": "off", "near_duplicates": None,
+        },
+    }  # fmt: skip
+    text = _HEADER.format(f"The passages are those of {queries.name}") + yaml.safe_dump(made, sort_keys=False)
+    if not path.exists():
+        path.write_text(text, encoding="utf-8")
+    return path.name

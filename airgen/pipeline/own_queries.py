@@ -1,0 +1,391 @@
+"""The user's own queries in place of generated ones, and labels that exist already.
+
+Labels that exist already: TREC or BEIR qrels, Quepid's CSV, an OpenSearch judgment list.
+
+    for label in read_labels(LabelFile(file="quepid.csv"), Path("quepid.csv"), "en"):
+        label.query, label.document, label.level       # ("login fails", "doc-7", 3)
+
+Quepid and OpenSearch name a query by its text, qrels by its id: whoever reads the labels looks for both.
+
+The user's own queries as rows and lineages: cleaned, repetitions joined, in the order in which they are drawn.
+
+    store_queries(store, pipeline, corpus, fingerprints, folder, display)     # once for each state of the files
+    accepted = own_accepted(store, flow, plan, pipeline)                      # what quality control works on
+
+The key of a query follows from its text alone, so votes and judgments stay when the file grows. Its place in the order
+follows from its key, its count and the seed: a larger `target` keeps the first ones.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from airgen.corpus.cleaning.filters import Item, Step, normalise_line
+from airgen.corpus.settings import CorpusSettings
+from airgen.dataset.beir import read_qrels
+from airgen.errors import DatasetError
+from airgen.keys import file_sha256, fingerprint, rng, row_key, text_key
+from airgen.pipeline.control.judgments import OWN
+from airgen.pipeline.control.table2 import BROUGHT
+from airgen.pipeline.generate import Accepted, with_rows
+from airgen.pipeline.own_tables import Line, files_behind, find_column, kind_of, read_queries, read_text, table_rows
+from airgen.pipeline.progress import Display
+from airgen.pipeline.stage import NO_PASSAGE, Lineage, Plan
+from airgen.pipeline.stages import Flow
+from airgen.records import Document, Judgment, OwnQuery, Query, Row, Sample, Skip
+from airgen.settings import LabelFile, Pipeline, QueriesSettings
+from airgen.settings.base import answer_settings
+from airgen.store import Store
+from airgen.text.display import one_line
+from airgen.text.language_check import wrong_language
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+
+RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
+_QUERIES = ("query", "querytext", "querystring", "queryid", "qid")
+_DOCUMENTS = ("docid", "documentid", "doc", "document", "corpusid", "id")
+_RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One label: `query` is an id or a text, `level` 0 to 3; `where` it stands."""
+
+    query: str
+    document: str
+    level: int
+    where: str
+
+
+def read_labels(settings: LabelFile, path: Path, language: str) -> Iterator[Label]:
+    """The labels of a file, in its order; pairs without a rating are left out.
+
+    Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks.
+    """
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix == ".json":
+        rows = _opensearch(path, language)
+    elif kind_of(path) == "table" and suffix == ".csv":
+        rows = _ratings(path, language)
+    else:
+        found = read_qrels(path).labels
+        rows = ((str(path), query, document, label) for query, of in found.items() for document, label in of.items())
+    for where, query, document, label in rows:
+        if label is not None:
+            yield Label(query, document, _level(settings, label, where), where)
+
+
+_Row = tuple[str, str, str, float | None]
+
+
+def _level(settings: LabelFile, label: float, where: str) -> int:
+    if not settings.levels:
+        return RELEVANT if label >= settings.relevant_from else 0
+    if label not in settings.levels:
+        known = ", ".join(f"{one:g}" for one in sorted(settings.levels))
+        raise DatasetError(f"{where}: the label {label:g} is not in queries.labels.levels (it has {known})")
+    return settings.levels[label]
+
+
+def _ratings(path: Path, language: str) -> Iterator[_Row]:
+    """Quepid's CSV: query, docid, rating; a document without a rating was not judged."""
+    rows = list(table_rows(path, language))
+    columns = [
+        find_column(rows, "", usual, str(path), what, needed=True)
+        for usual, what in ((_QUERIES, "the query"), (_DOCUMENTS, "the document's id"), (_RATINGS, "the rating"))
+    ]
+    for number, row in rows:
+        query, document, rating = (str(row.get(column) or "").strip() for column in columns)  # type: ignore[arg-type]
+        where = f"{path}:{number}"
+        yield where, query, document, _number(rating, where) if rating else None
+
+
+def _opensearch(path: Path, language: str) -> Iterator[_Row]:
+    """An OpenSearch judgment list: [{query, ratings: [{docId, rating}]}], or an object with it as judgmentRatings."""
+    try:
+        value: Any = json.loads(read_text(path, language))
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path}: not JSON ({error})") from error
+    while isinstance(value, dict):
+        value = next((value[key] for key in ("_source", "judgmentRatings", "judgments") if key in value), None)
+    if not isinstance(value, list):
+        raise DatasetError(f"{path}: no judgment list of OpenSearch: it has no judgmentRatings")
+    for place, one in enumerate(value):
+        try:
+            query = str(one["query"])
+            ratings = one["ratings"]
+            pairs = ratings.items() if isinstance(ratings, dict) else [(row["docId"], row["rating"]) for row in ratings]
+        except (KeyError, TypeError) as error:
+            raise DatasetError(f"{path}: judgment {place}: needs query and ratings of docId and rating") from error
+        for document, rating in pairs:
+            where = f"{path}: judgment {place}"
+            yield where, query, str(document), _number(rating, where)
+
+
+def _number(value: object, where: str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DatasetError(f"{where}: the rating {one_line(repr(value), 60)} is not a number")
+    return number
+
+
+LABELS = "own_label"
+"""The stage of labels that were left out."""
+
+
+def own_fingerprint(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, seed: str, passages: str) -> str:
+    """A hash of what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed.
+
+    With labels also of the corpus (`passages`), which must have their documents. Raises DatasetError for a file that is
+    missing.
+    """
+    assert pipeline.queries is not None
+    settings = answer_settings(pipeline.queries)
+    settings.pop("file")
+    settings["labels"] = [{**one, "file": Path(one["file"]).name} for one in settings["labels"]]
+    clean = corpus.clean
+    return fingerprint(
+        stage=OWN, version=1, settings=settings, language=pipeline.query_language, seed=seed,
+        files=[file_sha256(path) for path in files_behind(pipeline.queries, folder)],
+        clean=[clean.personal_data, clean.names, clean.offensive_share],
+        corpus=passages if pipeline.queries.labels else None,
+    )  # fmt: skip
+
+
+@dataclass
+class _Group:
+    """Lines that are one query. The first has its text and id."""
+
+    line: Line
+    key: str = ""
+    count: int = 0
+    lines: int = 0
+    names: list[str] = field(default_factory=list)  # ids and normal forms of all its lines
+
+
+def store_queries(
+    store: Store, pipeline: Pipeline, corpus: CorpusSettings, plan: Plan, folder: Path, display: Display
+) -> None:
+    """Read the file and the labels into the work database, unless that is done. Everything is one transaction.
+
+    Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or where a label is
+    of a passage or a query that there is not.
+    """
+    settings, fp = pipeline.queries, plan[OWN]
+    assert settings is not None
+    if store.rows(OwnQuery, "t.fingerprint = ?", [fp]):
+        return
+    path = files_behind(settings, folder)[0]
+    with display.stage("own queries", None) as bar:
+        lines = read_queries(settings, path, pipeline.query_language)
+        kept, left_out = _cleaned(lines, settings, pipeline.query_language, corpus)
+        groups = _joined(kept, settings, pipeline.query_language)
+        skips = [_skip(OWN, f"line {one.line}", fp, reason) for one, reason in left_out]
+        if not groups:
+            reasons = Counter(reason for _, reason in left_out)
+            why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+            raise DatasetError(f"{path}: no query is left of {len(lines):,} lines ({why})")
+        rows = _rows(groups, settings, plan, fp)
+        names = {name: group.key for group in groups for name in group.names}
+        for one, _ in left_out:
+            for name in _names(one, normalise_line(one.text), pipeline.query_language):
+                names.setdefault(name, "")
+        labels = list(_labels(store, pipeline, plan, folder, names, skips))
+        store.put([*rows, *skips, *labels])
+        bar.advance(len(lines), f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else ""))
+
+
+def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:
+    """The texts of the queries that will be drawn, or of as many others: for the estimate, before anything is run."""
+    settings = pipeline.queries
+    assert settings is not None
+    lines = read_queries(settings, files_behind(settings, folder)[0], pipeline.query_language)
+    kept, _ = _cleaned(lines, settings, pipeline.query_language, corpus)
+    return [group.line.text for group in _joined(kept, settings, pipeline.query_language)][: pipeline.target]
+
+
+def _cleaned(
+    lines: Sequence[Line], settings: QueriesSettings, language: str, corpus: CorpusSettings
+) -> tuple[list[Line], list[tuple[Line, str]]]:
+    """The lines with cleaned texts, and those that are left out, each with the reason."""
+    left_out: list[tuple[Line, str]] = []
+    kept: list[tuple[Line, Item]] = []
+    for one in lines:
+        text = normalise_line(one.text) if len(one.text) <= 2 * settings.max_length else one.text
+        if not text:
+            left_out.append((one, "empty"))
+        elif len(text) > settings.max_length:
+            left_out.append((one, "too long"))
+        elif settings.other_language == "skip" and wrong_language(text, language):
+            left_out.append((one, "other language"))
+        else:
+            kept.append((one, Item(Document(str(one.line), text))))
+    for step in _steps(corpus, language):
+        items = [item for _, item in kept]
+        if hasattr(step, "change"):
+            step.change(items)
+            continue
+        verdicts = step.judge(items)
+        left_out += [(one, v.reason) for (one, _), v in zip(kept, verdicts, strict=True) if not v.keep]
+        kept = [pair for pair, verdict in zip(kept, verdicts, strict=True) if verdict.keep]
+    return [replace(one, text=normalise_line(item.document.text)) for one, item in kept], left_out
+
+
+def _steps(corpus: CorpusSettings, language: str) -> Iterator[Step]:
+    """The corpus's cleaners that fit a query: of personal data and of offensive words."""
+    clean = corpus.clean
+    if clean.personal_data != "off":
+        from airgen.corpus.cleaning.personal import DropPersonal, MaskPersonal
+
+        yield (MaskPersonal if clean.personal_data == "mask" else DropPersonal)(clean.names, language)
+    if clean.offensive_share is not None:
+        from airgen.corpus.cleaning.filters import Offensive, has_list
+
+        if has_list(language):
+            yield Offensive(language, clean.offensive_share)
+
+
+def _form(text: str, language: str) -> str:
+    """A query's normal form: its words in lower case, in NFKC; of a text without words, the text."""
+    return " ".join(folded_words(text, language)) or text.casefold()
+
+
+def _names(one: Line, text: str, language: str) -> list[str]:
+    """By what a label can name a line: its id, and its normal form (after a sign that no id has)."""
+    return [*([one.id] if one.id else []), "\n" + _form(text, language)]
+
+
+def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> list[_Group]:
+    """Repetitions as one query, the most frequent of which gives the text."""
+    groups: dict[str, _Group] = {}
+    texts: Counter[str] = Counter()
+    for one in sorted(lines, key=lambda one: (-one.count, one.line)):
+        form = _form(one.text, language)
+        number = texts[one.text] if settings.duplicates == "keep" else 0
+        texts[one.text] += 1
+        name = f"{one.text}\x1f{number}" if settings.duplicates == "keep" else form
+        group = groups.setdefault(name, _Group(one))
+        group.key = group.key or text_key(f"{one.text}\x1f{number}" if number else one.text)
+        _add(group, one.count, 1, _names(one, one.text, language))
+    if settings.duplicates != "near":
+        return list(groups.values())
+    counts = Counter(word for group in groups.values() for word in set(folded_words(group.line.text, language)))
+    seen, found = NearDuplicateIndex(language, counts=counts), list[_Group]()
+    for group in sorted(groups.values(), key=lambda group: (-group.count, group.line.line)):
+        place = seen.find(group.line.text)
+        if place is not None:
+            _add(found[place], group.count, group.lines, group.names)
+            continue
+        seen.add(group.line.text)
+        found.append(group)
+    return found
+
+
+def _add(group: _Group, count: int, lines: int, names: Sequence[str]) -> None:
+    group.count += count
+    group.lines += lines
+    group.names += [name for name in names if name not in group.names[-2:]]
+
+
+def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: str) -> list[OwnQuery]:
+    """The queries in the order in which they are drawn, by weighted sampling without replacement.
+
+    Efraimidis and Spirakis, Information Processing Letters 97 (2006): of exponential times with the counts as rates,
+    the smallest ones are drawn.
+    """
+
+    def time(group: _Group) -> float:
+        weight = group.count if settings.draw_by == "count" else 1
+        return -math.log(1 - rng("own query", plan["sample"], group.key).random()) / weight
+
+    ordered = sorted(groups, key=lambda group: (time(group), group.key))
+    return [
+        OwnQuery(
+            row_key(OWN, group.key, fp), group.key, fp, place,
+            group.line.text, group.line.id, group.count, group.lines, group.line.line,
+        )
+        for place, group in enumerate(ordered)
+    ]  # fmt: skip
+
+
+def _labels(
+    store: Store, pipeline: Pipeline, plan: Plan, folder: Path, names: Mapping[str, str], skips: list[Skip]
+) -> Iterator[Judgment]:
+    """The labels of kept queries and known passages, each pair once: of two labels the first one counts."""
+    settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
+    assert settings is not None
+    known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
+    done: set[str] = set()
+    forms: dict[str, str] = {}
+    for one in settings.labels:
+        path = folder / Path(one.file).expanduser()
+        odd: dict[str, list[str]] = {"unknown query": [], "unknown passage": []}
+        count = 0
+        for label in read_labels(one, path, language):
+            count += 1
+            form = forms.get(label.query) or forms.setdefault(label.query, "\n" + _form(label.query, language))
+            key = names.get(label.query, names.get(form))
+            pair, reason = f"{key}/{label.document}", ""
+            if key is None:
+                reason = "unknown query"
+                odd[reason].append(f"{one_line(repr(label.query), 80)} ({label.where})")
+            elif label.document not in known:
+                reason = "unknown passage"
+                odd[reason].append(f"{one_line(repr(label.document), 80)} ({label.where})")
+            elif not key:
+                reason = "of a query that was left out"
+            elif pair in done:
+                reason = "repeats another one"
+            if reason:
+                skips.append(_skip(LABELS, f"{one.file} {count}", fp, reason))
+                continue
+            done.add(pair)
+            yield Judgment(
+                row_key(LABELS, pair, fp), key or "", fp, 0, label.document, label.level, None, f"{BROUGHT}{path.name}"
+            )
+        for reason, found in odd.items():
+            if found and (one.unknown == "error" or len(found) == count):
+                where = "the corpus" if reason == "unknown passage" else "the queries"
+                what = f"{reason}s" if reason == "unknown passage" else "unknown queries"
+                raise DatasetError(
+                    f"{path}: {len(found):,} of {count:,} labels are of {what}: {found[0]} is not in {where}; "
+                    f"{_advice(store, plan, reason, found[0])}"
+                )
+
+
+def _advice(store: Store, plan: Plan, reason: str, example: str) -> str:
+    end = "or set unknown: skip for these labels"
+    if reason == "unknown query":
+        return f"give the file of queries that they were made for, {end}"
+    ids = [id_ for _, id_ in zip(range(1), (name for _, name in store.passage_names(plan["corpus"])), strict=False)]
+    some = one_line(repr(ids[0]), 80) if ids else ""
+    return f"ids of the corpus look like {some} (`airgen corpus dropped` lists what its cleaners removed), {end}"
+
+
+def _skip(stage: str, parent: str, fp: str, reason: str) -> Skip:
+    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, reason, "", "settings")
+
+
+def own_accepted(store: Store, flow: Flow, plan: Plan, pipeline: Pipeline) -> Accepted:
+    """The queries that are drawn, as lineages with every row that was made from them. None is rejected here."""
+    order, target = "t.ordinal", pipeline.target
+    rows = store.rows(OwnQuery, "t.fingerprint = ? AND t.ordinal < ?", [plan[OWN], target], order)
+    ((every,),) = store.query("SELECT count(*) FROM own_query WHERE fingerprint = ?", [plan[OWN]]) if rows else ((0,),)
+    lineages = with_rows(store, [_lineage(row) for row in rows], flow.every, plan)
+    return Accepted(lineages, [], every - len(rows), False)
+
+
+def _lineage(own: OwnQuery) -> Lineage:
+    sample = Sample(own.parent, "", own.fingerprint, own.ordinal)
+    rows: tuple[Row, ...] = (own, Query(own.parent, own.parent, own.fingerprint, 0, own.text, "", "", ""))
+    return Lineage(NO_PASSAGE, sample, rows)

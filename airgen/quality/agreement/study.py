@@ -1,0 +1,438 @@
+"""The study of agreement: run the job, score the systems on both sides, compare the two rankings.
+
+The two sides of `airgen agree`: the systems on a human-labelled collection, and on what is generated from it.
+
+The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
+generated from (paper, section 4.1). The job is an ordinary one in its own work directory, so it can be stopped at any
+point. Systems are run once on each set of queries. Labels that are only different (graded, soft, without control) are
+scored from the same runs.
+
+The study of `airgen agree`: run the job, run the systems on both sides, and compare the two rankings.
+
+study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"))
+study.report(display).write(job.directory / "agreement")
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from airgen.corpus.settings import CleanSettings, CorpusSettings
+from airgen.dataset.beir import BeirDataset, Qrels, read_qrels
+from airgen.dataset.manifest import load_manifest
+from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks
+from airgen.evaluation.result import Result
+from airgen.evaluation.run import read_run
+from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
+from airgen.pipeline.job import Job
+from airgen.pipeline.preflight import ensure_ready, rehearse
+from airgen.pipeline.progress import Display
+from airgen.quality.agreement.rankings import (
+    Side,
+    agree,
+    circularity,
+    correlate,
+    lexical_overlap,
+    rank_gains,
+    resamplings,
+    same_size_ceiling,
+    saturation,
+    split_half,
+)
+from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
+from airgen.retrievers import Retriever
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.encodings import shared_encodings
+from airgen.settings import ControlSettings, load_pipeline
+from airgen.settings.base import find_yaml
+
+Sources = Literal["positives", "any"]
+Labels = Mapping[str, Mapping[str, float]]
+
+COMPLETE = "complete"
+ABLATIONS = {
+    "control": "no quality control", "correction": "no correction of labels", "negatives": "no hard negatives",
+    "rewrite": "no rewriting",
+}  # fmt: skip
+GAINS = {"graded": "graded labels", "soft": "soft gains"}
+
+_KEEP_ALL = CleanSettings(
+    min_tokens=0, max_tokens=None, language="off", boilerplate="off", personal_data="off", offensive_share=None,
+    exact_duplicates="off", near_duplicates=None,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GeneratedSide:
+    """One set of labels on the generated queries, and the scores of every system by them."""
+
+    name: str
+    side: Side
+    labels: Labels = field(repr=False)
+
+    @property
+    def positives(self) -> float:
+        """Mean number of positives a query; for soft labels, the mean sum of gains."""
+        every = [label for labels in self.labels.values() for label in labels.values() if label > 0]
+        return (sum(every) if self.name == GAINS["soft"] else len(every)) / max(1, len(self.labels))
+
+
+def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
+    """The collection's corpus as a corpus of airgen. Nothing is cleaned away, because human labels name any of it."""
+    info, folder = dataset.info, dataset.file("corpus").resolve().parent
+    fields = {"fields": {"id": "id"}} if dataset.air_bench is not None else {}
+    corpus = CorpusSettings(
+        name=_slug(dataset.name),
+        language=str(info.get("language") or language),
+        domain=str(info.get("domain") or domain),
+        licence=str(info.get("source_licence") or "unknown"),
+        source=dataset.name,
+        reader={"kind": "beir", "path": folder.name, **fields},
+        clean=_KEEP_ALL,
+    )
+    corpus._base = folder.parent
+    return corpus
+
+
+def positives_of(dataset: BeirDataset, split: str) -> frozenset[str]:
+    """The documents that a person found relevant for some query. Raises DatasetError if there are none."""
+    labels = dataset.qrels(split).labels
+    found = frozenset(id_ for judged in labels.values() for id_, label in judged.items() if label > 0)
+    if not found:
+        raise DatasetError(
+            f"{dataset.path}: no label of the split {split!r} is above 0, so no system can be ranked; use another split"
+        )
+    return found
+
+
+def agree_job(
+    collection: Path,
+    pipeline: Path,
+    runs: Path = Path("runs"),
+    *,
+    sources: Sources = "positives",
+    split: str = "test",
+    target: int | None = None,
+) -> Job:
+    """The job that generates from the collection; its name is made of the pipeline's and the collection's.
+
+    `sources` says which documents queries are generated from: those with a human positive label, as in section 4.1 of
+    the paper, or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, and
+    UsageError for a pipeline of another task than qa.
+    """
+    pipeline = find_yaml("pipelines", pipeline)
+    dataset = BeirDataset.open(collection)
+    positives = positives_of(dataset, split)
+    settings = load_pipeline(pipeline)
+    if settings.task != "qa":
+        raise UsageError(
+            f"{pipeline}: the task is {settings.task!r}, but the documents of a collection are passages: it must be qa"
+        )
+    corpus = collection_corpus(dataset, settings.language, settings.domain)
+    changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
+    # Labels are compared by id, so the export must keep the collection's ids. A study publishes nothing: without a
+    # secret, the same seed draws the same documents on every machine.
+    export = settings.export.model_copy(update={"ids": "original", "secret": False})
+    settings = settings.model_copy(update={**changes, "export": export})
+    frame = positives if sources == "positives" else None
+    return Job(pipeline, runs, target=target, pipeline=settings, corpus=corpus, frame=frame)
+
+
+def run_systems(
+    dataset: Path,
+    systems: Sequence[SystemSettings],
+    out: Path,
+    split: str,
+    folder: Path,
+    language: str,
+    display: Display,
+    indexes: MutableMapping[str, Retriever] | None = None,
+    report: bool = True,
+) -> list[Result]:
+    """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
+
+    report: write the tables, tests of all pairs and charts of the dataset beside its results.
+    """
+    if len(systems) < LEAST_SYSTEMS:
+        raise UsageError(
+            f"{len(systems)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
+            "name more systems"
+        )
+    with display.stage(f"systems on {out.name}", len(systems)) as bar:
+        measures = ["nDCG@10", "Recall@10", "Recall@100"]
+        options = EvaluationOptions(split, measures, language=language, folder=folder, report=report)
+        return evaluate(
+            dataset, systems, out, options,
+            indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+        )  # fmt: skip
+
+
+def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
+    """The runs of the systems, scored with these labels; a query without results counts as zero."""
+    wanted = [parse_measure(measure)]
+    rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
+    return Side(tuple(result.name for result in results), np.array(rows))
+
+
+def generated_sides(
+    job: Job,
+    systems: Sequence[SystemSettings],
+    folder: Path,
+    measure: str,
+    display: Display,
+) -> list[GeneratedSide]:
+    """The finished job's dataset, its other labels and its ablations, each with the scores of all systems.
+
+    Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
+    """
+    out, language = job.directory / "agreement", job.pipeline.language
+    files = load_manifest(job.dataset).files
+    texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
+    indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
+    results = run_systems(job.dataset, systems, out / "generated", "all", folder, language, display, indexes)
+    complete = BeirDataset.open(job.dataset).qrels("all").labels
+    found = [GeneratedSide(COMPLETE, scored(results, complete, measure), complete)]
+    for kind, name in GAINS.items():
+        labels = variant_labels(job.dataset, kind)
+        if labels is not None:
+            found.append(GeneratedSide(name, scored(results, labels, measure), labels))
+    for left_out, name in ABLATIONS.items():
+        if not _has_step(job, left_out):
+            continue
+        directory = out / "datasets" / f"without-{left_out}"
+        with job.open_store() as store:
+            manifest = job.export(store, job.accepted(store), directory, [left_out])
+        same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
+        own = results
+        if not same:
+            place = out / directory.name  # the figures of an ablation stand in the report of the study
+            own = run_systems(directory, systems, place, "all", folder, language, display, indexes, report=False)
+        labels = BeirDataset.open(directory).qrels("all").labels
+        found.append(GeneratedSide(name, scored(own, labels, measure), labels))
+    return found
+
+
+def _has_step(job: Job, ablation: str) -> bool:
+    """Whether the pipeline has the step that an ablation leaves out."""
+    generation = job.pipeline.generation
+    return {"negatives": generation.hard_negatives[1] > 0, "rewrite": generation.rewrites > 0}.get(ablation, True)
+
+
+def variant_labels(dataset: Path, kind: str) -> Labels | None:
+    """The labels of all splits in one of the export's other forms (graded, soft); None if it does not have them."""
+    labels: dict[str, Mapping[str, float]] = {}
+    for path in sorted((dataset / f"qrels-{kind}").glob("*.tsv")):
+        read: Qrels = read_qrels(path)
+        labels.update(read.labels)
+    return labels or None
+
+
+def _slug(name: str) -> str:
+    """A name that is allowed for corpora and pipelines."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:60] or "collection"
+
+
+FEW = 30  # queries below which a ranking is mostly noise
+ONE_ANSWER = 1.5  # relevant passages of a query, below which most have one
+BREADTH = 2.0  # times as many positives a query on one side as on the other
+
+
+@dataclass(frozen=True)
+class AgreementStudy:
+    """What is compared.
+
+    job: made by `agree_job` from the collection. folder: where relative paths of the systems file start. beside:
+    collections whose human rankings are the trivial competitors. leave_one_out: label again without the models of
+    each system that quality control uses. draws: of the generated queries (Figure 3), `drawn` at a time; by default the
+    paper's share of them, 2,000 of 6,319.
+    """
+
+    job: Job
+    collection: Path
+    systems: Sequence[SystemSettings]
+    folder: Path
+    split: str = "test"
+    sources: str = "positives"
+    measure: str = "nDCG@10"
+    beside: Sequence[Path] = ()
+    leave_one_out: bool = False
+    budget_usd: float | None = None
+    draws: int = 30
+    drawn: int | None = None
+
+    def report(self, display: Display) -> AgreementReport:
+        """Run the job to its end, run the systems on both sides, and compare. Work that was done before is kept.
+
+        Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
+        call goes on.
+        """
+        # Both sides have the same passages, and recall, voters and systems often the same model.
+        with shared_encodings(self.job.directory / "embeddings"):
+            return self._report(display)
+
+    def _report(self, display: Display) -> AgreementReport:
+        job = self.job
+        self._check(display)
+        human, labels = self._human_side(self.collection, display)
+        others = [(BeirDataset.open(path).name, self._human_side(path, display)[0]) for path in self.beside]
+        result = job.run(display, budget_usd=self.budget_usd)
+        assert result.manifest is not None
+        sides = generated_sides(job, self.systems, self.folder, self.measure, display)
+        complete = sides[0]
+        weakened = [system.name for system in self.systems if system.weakened]
+        families = {system.name: system.family or system.kind for system in self.systems}
+        gains = rank_gains(human, complete.side, families)
+        used = labelling_models(job.pipeline.control, job.folder)
+        circular = circularity(gains, models_of(self.systems, self.folder), used)
+        alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
+        datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
+        language = job.pipeline.language
+        corpora = {name: Corpus.from_passages(one.passages(), language) for name, one in datasets.items()}
+        label_sets = {"human": labels, "generated": complete.labels}
+        both = {"human": human, "generated": complete.side}
+        return AgreementReport(
+            collection=datasets["human"].name, pipeline=job.pipeline.name, sources=self.sources, measure=self.measure,
+            human=human, generated=complete.side, weakened=weakened, families=families,
+            variants=[Variant(one.name, agree(human, one.side, weakened), one.positives) for one in sides],
+            reliability={name: split_half(side) for name, side in both.items()},
+            ceiling=same_size_ceiling(human, complete.side.queries),
+            resamplings=resamplings(
+                human, complete.side.of(human.names), queries=self.drawn, rounds=self.draws
+            ),
+            competitors=[Competitor(name, correlate(human, other)) for name, other in others],
+            gains=gains,
+            saturation={name: saturation(side) for name, side in both.items()},
+            overlap={
+                name: lexical_overlap(dataset.queries(), label_sets[name], corpora[name])
+                for name, dataset in datasets.items()
+            },
+            circularity=circular, leave_one_out=alone,
+            notes=[
+                *_notes(job.pipeline.target, both, bool(circular.involved), corpora),
+                *breadth_note(labels, complete.positives),
+            ],
+        )  # fmt: skip
+
+    def _check(self, display: Display) -> None:
+        """Everything that the study needs, before its first system runs. Raises what is missing."""
+        for path in (self.collection, *self.beside):
+            BeirDataset.open(path).qrels(self.split)
+        if missing := missing_needs(self.systems, self.folder):
+            raise SettingsError(missing)
+        if not self.job.finished():
+            ensure_ready(self.job, evaluate=False, budget_usd=self.budget_usd)
+            rehearse(self.job, display, evaluate=False)
+
+    def _human_side(self, path: Path, display: Display) -> tuple[Side, Labels]:
+        """The systems on a human-labelled collection."""
+        dataset = BeirDataset.open(path)
+        labels = dataset.qrels(self.split).labels
+        out = self.job.directory.parent / "collections" / dataset.name
+        results = run_systems(path, self.systems, out, self.split, self.folder, self.job.pipeline.language, display)
+        return scored(results, labels, self.measure), labels
+
+    def _left_out(
+        self, human: Side, complete: GeneratedSide, involved: Mapping[str, tuple[str, ...]], display: Display
+    ) -> list[LeaveOneOut]:
+        """Each involved system's rank on labels that were made without its models; equal sets of models run once."""
+        job = self.job
+        results = run_systems(
+            job.dataset, self.systems, job.directory / "agreement" / "generated", "all", self.folder,
+            job.pipeline.language, display, report=False,
+        )  # fmt: skip
+        human_ranks, complete_ranks = average_ranks(-human.means), average_ranks(-complete.side.means)
+        found: list[LeaveOneOut] = []
+        labels_without: dict[tuple[str, ...], Labels | None] = {}
+        for name in (system.name for system in self.systems if system.name in involved):
+            shared = involved[name]
+            if shared not in labels_without:
+                labels_without[shared] = _labels_without(job, frozenset(shared), display)
+            labels = labels_without[shared]
+            if labels is None:
+                continue
+            ranks = average_ranks(-scored(results, labels, self.measure).means)
+            place, at = human.names.index(name), complete.side.names.index(name)
+            values = (float(human_ranks[place]), float(complete_ranks[at]), float(ranks[at]))
+            found.append(LeaveOneOut(name, shared, *values))
+        return found
+
+
+def control_without(control: ControlSettings, models: frozenset[str]) -> ControlSettings | None:
+    """Quality control without the recall, pools and re-rankers that run these models; None if nothing can vote."""
+    pools = [spec for spec in control.pools if model_name("retriever", spec) not in models]
+    rerankers = [spec for spec in control.rerankers if model_name("reranker", spec) not in models]
+    recall_goes = model_name("embedder", control.recall.model) in models
+    if not rerankers or (recall_goes and not pools):
+        return None
+    recall = control.recall.model_copy(update={"pools_only": recall_goes or control.recall.pools_only})
+    return control.model_copy(update={"recall": recall, "pools": pools, "rerankers": rerankers})
+
+
+def _labels_without(job: Job, models: frozenset[str], display: Display) -> Labels | None:
+    """The labels of the same queries by a quality control without these models; None if nothing can vote."""
+    control = control_without(job.pipeline.control, models)
+    if control is None:
+        return None
+    pipeline = job.pipeline.model_copy(update={"control": control})
+    other = Job(job.path, job.directory.parent, pipeline=pipeline, corpus=job.corpus, frame=job.frame)
+    # The recall's model also chooses among drafts of a query; the drafts that it chose are kept.
+    other.fingerprints |= {stage.name: job.fingerprints[stage.name] for stage in job.flow.every}
+    other.run(display, until="judgment")
+    name = "-".join(sorted(models)).replace("/", "-")
+    directory = job.directory / "agreement" / "datasets" / f"left-out-{name}"
+    with other.open_store() as store:
+        other.export(store, other.accepted(store), directory)
+    return BeirDataset.open(directory).qrels("all").labels
+
+
+def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mapping[str, Corpus]) -> list[str]:
+    """What a reader must know before believing a figure."""
+    notes = []
+    if involved:
+        notes.append(
+            "Models of quality control are among the systems under test, or inside them: see Circularity before "
+            "believing their ranks."
+        )
+    for name, side in both.items():
+        if side.queries < FEW:
+            notes.append(f"There are only {side.queries} {name} queries: a ranking by so few is mostly noise.")
+        if len(set(side.means.round(12).tolist())) == 1:
+            notes.append(f"All systems score alike on the {name} queries, so no correlation is defined.")
+    count = both["generated"].queries
+    if count < target:
+        notes.append(f"{count} of {target} queries were generated; the other documents were used up or dropped.")
+    missing = len(set(corpora["human"].ids) - set(corpora["generated"].ids))
+    if missing:
+        notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
+    if any(math.isnan(split_half(side)) for side in both.values()):
+        notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")
+    return notes
+
+
+def breadth_note(human: Labels, made: float) -> list[str]:
+    """A note where generated queries have more than twice as many relevant passages as human ones, or less than half.
+
+    `made` is the mean of the generated side. With many wrong positives, or one of many right ones, rankings agree less
+    (docs/agreement.md).
+    """
+    counts = [count for of in human.values() if (count := sum(label > 0 for label in of.values()))]
+    people = sum(counts) / len(counts) if counts else 0.0
+    if not people or not made or 1 / BREADTH <= made / people <= BREADTH:
+        return []
+    cut = "a stricter" if made > people else "a lower"
+    source = ". Where one passage answers a query, its document alone ranks best (airgen export --without correction)"
+    return [
+        f"Human queries have {people:.1f} relevant passages each, generated ones {made:.1f}: {cut} cut of the judge "
+        "(control.judge: threshold, or the profile of a calibration) brings them nearer to each other"
+        f"{source if people < ONE_ANSWER and made > people else ''}."
+    ]

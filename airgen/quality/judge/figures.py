@@ -1,0 +1,233 @@
+"""Human-labelled pairs, and how far a judge agrees with them.
+
+The human-labelled (query, passage) pairs on which a judge is assessed.
+
+    pairs = select_pairs(labels, pools, 60)          # 30 relevant, 30 not relevant, from as many queries as possible
+
+`pools` are the top results of retrieval, because these are the pairs that a judge gets in quality control; a random
+passage would be too easy. There are three kinds: relevant by the labels, judged not relevant, and unjudged. Unjudged
+pairs are the hard ones. If a collection has many labels, nearly all of them are not relevant.
+
+How far a judge agrees with people: AUC, Cohen's kappa and calibration error, each with an interval.
+
+    scores:   float64 (n,), higher means more relevant: a probability, a level, a re-ranker's score
+    relevant: bool (n,), the human labels
+    queries:  n query ids; intervals resample queries, because pairs of one query are not independent
+
+A threshold is chosen on one half of the queries and used on the other half, and the other way round. So each pair is
+decided by a threshold that was chosen without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.keys import text_key
+
+Kind = Literal["relevant", "judged", "unjudged"]
+KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPair:
+    """One pair; `label` is the human one, None if nobody judged the pair."""
+
+    query: str
+    id: str
+    kind: Kind
+    label: float | None
+
+    @property
+    def relevant(self) -> bool:
+        """The answer that the judge should give."""
+        return self.kind == "relevant"
+
+
+def select_pairs(
+    labels: Mapping[str, Mapping[str, float]],
+    pools: Mapping[str, Sequence[str]],
+    count: int,
+    *,
+    relevant_from: float = 1,
+    ignore: Collection[float] = (),
+    seed: int = 0,
+) -> list[CalibrationPair]:
+    """At most `count` pairs from the pools, half of them relevant, sorted by query and passage.
+
+    The other half is judged and unjudged pairs in equal numbers; if there are too few of one kind, the other fills up.
+    Each query gives one pair of a kind before any query gives a second one; the seed decides which. Labels of
+    `relevant_from` and above are relevant. Pairs with a label in `ignore` are left out, because some collections use a
+    label for something else: cranfield's 0 is a query's own source paper.
+    """
+    found: dict[Kind, dict[str, list[CalibrationPair]]] = {kind: {} for kind in KINDS}
+    for pair in every_pair(labels, pools, relevant_from=relevant_from, ignore=ignore):
+        found[pair.kind].setdefault(pair.query, []).append(pair)
+    order = {kind: _in_turn(by_query, f"{seed}") for kind, by_query in found.items()}
+    side = min(count // 2, len(order["relevant"]), len(order["judged"]) + len(order["unjudged"]))
+    judged = min(len(order["judged"]), max(side // 2, side - len(order["unjudged"])))
+    chosen = order["relevant"][:side] + order["judged"][:judged] + order["unjudged"][: side - judged]
+    return sorted(chosen, key=lambda pair: (pair.query, pair.id))
+
+
+def every_pair(
+    labels: Mapping[str, Mapping[str, float]],
+    pools: Mapping[str, Sequence[str]],
+    *,
+    relevant_from: float = 1,
+    ignore: Collection[float] = (),
+) -> list[CalibrationPair]:
+    """All pairs of the pools, in their order; pairs with a label in `ignore` are left out."""
+    found = []
+    for query, pool in pools.items():
+        known = labels.get(query, {})
+        for id_ in dict.fromkeys(pool):
+            label = known.get(id_)
+            if label is not None and label in ignore:
+                continue
+            kind: Kind = "unjudged" if label is None else "relevant" if label >= relevant_from else "judged"
+            found.append(CalibrationPair(query, id_, kind, label))
+    return found
+
+
+def _in_turn(by_query: Mapping[str, list[CalibrationPair]], seed: str) -> list[CalibrationPair]:
+    """One pair of each query, then a second one of each, and so on; the seed decides both orders."""
+
+    def draw_key(pair: CalibrationPair) -> str:
+        return text_key(f"{seed}\x1f{pair.query}\x1f{pair.id}")
+
+    placed = [
+        (turn, text_key(f"{seed}\x1f{query}"), pair)
+        for query, pairs in by_query.items()
+        for turn, pair in enumerate(sorted(pairs, key=draw_key))
+    ]
+    return [pair for _, _, pair in sorted(placed, key=lambda item: (item[0], item[1]))]
+
+
+def halves(queries: Sequence[str], seed: int = 0) -> list[int]:
+    """0 or 1 for each entry: equal queries are in one half, and the halves differ by at most one query."""
+    order = sorted(set(queries), key=lambda query: text_key(f"half\x1f{seed}\x1f{query}"))
+    half = {query: place % 2 for place, query in enumerate(order)}
+    return [half[query] for query in queries]
+
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+BINS = 10  # of equal width, as in Guo et al. (2017)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure and its 95 % bootstrap interval over queries."""
+
+    value: float
+    low: float
+    high: float
+
+
+def auc(scores: Floats, relevant: Bools) -> float:
+    """The share of (relevant, not relevant) pairs that the scores put in the right order; equal scores count half.
+
+    NaN if there are no relevant or no other items.
+
+    >>> auc(np.array([0.9, 0.4, 0.4]), np.array([True, True, False]))
+    0.75
+    """
+    positive, negative = int(relevant.sum()), int((~relevant).sum())
+    if not positive or not negative:
+        return float("nan")
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[place]  # the mean rank of equal scores
+    return float((ranks[relevant].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def kappa(decided: Bools, relevant: Bools) -> float:
+    """Cohen's kappa of two binary labellings; 0 if both are the same constant.
+
+    >>> round(kappa(np.array([True, True, False, False]), np.array([True, False, False, False])), 3)
+    0.5
+    """
+    observed = float((decided == relevant).mean())
+    one, other = float(decided.mean()), float(relevant.mean())
+    chance = one * other + (1 - one) * (1 - other)
+    return (observed - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+def expected_calibration_error(probabilities: Floats, relevant: Bools, bins: int = BINS) -> float:
+    """The mean distance between the stated probability and the share of relevant pairs, with bins weighted by size."""
+    place = np.minimum((probabilities * bins).astype(int), bins - 1)
+    gaps = np.bincount(place, weights=relevant - probabilities, minlength=bins)
+    return float(np.abs(gaps).sum() / len(probabilities))
+
+
+def noise_floor(probabilities: Floats, samples: int = 1000, seed: int = 0) -> float:
+    """The calibration error that a perfectly calibrated judge would have on as many pairs.
+
+    Labels are drawn from the stated probabilities. An error below this value says nothing about the judge.
+    """
+    random = np.random.default_rng(seed)
+    simulated = random.random((samples, len(probabilities))) < probabilities
+    return float(np.mean([expected_calibration_error(probabilities, labels) for labels in simulated]))
+
+
+def best_threshold(scores: Floats, relevant: Bools, weights: Floats | None = None) -> float:
+    """The threshold with the greatest kappa: pairs with this score or a higher one count as relevant.
+
+    It lies midway between two scores; of equally good ones the lowest is taken. weights: of the pairs, (n,), all equal
+    where they are not given. Raises UsageError if there are no scores.
+
+    >>> best_threshold(np.array([0.1, 0.4, 0.6, 0.9]), np.array([False, False, True, True]))
+    0.5
+    """
+    values, place = np.unique(scores, return_inverse=True)
+    if not len(values):
+        raise UsageError("a threshold cannot be chosen, because there are no scores")
+    cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
+    every = np.ones(len(scores)) if weights is None else weights
+    # Kappa of all cuts at once: the weight of the pairs at a cut or above it, and of the relevant ones among these.
+    decided, right = (np.cumsum(np.bincount(place, of)[::-1])[::-1] for of in (every, every * relevant))
+    count, positive = float(every.sum()), float((every * relevant).sum())
+    observed = (right + (count - decided) - (positive - right)) / count
+    one, other = decided / count, positive / count
+    chance = one * other + (1 - one) * (1 - other)
+    found = np.divide(observed - chance, 1 - chance, out=np.zeros(len(cuts)), where=chance < 1)
+    return float(cuts[int(np.argmax(found))])
+
+
+def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str], seed: int = 0) -> Bools:
+    """The decision for each pair, by the threshold that was chosen on the other half of the queries; bool (n,).
+
+    A single query has no other half, so its own threshold is used.
+    """
+    half = np.array(halves(queries, seed))
+    decided = np.zeros(len(scores), bool)
+    for side in (0, 1):
+        here, other = half == side, half != side
+        cut = best_threshold(scores[other], relevant[other]) if other.any() else best_threshold(scores, relevant)
+        decided[here] = scores[here] >= cut
+    return decided
+
+
+def interval(
+    statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[str], *, samples: int = 1000, seed: int = 0
+) -> Interval:
+    """A statistic of pairs (given by their positions) with its 95 % interval; whole queries are resampled.
+
+    Resamples in which the statistic is undefined (NaN) are left out.
+    """
+    names, place = np.unique(np.array(queries), return_inverse=True)
+    groups = [np.flatnonzero(place == at) for at in range(len(names))]
+    random = np.random.default_rng(seed)
+    found = [
+        statistic(np.concatenate([groups[at] for at in random.integers(0, len(groups), len(groups))]))
+        for _ in range(samples)
+    ]
+    known = np.array([value for value in found if not np.isnan(value)])
+    low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (float("nan"), float("nan"))
+    return Interval(statistic(np.arange(len(place))), float(low), float(high))

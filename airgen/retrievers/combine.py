@@ -1,0 +1,242 @@
+"""Retrievers made of retrievers: fusion, and a first stage with a re-ranker.
+
+The hits of several retrievers as one list: reciprocal rank fusion, or a weighted sum of normalised scores.
+
+hybrid = Fused([BM25(), {"kind": "dense", "embedder": "all-minilm-l6-v2-int8"}], method="rrf")
+hybrid.index(corpus)
+hits = hybrid.search(queries, k=100)
+
+Two stages as one system: the best hits of a retriever in the order of a re-ranker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from airgen.errors import UsageError
+from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus, top_k
+from airgen.retrievers.on_workers import scored
+from airgen.settings.base import LABEL
+from airgen.settings.parts import Part
+
+Normalisation = Literal["min-max", "z-score", "none"]
+
+
+def reciprocal_rank_fusion(
+    systems: Sequence[Hits], k: int, constant: float = 60.0, weights: Sequence[float] = ()
+) -> Hits:
+    """Score of a passage: the sum over systems of weight / (constant + rank), ranks from 1.
+
+    Cormack, Clarke and Buettcher (SIGIR 2009), whose constant is 60. A system that did not find a passage adds
+    nothing. Raises UsageError for systems with unequal numbers of queries or of weights.
+    """
+    parts = []
+    for hits, weight in _weighted(systems, weights):
+        ranks = np.arange(1, hits.positions.shape[1] + 1, dtype=np.float64)
+        parts.append((hits.positions, np.broadcast_to(weight / (constant + ranks), hits.positions.shape)))
+    return _merge(parts, k)
+
+
+def weighted_sum(
+    systems: Sequence[Hits], k: int, weights: Sequence[float] = (), normalisation: Normalisation = "min-max"
+) -> Hits:
+    """Score of a passage: the weighted sum of its scores, each system's first normalised within the query.
+
+    "min-max" maps a query's hits to 0 to 1 (all 1 where they are equal), "z-score" to mean 0 and deviation 1. A
+    system that did not find a passage gives it its lowest normalised score of that query, or 0 for "none".
+    """
+    if normalisation not in ("min-max", "z-score", "none"):
+        raise UsageError(f"normalisation must be min-max, z-score or none, not {normalisation!r}")
+    parts = []
+    for hits, weight in _weighted(systems, weights):
+        found = hits.positions >= 0
+        scores = np.where(found, hits.scores, 0).astype(np.float64)
+        count = np.maximum(found.sum(axis=1, keepdims=True), 1)
+        if normalisation == "min-max":
+            low = np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+            spread = np.where(found, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf) - low
+            equal = ~(spread > 0)  # also for a query without hits, where it is -inf
+            with np.errstate(invalid="ignore"):
+                scores = np.where(equal, 1.0, (scores - low) / np.where(equal, 1.0, spread))
+        elif normalisation == "z-score":
+            mean = scores.sum(axis=1, keepdims=True) / count
+            variance = np.where(found, (scores - mean) ** 2, 0).sum(axis=1, keepdims=True) / count
+            scores = (scores - mean) / np.where(variance > 0, np.sqrt(variance), 1.0)
+            # Shifted, so that the lowest is the 0 that a passage which was not found gets.
+            scores -= np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=0)
+        parts.append((hits.positions, weight * scores))
+    return _merge(parts, k)
+
+
+def _weighted(systems: Sequence[Hits], weights: Sequence[float]) -> list[tuple[Hits, float]]:
+    if not systems:
+        raise UsageError("nothing to fuse: at least one system is needed")
+    if len({len(hits.positions) for hits in systems}) > 1:
+        raise UsageError("systems to fuse must have answered the same queries")
+    if weights and len(weights) != len(systems):
+        raise UsageError(f"{len(systems)} systems need as many weights, not {len(weights)}")
+    return list(zip(systems, weights or [1.0] * len(systems), strict=True))
+
+
+def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: int) -> Hits:
+    """Add up the parts' scores by passage; the k best, ties in the order of position."""
+    if k < 1:
+        raise UsageError(f"k must be at least 1, not {k}")
+    queries = len(parts[0][0])
+    hits = Hits.none(queries, k)
+    for query in range(queries):
+        places = np.concatenate([part[0][query] for part in parts])
+        values = np.concatenate([part[1][query] for part in parts])
+        passages, which = np.unique(places[places >= 0], return_inverse=True)
+        sums = np.bincount(which, values[places >= 0], len(passages)).astype(np.float32)
+        best = np.argsort(-sums, kind="stable")[:k]  # passages ascend, so a stable sort settles ties
+        hits.positions[query, : len(best)] = passages[best]
+        hits.scores[query, : len(best)] = sums[best]
+    return hits
+
+
+class FusionSettings(Component.Settings):
+    """How rankings are joined. `depth`: how many hits each system gives (k if that is more)."""
+
+    method: Literal["rrf", "sum"] = "rrf"
+    weights: list[float] = Field(default=[])
+    constant: float = Field(default=60.0, ge=0)
+    normalisation: Normalisation = "min-max"
+    depth: int = Field(default=1000, ge=1)
+
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> Self:
+        systems = getattr(self, "systems", [])
+        if self.weights and len(self.weights) != len(systems):
+            raise ValueError(f"{len(self.weights)} weights for {len(systems)} systems")
+        return self
+
+
+class Fused(Component):
+    """A hybrid of retrievers, given themselves or as settings."""
+
+    class Settings(FusionSettings):
+        """`systems`: the retrievers to join."""
+
+        systems: list[Annotated[Any, Part("retriever")]] = Field(min_length=1)
+        name: Annotated[str, LABEL] = ""
+
+    settings: Settings
+    systems: list[Retriever]
+
+    def set_up(self) -> None:
+        names = ", ".join(system.name for system in self.systems)
+        self.name = self.settings.name or f"{self.settings.method}({names})"
+
+    def index(self, corpus: Corpus) -> None:
+        """Index every system."""
+        for system in self.systems:
+            system.index(corpus)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k best of all systems' hits."""
+        found = [system.search(queries, max(k, self.settings.depth)) for system in self.systems]
+        if self.settings.method == "rrf":
+            return reciprocal_rank_fusion(found, k, self.settings.constant, self.settings.weights)
+        return weighted_sum(found, k, self.settings.weights, self.settings.normalisation)
+
+    def describe(self) -> Mapping[str, object]:
+        """The systems' settings and how they are joined."""
+        chosen = self.settings
+        how: dict[str, object] = {"method": chosen.method, "weights": chosen.weights, "depth": chosen.depth}
+        how |= {"constant": chosen.constant} if chosen.method == "rrf" else {"normalisation": chosen.normalisation}
+        return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}
+
+
+_QUERIES = 16  # queries whose pairs are scored in one call: bounds what a re-ranker holds at once
+
+
+class RerankingSettings(Component.Settings):
+    """`reranker`: what orders the first stage's best `top` hits."""
+
+    reranker: Annotated[Any, Part("reranker")]
+    top: int = Field(default=100, ge=1)
+
+
+class RerankedRetriever(Component):
+    """A first stage whose best `top` hits are put in a re-ranker's order; what is below keeps its place.
+
+    The scores below the re-ranked part descend from its last score, so that a run file keeps the order.
+    """
+
+    class Settings(RerankingSettings):
+        """`first`: the retriever whose hits are re-ranked."""
+
+        first: Annotated[Any, Part("retriever")]
+
+    settings: Settings
+    first: Retriever
+    reranker: Reranker
+    positional = ("first", "reranker")
+
+    def set_up(self) -> None:
+        self.top = self.settings.top
+        self.name = f"{self.first.name} > {self.reranker.name}"
+        self._corpus: Corpus | None = None
+
+    def index(self, corpus: Corpus) -> None:
+        """Index the first stage, and show the corpus to a re-ranker that needs it."""
+        self.first.index(corpus)
+        show_corpus(self.reranker, corpus)
+        self._corpus = corpus
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The first stage's hits, its best `top` re-ranked. Raises UsageError before `index`."""
+        if self._corpus is None:
+            raise UsageError("RerankedRetriever.search before RerankedRetriever.index: the corpus comes first")
+        found = self.first.search(queries, max(k, self.top))
+        new = self._scores(self._corpus, queries, found.positions)
+        positions, scores = found.positions.copy(), found.scores.copy()
+        start = 0
+        for row in range(len(positions)):
+            count = int((found.positions[row, : self.top] >= 0).sum())
+            # Ties keep the order of position: the candidates are sorted by it first.
+            candidates = np.sort(found.positions[row, :count])
+            back = np.argsort(found.positions[row, :count], kind="stable")
+            order, values = top_k(new[start : start + count][back], count)
+            positions[row, :count], scores[row, :count] = candidates[order], values
+            rest = np.flatnonzero(positions[row, count:] >= 0) + count
+            if len(rest) and count:
+                scores[row, rest] = _below(scores[row, count - 1], len(rest))
+            start += count
+        return Hits(positions[:, :k], scores[:, :k])
+
+    def _scores(self, corpus: Corpus, queries: Sequence[str], positions: NDArray[np.int32]) -> NDArray[np.float32]:
+        """The re-ranker's scores of the best `top` hits of each query, one after another."""
+        best, name = positions[:, : self.top], self.reranker.name
+
+        def pairs(first: int) -> list[tuple[str, str]]:
+            some = zip(queries[first : first + _QUERIES], best[first : first + _QUERIES], strict=True)
+            return [(query, corpus.full_text(int(place))) for query, row in some for place in row if place >= 0]
+
+        starts = range(0, len(queries), _QUERIES)
+        found = [np.zeros(0, np.float32)]
+        for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):
+            count = int((best[first : first + _QUERIES] >= 0).sum())
+            found.append(checked_scores([] if scores is None else scores, count, name))
+        return np.concatenate(found)
+
+    def describe(self) -> Mapping[str, object]:
+        """Both stages' settings, and how many hits are re-ranked."""
+        return {
+            "family": "rerank",
+            "first": dict(self.first.describe()),
+            "reranker": dict(self.reranker.describe()),
+            "top": self.top,
+        }
+
+
+def _below(score: np.float32, count: int) -> NDArray[np.float32]:
+    """`count` scores that descend strictly from `score`, in steps that fp32 can tell apart."""
+    step = np.float32(max(1e-3, abs(float(score)) * 1e-4))
+    return np.asarray(score - step * np.arange(1, count + 1, dtype=np.float32), np.float32)

@@ -1,0 +1,288 @@
+"""Postings: what a term adds to the score of a passage, and the files that they are built in.
+
+Large arrays lie in files without a name, whose pages the system writes out when memory is short.
+
+Checksums of a file's blocks: they name what a disk or a copy has damaged.
+
+What a term adds to a passage's score: BM25 in Lucene's variant, and a language model with Dirichlet smoothing.
+
+    BM25Weighting(k1=0.9, b=0.4).impacts(field)     # float32, one a posting
+
+Both are functions of one posting, so they are computed once, when the index is built.
+
+Postings of a corpus whose terms come a part at a time: what is large lies in files without a name.
+
+    builder = PostingsBuilder(count_postings)
+    for terms, lengths in encoder.batches(texts):
+        builder.add(terms, lengths)
+    field = builder.field(len(encoder.vocabulary))
+
+The postings are equal to those of one call of `count_postings` with all terms. A passage of 100 different terms takes
+800 bytes: they are in memory up to 64 MB, then in mapped files, whose pages the system writes out when memory is short.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.exact import log, log1p
+
+_MAPPED_FROM = 64 << 20  # bytes of an array
+
+
+def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
+    """An array of any values: in a file without a name if it has `least` bytes (64 MB) and the disk has room."""
+    if size * np.dtype(kind).itemsize < (_MAPPED_FROM if least is None else least):
+        return np.empty(size, kind)
+    try:
+        with tempfile.TemporaryFile(prefix="airgen-") as file:
+            if hasattr(os, "posix_fallocate"):  # without the room, writing to the array would end the process
+                os.posix_fallocate(file.fileno(), 0, size * np.dtype(kind).itemsize)
+            return np.memmap(file, kind, "w+", shape=(size,))
+    except OSError:
+        return np.empty(size, kind)
+
+
+BLOCK = 4 * 1024 * 1024  # bytes
+_NAMED = 5  # of damaged blocks, in a message
+
+
+def block_checksums(path: Path) -> list[int]:
+    """The CRC-32 of each 4 MB of a file, the last of what is left."""
+    return list(_checksums(path))
+
+
+def damaged_blocks(path: Path, wanted: Sequence[int]) -> str:
+    """Which blocks do not match `wanted`, in words, with the bytes that they begin at; empty where all match.
+
+    Raises nothing: a file that cannot be read is damaged.
+    """
+    try:
+        found = block_checksums(path)
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    if len(found) != len(wanted):
+        return f"has {len(found)} blocks instead of {len(wanted)}"
+    bad = [place for place, pair in enumerate(zip(found, wanted, strict=True)) if pair[0] != pair[1]]
+    named = ", ".join(f"{place} (from byte {place * BLOCK:,})" for place in bad[:_NAMED])
+    rest = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    return f"{'block' if len(bad) == 1 else 'blocks'} {named}{rest} damaged" if bad else ""
+
+
+def _checksums(path: Path) -> Iterator[int]:
+    with path.open("rb") as file:
+        while piece := file.read(BLOCK):
+            yield zlib.crc32(piece)
+
+
+_CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
+
+
+@dataclass(frozen=True)
+class Field:
+    """Postings of one field with the numbers that weighting needs.
+
+    starts int64 (terms + 1,), positions and frequencies int32 (postings,), lengths int64 (passages,) in terms.
+    """
+
+    starts: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    frequencies: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+
+    @property
+    def passages(self) -> int:
+        """Passages that have a term in this field: Lucene counts no others, neither for idf nor for the mean length."""
+        return int(np.count_nonzero(self.lengths))
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length in terms of those passages; 1 where there are none."""
+        return float(self.lengths.sum()) / self.passages if self.passages else 1.0
+
+
+class Weighting(Protocol):
+    """A way to weight postings."""
+
+    def impacts(self, field: Field) -> NDArray[np.float32]:
+        """What each posting adds to its passage's score, not negative."""
+        ...
+
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes the impacts."""
+        ...
+
+
+@dataclass(frozen=True)
+class BM25Weighting:
+    """Lucene's BM25 (since version 8): idf * tf / (tf + k1 * (1 - b + b * length / mean length)).
+
+    idf = ln(1 + (N - df + 0.5) / (df + 0.5)). `lossy` rounds lengths to the one byte that Lucene keeps; exact
+    lengths are the default. k1 0.9 and b 0.4 are Anserini's and BEIR's; the usual 1.2 and 0.75 are Lucene's own.
+    """
+
+    k1: float
+    b: float
+    lossy: bool = False
+
+    def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
+        """Of terms that stand in so many of all passages; float64, same shape."""
+        found: NDArray[np.float64] = log1p((passages - documents + 0.5) / (documents + 0.5))
+        return found
+
+    def norms(self, lengths: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
+        """What is added to the frequency in the denominator, for each passage."""
+        kept = (lossy_lengths(lengths) if self.lossy else lengths).astype(np.float64)
+        return self.k1 * (1 - self.b + self.b * kept / mean)
+
+    def impacts(self, field: Field) -> NDArray[np.float32]:
+        """One a posting, float32."""
+        idf = self.idf(np.diff(field.starts), field.passages)
+        norms = self.norms(field.lengths, field.mean_length)
+        found = room(len(field.positions), np.float32)
+        for part, terms in _chunks(field):
+            frequencies = field.frequencies[part]
+            found[part] = idf[terms] * frequencies / (frequencies + norms[field.positions[part]])
+        return found
+
+    def describe(self) -> Mapping[str, object]:
+        """k1, b, and how lengths are kept."""
+        return {"model": "bm25-lucene", "k1": self.k1, "b": self.b, "lengths": "one byte" if self.lossy else "exact"}
+
+
+@dataclass(frozen=True)
+class DirichletWeighting:
+    """Query likelihood with Dirichlet smoothing (Zhai and Lafferty 2001), a term's part not below 0, as Lucene's.
+
+    ln(1 + tf / (mu * p)) + ln(mu / (length + mu)); p is the term's share of all terms, with Lucene's + 1.
+    """
+
+    mu: float
+
+    def impacts(self, field: Field) -> NDArray[np.float32]:
+        """One a posting, float32."""
+        terms_in_all = np.zeros(len(field.starts) - 1)
+        for part, terms in _chunks(field):
+            terms_in_all += np.bincount(terms, weights=field.frequencies[part], minlength=len(terms_in_all))
+        share = (terms_in_all + 1) / (field.lengths.sum() + 1)
+        smoothing = log(self.mu / (field.lengths + self.mu))
+        found = room(len(field.positions), np.float32)
+        for part, terms in _chunks(field):
+            parts = log1p(field.frequencies[part] / (self.mu * share[terms])) + smoothing[field.positions[part]]
+            found[part] = np.maximum(parts, 0)
+        return found
+
+    def describe(self) -> Mapping[str, object]:
+        """mu."""
+        return {"model": "dirichlet", "mu": self.mu}
+
+
+@dataclass(frozen=True)
+class PresenceWeighting:
+    """1 for a passage that has the term: a bag of words, to see what BM25's weights are worth."""
+
+    def impacts(self, field: Field) -> NDArray[np.float32]:
+        """One a posting, float32."""
+        return np.ones(len(field.positions), np.float32)
+
+    def describe(self) -> Mapping[str, object]:
+        """The model's name."""
+        return {"model": "presence"}
+
+
+def _chunks(field: Field) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """Slices of the postings, each with the term of every posting in it."""
+    for start in range(0, len(field.positions), _CHUNK):
+        stop = min(start + _CHUNK, len(field.positions))
+        first = int(np.searchsorted(field.starts, start, side="right")) - 1
+        last = int(np.searchsorted(field.starts, stop, side="left"))
+        edges = np.clip(field.starts[first : last + 1], start, stop)
+        yield slice(start, stop), np.repeat(np.arange(first, last), np.diff(edges))
+
+
+def lossy_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths as Lucene's one byte keeps them: exact below 40, then the highest four bits of what passes 24."""
+    rest = np.maximum(lengths - 24, 0)
+    bits = np.where(rest > 0, np.frexp(rest.astype(np.float64))[1], 0)
+    shift = np.maximum(bits - 4, 0)
+    return np.where(lengths < 24, lengths, 24 + ((rest >> shift) << shift))
+
+
+_PART = 8 << 20  # terms counted at once
+_MOVED = 1 << 20  # postings moved at once
+
+Counted = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
+Count = Callable[[NDArray[np.int32], NDArray[np.int64], int], Counted]
+
+
+class PostingsBuilder:
+    """Collects terms of one field, counts them by parts, and joins the parts' postings."""
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._terms: list[NDArray[np.int32]] = []
+        self._waiting = 0  # terms that are not counted yet
+        self._lengths: list[NDArray[np.int64]] = []
+        self._counted = 0  # of the lengths, those whose terms are counted
+        self._parts: list[Counted] = []
+
+    def add(self, terms: NDArray[np.int32], lengths: NDArray[np.int64]) -> None:
+        """Terms of the next texts one after another, and how many each text has."""
+        self._terms.append(terms)
+        self._lengths.append(lengths)
+        self._waiting += len(terms)
+        if self._waiting >= _PART:
+            self._finish_part()
+
+    def _finish_part(self) -> None:
+        terms, lengths = np.concatenate(self._terms), np.concatenate(self._lengths[self._counted :])
+        before = sum(len(part) for part in self._lengths[: self._counted])
+        starts, positions, frequencies = self._count(terms, lengths, int(terms.max(initial=-1)) + 1)
+        positions += np.int32(before)
+        least = 1 if self._parts else None  # together the parts are large, so only the first may stay in memory
+        self._parts.append((starts, _kept(positions, least), _kept(frequencies, least)))
+        self._terms, self._waiting, self._counted = [], 0, len(self._lengths)
+
+    def field(self, size: int) -> Field:
+        """The postings of `size` terms. The builder is empty afterwards."""
+        if self._terms or not self._parts:
+            self._terms.append(np.empty(0, np.int32))
+            self._lengths.append(np.empty(0, np.int64))
+            self._finish_part()
+        counts = np.zeros(size, np.int64)
+        for starts, _, _ in self._parts:
+            counts[: len(starts) - 1] += np.diff(starts)
+        starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        lengths = np.concatenate(self._lengths)
+        if len(self._parts) == 1:
+            _, positions, frequencies = self._parts.pop()
+            return Field(starts, positions, frequencies, lengths)
+        positions, frequencies = room(int(starts[-1]), np.int32), room(int(starts[-1]), np.int32)
+        free = starts[:-1].copy()  # where the next posting of each term goes
+        while self._parts:
+            of_terms, *part = self._parts.pop(0)
+            terms = len(of_terms) - 1
+            for first in range(0, len(part[0]), _MOVED):
+                last = min(first + _MOVED, len(part[0]))
+                edges = np.clip(of_terms, first, last)
+                moved = np.arange(first, last) + np.repeat(free[:terms] - of_terms[:-1], np.diff(edges))
+                positions[moved], frequencies[moved] = part[0][first:last], part[1][first:last]
+            free[:terms] += np.diff(of_terms)
+        return Field(starts, positions, frequencies, lengths)
+
+
+def _kept(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
+    found = room(len(values), values.dtype, least=least)
+    if isinstance(found, np.memmap):
+        found[:] = values
+        return found
+    return values

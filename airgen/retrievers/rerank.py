@@ -1,0 +1,294 @@
+"""Re-rankers that read query and passage together.
+
+Batches by token budget: short texts share a batch with many others, long ones with few, none with much padding.
+
+A cross-encoder's last layer for the first token alone: the classifier reads no other.
+
+Of the last layer only keys and values need every token; queries, output, and the feed-forward part (five sixths of
+its work) are computed for one. With six layers that saves a seventh of the whole, and changes no score by more than
+rounding. It is tried on a first batch against the model's own forward pass, and left out where that differs.
+
+Re-rankers: cross-encoders with batches by token budget, FlagEmbedding's, and a dense model.
+
+A re-ranker scores (query, passage) pairs; only the order within one query has a meaning (paper 2.4, step 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airgen.exact import inner_products
+from airgen.registry import load_extra
+from airgen.retrievers.base import Component, Embedder, checked_scores
+from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, loaded
+from airgen.retrievers.encodings import Memo
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
+
+
+def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Places of `lengths` in batches whose padded size (count x longest) stays within `budget` tokens.
+
+    Longest first, so that a too large batch fails at once; ties in the order given. A text longer than the budget
+    is a batch of its own.
+
+    >>> token_batches([5, 1, 1, 4, 1], 10)
+    [[0, 3], [1, 2, 4]]
+    """
+    batches: list[list[int]] = []
+    longest = 0
+    for place in sorted(range(len(lengths)), key=lambda at: -lengths[at]):
+        if not batches or (len(batches[-1]) + 1) * longest > budget:
+            batches.append([])
+            longest = max(lengths[place], 1)
+        batches[-1].append(place)
+    return batches
+
+
+_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+_TOLERANCE = 1e-4  # of a logit
+
+
+def shorten(model: Any, inputs: Mapping[str, Any]) -> bool:
+    """Shorten the last layer of a sequence classifier of transformers in place; whether it could be done.
+
+    `inputs` are a few tokenised pairs of unequal length to try it on.
+    """
+    torch = load_extra("torch", "a cross-encoder")
+    config = model.config
+    encoder = getattr(getattr(model, model.base_model_prefix, None), "encoder", None)
+    layers = getattr(encoder, "layer", None)
+    if config.model_type not in _TYPES or not layers or getattr(config, "_attn_implementation", "") != "sdpa":
+        return False
+    last = layers[-1]
+    wanted = model(**inputs).logits
+    for wrap in (lambda states: states, lambda states: (states,)):  # transformers 5, and before
+        last.forward = _first_token(torch, last, wrap)
+        try:
+            if torch.allclose(model(**inputs).logits, wanted, rtol=0, atol=_TOLERANCE):
+                return True
+        except (AttributeError, TypeError, RuntimeError, IndexError, ValueError):
+            pass  # another version of transformers: its own forward pass is right in any case
+        del last.forward
+    return False
+
+
+def _first_token(torch: Any, layer: Any, wrap: Callable[[Any], Any]) -> Callable[..., Any]:
+    attention = layer.attention.self
+
+    def heads(states: Any) -> Any:  # (texts, heads, tokens, size)
+        return states.view(*states.shape[:2], -1, attention.attention_head_size).transpose(1, 2)
+
+    def forward(hidden_states: Any, attention_mask: Any = None, *_: Any, **__: Any) -> Any:
+        first = hidden_states[:, :1]
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            heads(attention.query(first)),
+            heads(attention.key(hidden_states)),
+            heads(attention.value(hidden_states)),
+            attn_mask=None if attention_mask is None else attention_mask[..., :1, :],
+        )
+        mixed = mixed.transpose(1, 2).reshape(len(first), 1, -1)
+        return wrap(layer.feed_forward_chunk(layer.attention.output(mixed, first)))
+
+    return forward
+
+
+_CPU_BUDGET = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
+_GPU_BUDGET = 32_768
+
+
+class CrossEncoder(LibraryModel):
+    """A cross-encoder of sentence-transformers, by Hub name or folder.
+
+    All pairs are tokenised once, sorted by their number of tokens, and run in batches of a limited size. Scores are
+    those of the library's own `predict`, activation included. A model that is not a plain sequence classifier (one with
+    a chat template, for example) is run by `predict` itself.
+    """
+
+    class Settings(LibraryModel.Settings):
+        """`token_budget`: padded tokens in a batch (None: by device)."""
+
+        max_length: int = Field(default=512, ge=1)
+        token_budget: Annotated[int | None, SPEED] = Field(default=None, ge=1)
+
+    settings: Settings
+    _shortened: bool | None = None
+
+    @cached_property
+    def model(self) -> Any:
+        model = self.loaded("CrossEncoder", "the re-ranker", max_length=self.settings.max_length)
+        model.eval()
+        return model
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One score a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        model = self.model
+        if not _is_plain_classifier(model):
+            found = model.predict([list(pair) for pair in pairs], show_progress_bar=False)
+            return checked_scores(found, len(pairs), self.name)
+        return checked_scores(self._classified(model, pairs), len(pairs), self.name)
+
+    def _classified(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        torch = load_extra("torch", f"the re-ranker {self.name!r}")
+        encoded = model.tokenizer(
+            [query for query, _ in pairs],
+            [passage for _, passage in pairs],
+            truncation=True,
+            max_length=self.settings.max_length,
+            padding=False,
+        )
+        lengths = [len(ids) for ids in encoded["input_ids"]]
+        device = model.device
+        budget = self.settings.token_budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
+        padding = {"input_ids": model.tokenizer.pad_token_id or 0}
+        # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
+        left = model.tokenizer.padding_side == "left"
+
+        def inputs(batch: list[int]) -> dict[str, Any]:
+            rows = {name: [encoded[name][place] for place in batch] for name in encoded}
+            arrays = {name: _padded(some, padding.get(name, 0), left) for name, some in rows.items()}
+            return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
+        scores = np.zeros(len(pairs), np.float32)
+
+        def run(batch: list[int]) -> None:
+            with torch.inference_mode():
+                logits = model.model(**inputs(batch)).logits
+                scores[batch] = model.activation_fn(logits.float()).reshape(-1).cpu().numpy()
+
+        batches = token_batches(lengths, budget)
+        with torch.inference_mode():
+            if self._shortened is None:
+                self._shortened = shorten(model.model, inputs([*batches[0][:1], batches[-1][-1]]))
+        if str(device) == "cpu":
+            _in_parallel(torch, run, batches)
+        else:
+            for batch in batches:
+                run(batch)
+        return scores
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, revision, hash of a local one, maximum length."""
+        return {**self.described("cross-encoder", "model", "revision", "max_length"), "sha256": self._hash}
+
+
+def _is_plain_classifier(model: Any) -> bool:
+    """Whether tokens in and one logit out is all that the model does."""
+    name = type(getattr(model, "model", None)).__name__
+    return (
+        name.endswith("ForSequenceClassification")
+        and len(model) == 1
+        and model.num_labels == 1
+        and getattr(model.tokenizer, "is_fast", False)
+        and not any((getattr(model, "prompts", None) or {}).values())
+    )
+
+
+def _in_parallel(torch: Any, run: Callable[[list[int]], None], batches: list[list[int]]) -> None:
+    """Run batches side by side, one thread each: small batches use cores better so than sharing them within one."""
+    threads = min(torch.get_num_threads(), len(batches))
+    if threads < 2:
+        for batch in batches:
+            run(batch)
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(run, batches))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:
+    width = max(len(row) for row in rows)
+    array = np.full((len(rows), width), value, np.int64)
+    for place, row in enumerate(rows):
+        start = width - len(row) if left else 0
+        array[place, start : start + len(row)] = row
+    return array
+
+
+class FlagReranker(TorchModel):
+    """A re-ranker of FlagEmbedding: bge-reranker models, LLM-based and layer-wise ones. Its scores are raw logits."""
+
+    class Settings(TorchModel.Settings):
+        """`model_class` is FlagEmbedding's, for a model whose name the library does not know."""
+
+        packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
+        max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        fp16: bool = False
+        model_class: str | None = None
+
+    settings: Settings
+
+    @cached_property
+    def model(self) -> Any:
+        library = load_extra("FlagEmbedding", f"the re-ranker {self.name!r}")
+        chosen = self.settings
+        known = {"model_class": chosen.model_class} if chosen.model_class else {}
+        return loaded(
+            "the re-ranker",
+            self.name,
+            library.FlagAutoReranker.from_finetuned,
+            model_name_or_path=self.place(self.name),
+            use_fp16=chosen.fp16,
+            devices=chosen.device,
+            batch_size=chosen.batch_size,
+            max_length=self.settings.max_length,
+            **known,
+        )
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One score a pair, shape (n,). Raises ModelError for NaN or too few scores."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        return checked_scores(self.model.compute_score([list(pair) for pair in pairs]), len(pairs), self.name)
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash of a local one, maximum length, precision."""
+        own = ("model_class",) if self.settings.model_class else ()
+        return {**self.described("flag-reranker", "model", "max_length", "fp16", *own), "sha256": self._hash}
+
+
+class DenseReranker(Component):
+    """The inner product of an embedder's vectors as a score. The vectors of the latest texts are kept."""
+
+    class Settings(Component.Settings):
+        """`memory_bytes` limits the vectors that are kept."""
+
+        embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
+        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
+
+    settings: Settings
+    embedder: Embedder
+
+    def set_up(self) -> None:
+        self.name = f"dense {self.embedder.name}"
+        self._encode: Memo[NDArray[np.float32]] = Memo(
+            self.embedder.encode, lambda row: int(row.nbytes), self.settings.memory_bytes,
+            model=self.embedder, form="vectors", progress=lambda: self.progress,
+            arrays=lambda row: (row,), whole=lambda found: found[0],
+        )  # fmt: skip
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Inner products, shape (n,)."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        left = np.stack(self._encode([query for query, _ in pairs], "query"))
+        right = np.stack(self._encode([passage for _, passage in pairs], "passage"))
+        return checked_scores(inner_products(left, right), len(pairs), self.name)
+
+    def describe(self) -> Mapping[str, object]:
+        """The embedder's settings."""
+        return {"family": "dense", "embedder": dict(self.embedder.describe())}

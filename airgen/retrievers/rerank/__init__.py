@@ -1,1 +1,0 @@
-"""Re-rankers that read query and passage together."""

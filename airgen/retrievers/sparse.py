@@ -1,0 +1,405 @@
+"""Learned sparse retrieval: an inverted index with the weights of a model (SPLADE, SPARTA).
+
+SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens.
+
+`EmbeddedSplade` runs a small BERT masked-language model by ONNX Runtime, so that learned sparse retrieval needs neither
+torch nor a GPU. `SparseEncoder` runs any model of sentence-transformers.
+
+Learned sparse retrieval: an inverted index with the model's weights as impacts, and the same as a re-ranker.
+
+SPARTA: every term of the vocabulary has an impact in every passage (Zhao and others, 2021; BEIR's section 4).
+
+    system = Sparta("models/sparta")          # {kind: sparta, model: models/sparta}; `airgen train sparta` makes it
+    system = Sparta("BeIR/sparta-msmarco-distilbert-base-v1", bias=0)     # BEIR's checkpoint, a plain transformer
+
+    impact(t, d) = log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b))
+    score(q, d)  = sum of the impacts of q's tokens in d
+
+e_t is the input embedding of t, without context; s_j is the encoder's output for token j of the passage. Queries are
+looked up, not encoded. A passage can be found by terms that it does not hold. The impacts are in an inverted index, and
+`top_terms` keeps the highest of each passage (SPARTA: 2,000 of 30,000).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airgen.compute import current
+from airgen.errors import ModelError, UsageError
+from airgen.exact import inner_products
+from airgen.registry import load_extra
+from airgen.retrievers.base import (
+    Component,
+    Corpus,
+    Hits,
+    IndexProgress,
+    ModelFacts,
+    SettingsWithModel,
+    TextKind,
+    checked_scores,
+    non_empty,
+)
+from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, torch_facts, with_tokenizer
+from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedModel, encode_batch
+from airgen.retrievers.encodings import Memo
+from airgen.retrievers.lexical.index import InvertedIndex
+from airgen.retrievers.on_workers import encoded
+from airgen.sequences import batched
+from airgen.settings.base import FILE, MODEL, SPEED
+from airgen.settings.parts import Part, located
+
+SparseRow = tuple[NDArray[np.int32], Array]
+"""Ascending term ids of the vocabulary, and their weights above 0."""
+
+
+class SparseEmbedder(Protocol):
+    """Texts to sparse rows."""
+
+    name: str
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """One row a text."""
+        ...
+
+    def describe(self) -> Mapping[str, object]:
+        """Every setting that changes the rows."""
+        ...
+
+
+class EmbeddedSplade(EmbeddedModel):
+    """A SPLADE model with BERT's architecture and its own masked-language-model head.
+
+    Each text runs alone, so its row never depends on its neighbours.
+    """
+
+    class Settings(EmbeddedModel.Settings):
+        """`model`: a name of the catalogue, or a folder with config.json, model.safetensors and tokenizer.json."""
+
+        packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers", "onnx", "onnxruntime")
+        model: Annotated[str, MODEL] = "splade-bert-tiny"
+
+    settings: Settings
+
+    @cached_property
+    def _model(self) -> _MaskedLanguageModel:
+        return _MaskedLanguageModel(self._folder)
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """The sparse row of each text; queries and passages are treated alike."""
+        encoded = encode_batch(self._tokenizer, texts, self._max_length)
+        self._model.bert.loaded()
+        return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
+
+    def _row(self, ids: NDArray[np.int64]) -> SparseRow:
+        # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
+        best = self._model.greatest_logits(ids)
+        if not np.isfinite(best).all():
+            raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
+        terms = np.flatnonzero(best > 0).astype(np.int32)
+        return terms, np.log1p(best[terms])
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, hash of its files, maximum length."""
+        return {**self.described("splade", "model", "max_length"), **self._identity}
+
+
+class SparseEncoder(LibraryModel):
+    """Any SPLADE-like model that sentence-transformers' SparseEncoder can load, by Hub name or folder."""
+
+    class Settings(LibraryModel.Settings):
+        """`max_length` counts tokens (None: the model's own limit)."""
+
+        max_length: int | None = Field(default=256, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+
+    settings: Settings
+
+    @cached_property
+    def model(self) -> Any:
+        model = self.loaded("SparseEncoder", "the sparse model")
+        if self.settings.max_length is not None:
+            model.max_seq_length = self.settings.max_length
+        return model
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """The sparse row of each text, by the model's query or document side."""
+        encode = self.model.encode_query if kind == "query" else self.model.encode_document
+        found = encode(
+            list(texts),
+            batch_size=self.settings.batch_size,
+            convert_to_tensor=False,
+            convert_to_sparse_tensor=False,
+            show_progress_bar=False,
+        )
+        return [_sparse(np.asarray(row.cpu() if hasattr(row, "cpu") else row, np.float32), self.name) for row in found]
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, revision, hash of a local one, maximum length."""
+        local = {"sha256": self._hash} if self._hash else {}
+        return {**self.described("sparse-encoder", "model", "revision", "max_length"), **local}
+
+
+def _sparse(dense: Array, model: str) -> SparseRow:
+    if not np.isfinite(dense).all():
+        raise ModelError(f"{model} gave NaN or infinity")
+    terms = np.flatnonzero(dense > 0).astype(np.int32)
+    return terms, dense[terms]
+
+
+class _MaskedLanguageModel:
+    """BERT and its masked-language-model head, for one text, in fp32."""
+
+    def __init__(self, folder: Path) -> None:
+        safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            raw = safetensors.load_file(folder / "model.safetensors")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{folder} is not a BERT model: {error}") from error
+        if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
+            raise ModelError(f"{folder}: only BERT with gelu can run here: load it with kind: sparse-encoder")
+        # Older checkpoints call the weight and bias of a layer norm gamma and beta.
+        weights: dict[str, Array] = {
+            name.removeprefix("bert.")
+            .replace("LayerNorm.gamma", "LayerNorm.weight")
+            .replace("LayerNorm.beta", "LayerNorm.bias"): array
+            for name, array in raw.items()
+        }
+        self._words = weights["embeddings.word_embeddings.weight"]
+        shape = config["num_hidden_layers"], config["num_attention_heads"], float(config["layer_norm_eps"])
+        self.bert = Bert(weights, *shape, logits=True)
+
+    def greatest_logits(self, ids: NDArray[np.int64]) -> Array:
+        """The greatest logit of any token for each term of the vocabulary, (vocabulary,)."""
+        return self.bert.states(self._words[ids])
+
+
+_BATCH = 64  # texts given to the model at once
+
+
+def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
+    """The sparse rows of all passages as postings by term, with the model's weights as impacts."""
+    terms = np.concatenate([np.zeros(0, np.int32), *(terms for terms, _ in rows)])
+    weights = np.concatenate([np.zeros(0, np.float32), *(weights for _, weights in rows)])
+    places = np.repeat(np.arange(len(rows), dtype=np.int32), np.array([len(terms) for terms, _ in rows], np.int64))
+    order = np.argsort(terms, kind="stable")  # stable: positions stay ascending within a term
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(terms))))
+    return InvertedIndex(starts, places[order], weights[order], len(rows))
+
+
+def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> Hits:
+    """The k passages with the greatest inner product above 0 of each query; terms are added in ascending order."""
+    size = len(index.starts) - 1  # a term that no passage has finds nothing
+    weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
+    return index.search([{term: weight for term, weight in one.items() if term < size} for one in weighted], k)
+
+
+class _WithRows(Component):
+    """What the retriever and the re-ranker share: a model of sparse rows."""
+
+    class Settings(SettingsWithModel):
+        """`model`: a SPLADE-like model. Its own settings may stand beside it.
+
+        `cache` is a root folder for the rows of passages, or where `shared_encodings` says; each is computed once.
+        """
+
+        model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
+        cache: Annotated[Path | None, SPEED, FILE] = None
+
+    settings: Settings
+    model: SparseEmbedder
+
+    def set_up(self) -> None:
+        self.name = f"sparse {self.model.name}"
+
+    def _memo(self, limit: int, progress: Callable[[], IndexProgress | None] = lambda: None) -> Memo[SparseRow]:
+        def size(row: SparseRow) -> int:
+            return int(row[0].nbytes + row[1].nbytes)
+
+        root = self.settings.cache and located(str(self.settings.cache), self.folder)
+        return Memo(
+            self.model.encode, size, limit, model=self.model, form="rows", progress=progress, root=root, arrays=tuple
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        """The model's settings."""
+        return {"family": "sparse", "model": dict(self.model.describe())}
+
+
+class Sparse(_WithRows):
+    """A SPLADE-like model over an inverted index. `progress` may be set before `index`."""
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._index: InvertedIndex | None = None
+
+    @property
+    def index_bytes(self) -> int | None:
+        return self._index.bytes if self._index else None
+
+    def index(self, corpus: Corpus) -> None:
+        """Encode every passage. Raises CorpusError for an empty corpus."""
+        non_empty(corpus)
+        rows: list[SparseRow] = []
+        for made in self._encoded(corpus.full_texts):
+            rows += made
+            if self.progress:
+                self.progress(len(rows), len(corpus))
+        self._index = impact_index(rows)
+
+    def _encoded(self, texts: Iterable[str]) -> Iterator[Sequence[SparseRow]]:
+        """The rows of all texts in their order, some at a time."""
+        if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
+            return encoded(self.model.encode, batched(texts, _BATCH), "passage")
+        encode = self._memo(0)  # a call has work for every worker
+        return (encode(some, "passage") for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))))
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k passages with the greatest inner product. Raises UsageError before `index`."""
+        if self._index is None:
+            raise UsageError("Sparse.search before Sparse.index: the corpus comes first")
+        return search_rows(self._index, self.model.encode(list(queries), "query"), k)
+
+
+class SparseReranker(_WithRows):
+    """Scores pairs by the inner product of their sparse rows. The rows of the latest texts are kept."""
+
+    class Settings(_WithRows.Settings):
+        """`memory_bytes` limits the rows that are kept."""
+
+        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
+
+    settings: Settings
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._encode = self._memo(self.settings.memory_bytes, lambda: self.progress)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Inner products, shape (n,)."""
+        left = self._encode([query for query, _ in pairs], "query")
+        right = self._encode([passage for _, passage in pairs], "passage")
+        scores = [_product(query, passage) for query, passage in zip(left, right, strict=True)]
+        return checked_scores(scores, len(pairs), self.name)
+
+
+def _product(query: SparseRow, passage: SparseRow) -> np.float32:
+    _, left, right = np.intersect1d(query[0], passage[0], assume_unique=True, return_indices=True)
+    return np.float32(inner_products(query[1][None, left], passage[1][right])[0])
+
+
+BIAS = "sparta_bias"
+"""The name of b in the model's config.json."""
+
+
+class SpartaEncoder(TorchModel):
+    """A transformer and its own input embeddings as impacts, by folder or Hub name."""
+
+    class Settings(TorchModel.Settings):
+        """`max_length` counts tokens. `top_terms`: how many impacts of each passage are kept (None: all).
+
+        `bias` is b of a checkpoint that does not name it. BEIR's has none (0), and its special tokens have no impact.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        max_length: int = Field(default=256, ge=1)
+        top_terms: int | None = Field(default=2000, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=16, ge=1)
+        bias: float | None = None
+
+    settings: Settings
+
+    @property
+    def facts(self) -> ModelFacts:
+        return torch_facts(self.parts[0])
+
+    @cached_property
+    def parts(self) -> tuple[Any, Any, float]:
+        """(model, tokenizer, b). Raises ModelError for a model without b, where no `bias` is given."""
+        chosen = self.name, self.place(self.name), self.settings.device
+        model, tokenizer = with_tokenizer("AutoModel", "the model", *chosen)
+        bias = getattr(model.config, BIAS, self.settings.bias)
+        if not isinstance(bias, float):
+            raise ModelError(
+                f"{self.name} is not a SPARTA model of `airgen train sparta`: its config.json has no {BIAS}; if it is "
+                "one of BEIR's form, set `bias: 0` beside it"
+            )
+        return model, tokenizer, bias
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
+        """A query's tokens with their counts, or a passage's impacts. Raises ModelError for NaN."""
+        return self._asked(texts) if kind == "query" else self._impacts(texts)
+
+    def _asked(self, texts: Sequence[str]) -> list[SparseRow]:
+        tokenizer, limit = self.parts[1], self.settings.max_length
+        rows = []
+        for text in texts:
+            ids = tokenizer(text, add_special_tokens=False, truncation=True, max_length=limit)["input_ids"]
+            known = [one for one in ids if one != tokenizer.unk_token_id]
+            terms, counts = np.unique(np.array(known, np.int32), return_counts=True)
+            rows.append((terms, counts.astype(np.float32)))
+        return rows
+
+    def _impacts(self, texts: Sequence[str]) -> list[SparseRow]:
+        torch = load_extra("torch", f"the impacts of {self.name!r}")
+        model, tokenizer, bias = self.parts
+        limit, size = self.settings.max_length, self.settings.batch_size
+        limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
+        terms = model.get_input_embeddings().weight
+        if getattr(model.config, BIAS, None) is None:  # as in BEIR, whose impacts of special tokens are log(1 + 0)
+            terms = terms.detach().clone()
+            terms[tokenizer.all_special_ids] = 0
+        rows: list[SparseRow] = []
+        with torch.inference_mode():
+            for first in range(0, len(texts), size):
+                batch = list(texts[first : first + size])
+                encoded = tokenizer(batch, truncation=True, max_length=limit, padding=True, return_tensors="pt").to(
+                    model.device
+                )
+                states = model(**encoded).last_hidden_state
+                for row, mask in zip(states, encoded["attention_mask"].bool(), strict=True):
+                    # One passage at a time: (tokens, vocabulary) of a batch would be a gigabyte.
+                    best = (row[mask] @ terms.T).max(dim=0).values + bias
+                    rows.append(self._sparse(torch.log1p(torch.relu(best)).float().cpu().numpy()))
+        return rows
+
+    def _sparse(self, impacts: Any) -> SparseRow:
+        if not np.isfinite(impacts).all():
+            raise ModelError(f"{self.name} gave NaN or infinity")
+        found = np.flatnonzero(impacts > 0)
+        if (top := self.settings.top_terms) is not None and len(found) > top:
+            order = np.lexsort((found, -impacts[found]))[:top]  # ties go to the lower id
+            found = np.sort(found[order])
+        return found.astype(np.int32), impacts[found].astype(np.float32)
+
+    def describe(self) -> dict[str, object]:
+        """Model, hash, maximum length, terms kept, and a bias that was given."""
+        given = {} if self.settings.bias is None else {"bias": self.settings.bias}
+        return {**self.described("sparta", "model", "max_length", "top_terms"), "sha256": self._hash, **given}
+
+
+class Sparta(Sparse):
+    """SPARTA over the inverted index of impacts."""
+
+    class Settings(SettingsWithModel):
+        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it.
+
+        `cache` is a root folder for the rows of passages; each is computed once.
+        """
+
+        model: Annotated[Any, Part("sparta-encoder")]
+        cache: Annotated[Path | None, SPEED, FILE] = None
+
+    settings: Settings  # type: ignore[assignment]  # another kind of model
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.name = f"sparta {self.model.name}"

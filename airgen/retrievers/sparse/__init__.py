@@ -1,1 +1,0 @@
-"""Learned sparse retrieval: weights over a vocabulary in an inverted index."""
