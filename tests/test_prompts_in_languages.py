@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from prompt_reader import ATTACKS, VALUES, as_read
+from prompt_reader import ATTACKS, VALUES
 
 from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS, language_name
 from airgen.pipeline.stage import stage_prompt
@@ -39,12 +39,6 @@ def rendered(prompt: Prompt, **values: object) -> str:
 def test_every_language_has_every_step_and_no_other() -> None:
     translated = [name for name in PromptSet().names() if PromptSet().get(name).translates]
     assert translated == sorted(f"{f}{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
-
-
-@pytest.mark.parametrize(("family", "language"), FAMILIES)
-def test_a_language_renders_as_it_was_last_read(family: str, language: str) -> None:
-    pages = [f"##### {one.name}\n{rendered(one)}" for one in prompts_of(family, language)]
-    as_read(f"{family.rstrip('/') or 'large'}-{language}", "\n".join(pages))
 
 
 @pytest.mark.parametrize(("family", "language"), FAMILIES)

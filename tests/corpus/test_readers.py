@@ -12,11 +12,9 @@ import duckdb
 import pytest
 
 from airgen.corpus.readers.html import HtmlReader, TooMuchMarkupError, html_blocks
-from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.markdown import MarkdownReader
 from airgen.corpus.readers.office import DocxReader, EpubReader
 from airgen.corpus.readers.pdf import PdfReader, join_pages
-from airgen.corpus.readers.python_functions import PythonReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.records import BeirReader, DatasetsReader, JsonLinesReader, JsonReader
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
@@ -625,64 +623,6 @@ def test_epub_with_entities_or_damage_is_dropped(tmp_path: Path) -> None:
     assert reasons(read(EpubReader, tmp_path, path=".")) == ["damaged EPUB", "damaged EPUB"]
 
 
-MAN = r""".\" a comment
-.TH LS 1 2022-01-01
-.SH NAME
-ls \- list directory \(lqcontents\(rq
-.SH DESCRIPTION
-Lists \fBall\fR files
-of the
-.BR ls (1)
-family.
-.PP
-.TP
-.B \-a
-show all
-.nf
-  ls \-a
-    x
-.fi
-"""
-
-
-def test_manual_pages_lose_their_marks() -> None:
-    title, blocks = man_blocks(MAN)
-    assert title == "ls(1)"
-    assert [(block.text, block.level) for block in blocks] == [
-        ("NAME", 1), ("ls - list directory “contents”", 0),
-        ("DESCRIPTION", 1), ("Lists all files of the ls(1) family.", 0),
-        ("-a", 0), ("show all", 0), ("  ls -a\n    x", 0),
-    ]  # fmt: skip
-    assert blocks[4].joins
-
-
-def test_the_tables_of_manual_pages(tmp_path: Path) -> None:
-    page = """.TH X 7
-.SH T
-.TS
-allbox tab(:);
-l l
-c lx.
-Name:Meaning
-_
-\\fBa\\fP:T{
-the first
-.B letter
-T}
-.T&
-l s.
-b:second
-.TE
-After.
-.TS
-l l.
-open\tend
-"""
-    assert [block.text for block in man_blocks(page)[1]] == [
-        "T", "Name | Meaning\na | the first letter\nb | second", "After.", "open | end"
-    ]  # fmt: skip
-
-
 def test_a_beir_folder(tmp_path: Path) -> None:
     rows = b'{"_id": "1", "title": "T", "text": "a"}\n{"_id": "2", "text": "b"}\n'
     (tmp_path / "set").mkdir()
@@ -709,90 +649,3 @@ def test_a_data_set_on_disk(tmp_path: Path) -> None:
 def test_a_shared_collection_reads_whole(shared: Path) -> None:
     found = read(BeirReader, shared / "collections", path="scifact")
     assert len(texts(found)) == 5183 and not reasons(found)
-
-
-PYTHON = '''"""A module."""
-import os
-
-
-def first(a, b):
-    """Add two numbers."""
-    total = a + b
-    return total
-
-
-class Box:
-    size = 1
-
-    @property
-    def width(self):
-        """How wide
-        it is."""
-        return self.size
-
-    @width.setter
-    def width(self, value):
-        self.size = value
-
-    class Inner:
-        async def fetch(self):
-            def helper():
-                return 1
-            return helper()
-
-
-if os.name == "nt":
-    def first(a):
-        # another one
-        return a
-
-
-def short(): return 1
-'''
-
-
-def test_functions_of_python_files(tmp_path: Path) -> None:
-    (tmp_path / "box.py").write_bytes(PYTHON.replace("\n", "\r\n").encode())
-    rows = read(PythonReader, tmp_path, path=".")
-    documents = {row.id: row for row in rows if isinstance(row, Document)}
-    assert list(documents) == [
-        "box#first", "box#Box.width", "box#Box.width-2", "box#Box.Inner.fetch", "box#first-2",
-    ]  # fmt: skip
-    assert documents["box#first"].text.startswith("def first(a, b):\n") and "Add two" in documents["box#first"].text
-    assert documents["box#Box.width"].text.startswith("@property\ndef width(self):")  # dedented, with its decorator
-    assert (
-        documents["box#Box.Inner.fetch"].title == "Box.Inner.fetch"
-        and "helper" in documents["box#Box.Inner.fetch"].text
-    )
-    assert reasons(rows) == ["too few lines"]
-    bare = {row.id: row.text for row in read(PythonReader, tmp_path, path=".", docstrings=False, min_lines=1)
-            if isinstance(row, Document)}  # fmt: skip
-    assert bare["box#first"] == "def first(a, b):\n    total = a + b\n    return total"
-    assert bare["box#Box.width"] == "@property\ndef width(self):\n    return self.size"
-    assert bare["box#short"] == "def short(): return 1"
-    for text in bare.values():
-        compile(text, "passage", "exec")
-
-
-def test_python_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("def broken(:\n")
-    (tmp_path / "b.py").write_bytes(b"x = '\x00'\n")
-    (tmp_path / "c.py").write_text("x = " + "(" * 100_000)
-    (tmp_path / "d.py").write_text("x = " + "-" * 200_000 + "1")
-    (tmp_path / "e.py").write_text("#" * 50)
-    (tmp_path / "f.py").write_text("x = '\\d'\ndef f(a):\n    b = a\n    return b\n")  # a warning of Python's own
-    rows = read(PythonReader, tmp_path, path=".")
-    assert reasons(rows) == ["no Python"] * 4 and len(texts(rows)) == 1
-
-
-def test_functions_of_this_package() -> None:
-    """Real code: every function of the package is read, and each passage is Python again."""
-    import airgen
-
-    home = Path(airgen.__file__).parent
-    rows = read(PythonReader, home.parent, path="airgen/text")
-    found = [row for row in rows if isinstance(row, Document)]
-    assert len(found) > 60 and len({row.id for row in found}) == len(found)
-    assert "airgen/text/display#md" in {row.id for row in found}
-    for row in found:
-        compile(row.text, row.id, "exec")

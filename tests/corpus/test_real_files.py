@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.metadata as metadata
 import re
 from collections import Counter
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from airgen.corpus.readers.html import REMOVE, HtmlReader
-from airgen.corpus.readers.man import ManReader
 from airgen.corpus.readers.pdf import PdfReader
 from airgen.corpus.readers.reader import Place
 from airgen.records import Document, Dropped
@@ -45,18 +43,6 @@ def test_pages_lose_no_word_but_navigation() -> None:
         for row in read(HtmlReader, path, extract="page"):
             got.update(WORD.findall(f"{row.text}"))
     assert (wanted - got).total() <= 0.01 * wanted.total()
-
-
-def test_manual_pages_lose_only_requests() -> None:
-    for path in some("/usr/share/man", "man1/*.1.gz", 30):
-        raw = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
-        # Lines of plain text, which are no request and have no escape.
-        plain = [line for line in raw.split("\n") if line[:1].isalnum() and "\\" not in line and "\t" not in line]
-        if ".de" in raw or ".so " in raw or ".ig" in raw or ".ie" in raw or ".if" in raw or ".TS" in raw:
-            continue
-        text = " ".join(row.text for row in read(ManReader, path) if isinstance(row, Document))
-        missing = Counter(WORD.findall(" ".join(plain))) - Counter(WORD.findall(text))
-        assert not missing, (path, missing)
 
 
 def test_the_pdf_files_that_packages_ship_have_words() -> None:

@@ -69,7 +69,6 @@ FORMATS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "html": ("f.html", HTML, ("selectolax",)),
     "docx": ("f.docx", DOCX, ("mammoth",)),
     "epub": ("f.epub", EPUB, ("selectolax",)),
-    "man": ("f.1", b'.TH X 1\n.SH NAME\nx \\- y\n.SH "TWO"\n.PP\n\\fBbold\\fR \\(bu\n', ()),
     "pdf": ("f.pdf", PDF, ("pypdfium2",)),
 }
 

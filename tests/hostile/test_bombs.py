@@ -135,22 +135,21 @@ CASES = {
     "Parquet value": ("tabular", "ParquetReader", "f.parquet", parquet, "too large"),
     "text": ("texts", "TextReader", "f.txt.gz", text, "too large"),
     "Markdown": ("markdown", "MarkdownReader", "f.md.gz", text, "too large"),
-    "manual page": ("man", "ManReader", "f.1.gz", text, "too large"),
     "HTML": ("html", "HtmlReader", "f.html.gz", page, "too large"),
     "PDF": ("pdf", "PdfReader", "f.pdf.gz", pdf, "too large"),
     "page of a PDF": ("pdf", "PdfReader", "f.pdf", page_of_a_pdf, "too large"),
-    "Word document": ("docx", "DocxReader", "f.docx", word(b"a", 200), "too large"),
-    "elements of a Word document": ("docx", "DocxReader", "f.docx", word(b"<w:p/>", 60), "too large"),
-    "chapters of a book": ("epub", "EpubReader", "f.epub", book(b" "), "too large"),
-    "elements of a chapter": ("epub", "EpubReader", "f.epub", book(b"<p>a"), "too large"),
-    "elements of a book": ("epub", "EpubReader", "f.epub", book(b"<p>" + b"a" * 29), "too large"),
+    "Word document": ("office", "DocxReader", "f.docx", word(b"a", 200), "too large"),
+    "elements of a Word document": ("office", "DocxReader", "f.docx", word(b"<w:p/>", 60), "too large"),
+    "chapters of a book": ("office", "EpubReader", "f.epub", book(b" "), "too large"),
+    "elements of a chapter": ("office", "EpubReader", "f.epub", book(b"<p>a"), "too large"),
+    "elements of a book": ("office", "EpubReader", "f.epub", book(b"<p>" + b"a" * 29), "too large"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_bomb_for_a_reader(name: str, tmp_path: Path) -> None:
     module, reader, file, write, reason = CASES[name]
-    for package in {"html": ("selectolax",), "pdf": ("pypdfium2",), "docx": ("mammoth",)}.get(module, ()):
+    for package in {"html": ("selectolax",), "pdf": ("pypdfium2",), "office": ("mammoth",)}.get(module, ()):
         pytest.importorskip(package)
     write(tmp_path / file)
     assert (tmp_path / file).stat().st_size < 2 * MB

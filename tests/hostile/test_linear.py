@@ -26,7 +26,6 @@ from airgen.corpus.book_parts import find_apparatus
 from airgen.corpus.cleaning.filters import judge_text, normalise
 from airgen.corpus.cleaning.personal import mask
 from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
-from airgen.corpus.readers.man import man_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.texts import Block, sections
@@ -198,14 +197,6 @@ PARSERS: dict[str, tuple[Callable[[str], object], list[str]]] = {
     "boilerplate, one word": (lambda text: judge_text("www." + text + "http"), ["a.", "a.html", ".", "http"]),
     "normalise": (normalise, ["\u0315\u0300", "\u0f73", "\u0344", " ", "\n ", "\x1b[", "\x1b]", "\t", "\x1b[0 ", "a\u0301"]),
     "near duplicates": (lambda text: folded_words(text, "en"), ["\u0315\u0300", "\u0f73", "a ", "\ufdfa"]),
-    "man": (
-        man_blocks,
-        ["\\f[", "\\[", "\\*[", "\\s'", "\\h'", ".B \"", ".SH a\n", "\"", "\\", ".TP\n", ".IP a\n", ".de\n", "\\\n", ".B a\n"],
-    ),
-    "man table": (
-        lambda text: man_blocks(".TS\nl l.\n" + text), ["T{", "T{\n", "a\tb", "a\n", ".T&\n", "tab (", "_\n", ".B a\n"]
-    ),
-    "man line": (lambda text: man_blocks(".B " + text), ["\\f[", "\"", "\"a ", "a ", "\\h'", "\\\""]),
     "html": (
         pages,
         ["<div>", "<main>a", "<td>a", "<b><p>", "<ul><li>a", "<p>a<", "<!--", "&amp", "<b></p>", "<table><tr><td>a", "<nav>a",
