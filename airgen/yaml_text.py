@@ -34,6 +34,10 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
             raise SettingsError(
                 [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in odd]
             )
+        if twice := _twice(node):
+            raise SettingsError(
+                [f"{name}:{item.start_mark.line + 1}: the key {item.value!r} stands twice: keep one" for item in twice]
+            )
         return loader.construct_document(node), node
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -62,24 +66,35 @@ def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
     return sizes[node]
 
 
-def _not_finite(top: yaml.Node) -> list[yaml.ScalarNode]:
-    """The numbers that are NaN, infinite or too large for a float, in the order of the text."""
-    found: dict[int, yaml.ScalarNode] = {}
-    seen: set[int] = set()
+def _every(top: yaml.Node) -> list[yaml.Node]:
+    """All nodes, each once, in the order of the text."""
+    seen: dict[int, yaml.Node] = {}
     stack = [top]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            stack.extend(child for pair in node.value for child in pair)
-        elif isinstance(node, yaml.SequenceNode):
-            stack.extend(node.value)
-        elif (
-            isinstance(node, yaml.ScalarNode)
-            and node.tag == _FLOAT
-            and not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node))
-        ):
-            found[node.start_mark.index] = node
-    return [found[place] for place in sorted(found)]
+        if id(node) not in seen:
+            seen[id(node)] = node
+            if isinstance(node, yaml.MappingNode):
+                stack.extend(child for pair in node.value for child in pair)
+            elif isinstance(node, yaml.SequenceNode):
+                stack.extend(node.value)
+    return sorted(seen.values(), key=lambda node: node.start_mark.index)
+
+
+def _not_finite(top: yaml.Node) -> list[yaml.ScalarNode]:
+    """The numbers that are NaN, infinite or too large for a float."""
+    numbers = (node for node in _every(top) if isinstance(node, yaml.ScalarNode) and node.tag == _FLOAT)
+    return [node for node in numbers if not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node))]
+
+
+def _twice(top: yaml.Node) -> list[yaml.ScalarNode]:
+    """The keys that their mapping has had already; PyYAML would take the last one in silence."""
+    found = []
+    for mapping in _every(top):
+        names = set()
+        for key, _ in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in names:
+                    found.append(key)
+                names.add((key.tag, key.value))
+    return sorted(found, key=lambda key: key.start_mark.index)

@@ -31,8 +31,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "mutate", max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
 )
-if os.environ.get("AIRGEN_FUZZ"):
-    hypothesis.settings.load_profile("fuzz")
+# A busy machine makes any example slow, and a deadline would call that a fault.
+hypothesis.settings.register_profile("land", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("fuzz" if os.environ.get("AIRGEN_FUZZ") else "land")
 
 # A shell lets what runs in the background (`make test &`) ignore SIGINT, and commands that tests interrupt would, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -79,13 +80,13 @@ class Loopback:
         self.base_url = self.root + "/v1"
 
     def stats(self) -> dict[str, Any]:
-        with urllib.request.urlopen(self.root + "/stats", timeout=30) as response:
+        with urllib.request.urlopen(self.root + "/stats", timeout=600) as response:
             return json.load(response)  # type: ignore[no-any-return]
 
     def set(self, **settings: Any) -> None:
         data = json.dumps(settings).encode()
         headers = {"Content-Type": "application/json"}
-        urllib.request.urlopen(urllib.request.Request(self.root + "/settings", data, headers), timeout=30).close()
+        urllib.request.urlopen(urllib.request.Request(self.root + "/settings", data, headers), timeout=600).close()
 
     def end(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None

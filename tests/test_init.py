@@ -52,6 +52,7 @@ def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
         hidden = set(starter._PACKAGES) - set(packages)
         monkeypatch.setattr(importlib.util, "find_spec", lambda one, *rest: None if one in hidden else find(one, *rest))
         monkeypatch.setattr(models, "fetched", lambda one: one in fetched)
+        monkeypatch.setattr(models, "on_hub", lambda one: models.OnHub(here=True))
         monkeypatch.setenv(starter.KEY, "sk-none") if key else monkeypatch.delenv(starter.KEY, raising=False)
         if "torch" in packages:
             torch = pytest.importorskip("torch")
@@ -267,6 +268,24 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert left_out == {"pdf": "no document could be read: 1 damaged PDF", "markdown": "", "text": ""}
     only = survey(place / "dump.pdf")
     assert only.unreadable and "no document could be read: 1 " in only.problem
+    with pytest.raises(CorpusError, match="nothing was written"):
+        starter.starter_files(only, starter.Machine(frozenset()), "mine", tmp_path)
+
+
+def test_a_value_inside_another_can_be_the_text(tmp_path: Path) -> None:
+    rows = [{"headline": f"Storm {n}", "body": {"text": ENGLISH, "author": "A"}} for n in range(3)]
+    (tmp_path / "news.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = survey(tmp_path / "news.jsonl")
+    assert found.reader["fields"] == {"id": None, "title": "headline", "text": "body.text"}
+    assert found.example == "Storm 0" and found.words(0.5) > 20
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [("acme/docs", "acme-docs"), ("acme", "acme"), ("Our Handbook", "our-handbook")]
+)
+def test_a_name_that_many_folders_have_gets_its_parents(tmp_path: Path, place: str, name: str) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    assert starter.name_of(tmp_path / place) == name
 
 
 def test_the_commented_examples_are_settings(tmp_path: Path, setup: Setup) -> None:

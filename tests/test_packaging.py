@@ -131,7 +131,7 @@ def test_nobody_reads_the_output(words: str, both: bool) -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-c", "from airgen.cli import main; main()", *words.split()],
-            stdout=writer, stderr=writer if both else subprocess.PIPE, timeout=60, check=False,
+            stdout=writer, stderr=writer if both else subprocess.PIPE, timeout=600, check=False,
         )  # fmt: skip
     finally:
         os.close(writer)

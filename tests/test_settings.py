@@ -16,6 +16,7 @@ from airgen.paths import data_dir
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
 from airgen.settings.suite import is_suite, load_suite
+from airgen.yaml_text import read_yaml
 
 GOOD = """
 name: demo
@@ -188,3 +189,12 @@ def test_every_option_that_is_a_number_refuses_what_is_none(value: str) -> None:
             assert "BadParameter" in type(error.value).__name__, option.opts
             seen.add(option.opts[0])
     assert {"--budget", "--alpha", "--top"} <= seen
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_yaml("a: 1\nb: {c: 2, c: 3}\nd: &x {k: 1}\ne: {<<: *x, k: 2}\na: 2\n", "job.yaml")
+    assert caught.value.problems == [
+        "job.yaml:2: the key 'c' stands twice: keep one",
+        "job.yaml:5: the key 'a' stands twice: keep one",
+    ]

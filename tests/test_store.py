@@ -115,7 +115,7 @@ def test_any_error_of_the_writer_reaches_its_caller_and_the_writer_goes_on(
 
     async def main() -> None:
         future = asyncio.ensure_future(store.commit([answer("lost")]))
-        await asyncio.wait([future], timeout=30)
+        await asyncio.wait([future], timeout=600)
         assert future.done() and type(future.exception()) is type(error)
         await asyncio.wait_for(store.commit([answer("kept")]), 30)
 

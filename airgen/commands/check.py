@@ -73,10 +73,10 @@ def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -
     from airgen.corpus.fetch import is_fetched
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
-    from airgen.pipeline.preflight import advice, preflight, probe_models, unprobed
+    from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
 
-    problems, warnings = preflight(job, budget_usd=budget_usd), advice(job)
+    problems, warnings = preflight(job, budget_usd=budget_usd), [*advice(job), *downloads(job)]
     said: list[str] = []
     if probe and not problems:
         try:
@@ -90,7 +90,8 @@ def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -
     if published:
         warnings.append(f"its corpus is not here: it is priced by the published {published.tokens:,} tokens a passage")
     try:
-        found = estimate(job, published.tokens if published else None)
+        found = estimate(job, published.tokens if published else None, budget_usd)
+        problems += found.problems
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
     return CheckedJob(found, problems, warnings, said, untested)

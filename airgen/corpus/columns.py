@@ -2,6 +2,8 @@
 
 guess_fields([{"Ticket Nr": "7", "Betreff": "Login", "Beschreibung": "Ich kann mich nicht ..."}])
 # {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
+guess_fields([{"headline": "Storm", "body": {"text": "A storm came ..."}}])
+# {"id": None, "title": "headline", "text": "body.text"}
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
 
     `id` and `title` are None where no column looks like one; empty where no column holds text.
     """
+    rows = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     values = {name: [row[name] for row in rows if row.get(name) not in (None, "")] for name in names}
     lengths = {
@@ -51,6 +54,15 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
     ids = [name for name in ids if _named(name, _IDS)]
     ids.sort(key=lambda name: next(place for place, known in enumerate(_IDS) if known in _words(name)))
     return {"id": ids[0] if ids else None, "title": titles[0] if titles else None, "text": text}
+
+
+def _flat(row: Row, depth: int = 3) -> Row:
+    """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
+        found.update({f"{name}.{below}": one for below, one in inner.items()} or {name: value})
+    return found
 
 
 def _identifies(values: Sequence[Any], rows: int) -> bool:

@@ -63,7 +63,7 @@ class Survey:
 
     formats: those that airgen knows, the one with the most text first. others: numbers of files by ending. lengths:
     words of the documents of the sample, ascending. example: the title of a document, or its first words. problem: why
-    there is no sample. unreadable: the readers dropped every document.
+    there is no sample. unreadable: the readers refused or dropped every document.
     """
 
     path: Path
@@ -209,7 +209,8 @@ def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False
     found = _sample(path, reader, one.paths if named else ())
     if isinstance(found, str):
         # A table that its reader refuses would stop the whole corpus; a missing package can be installed.
-        return _Sample(reader, problem=found, left_out=found if table and "pip install" not in found else "")
+        refused = "pip install" not in found
+        return _Sample(reader, problem=found, unreadable=refused, left_out=found if table and refused else "")
     documents, dropped, complete = found
     if not documents:
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common(3))

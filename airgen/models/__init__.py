@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
-from airgen.models.fetching import FetchProgress, fetch, fetched, path, verify
+from airgen.models.fetching import FetchProgress, OnHub, fetch, fetched, on_hub, path, verify
 from airgen.paths import cache_dir
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "FetchProgress",
     "ModelEntry",
     "ModelFile",
+    "OnHub",
     "cache_dir",
     "catalogue",
     "entry",
@@ -18,6 +19,7 @@ __all__ = [
     "fetch",
     "fetched",
     "identity",
+    "on_hub",
     "path",
     "verify",
 ]

@@ -19,6 +19,7 @@ there whole or not at all. A stopped fetch keeps the parts that have arrived, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import os
@@ -194,6 +195,41 @@ def _reason(printed: str) -> str:
 
 _SPARE = 256 << 20  # bytes that must stay free on the disk
 _Report = Callable[[str, int, int], None]  # step, bytes done, bytes in all
+
+
+@dataclass(frozen=True, slots=True)
+class OnHub:
+    """A model of the Hub: whether it is on this machine; else its bytes, or why it cannot be fetched now."""
+
+    here: bool = False
+    bytes: int | None = None
+    problem: str = ""
+
+
+@functools.cache
+def on_hub(name: str) -> OnHub:
+    """What is known of a Hub model; one that is not in the Hub's cache is asked for, within three seconds."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return OnHub(problem="huggingface_hub is not installed: pip install 'airgen-bench[hub]'")
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    kept = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "snapshots"
+    if kept.is_dir() and any(kept.iterdir()):
+        return OnHub(here=True)
+    if constants.HF_HUB_OFFLINE:
+        return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")
+    try:
+        files = HfApi().model_info(name, files_metadata=True, timeout=3).siblings or []
+    except RepositoryNotFoundError:
+        return OnHub(problem=f"the Hub has no model {name} that you may read: look at its spelling, or set HF_TOKEN")
+    except Exception as error:  # noqa: BLE001  # the HTTP library's classes change with its versions
+        away = f"{constants.ENDPOINT} does not answer ({type(error).__name__})"
+        return OnHub(
+            problem=f"it is not on this machine, and {away}: fetch it where there is a network, or name a model that "
+            "is here (`airgen models list`)"
+        )
+    return OnHub(bytes=sum(file.size or 0 for file in files))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ stage declares.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from airgen.corpus import prepare
@@ -26,6 +27,7 @@ from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
+from airgen.text.display import dollars
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
@@ -56,11 +58,15 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The whole job. `samples` is how many documents will be tried, or how many queries of the user's are labelled."""
+    """The whole job. `samples` is how many documents will be tried, or how many queries of the user's are labelled.
+
+    problems: why the job cannot come to its end as it is set: too few documents, too small a budget.
+    """
 
     stages: list[StageEstimate]
     samples: int
     warnings: list[str]
+    problems: list[str] = field(default_factory=list)
 
     @property
     def usd(self) -> float | None:
@@ -87,13 +93,15 @@ class _Work:
     llm: LlmSettings
 
 
-def estimate(job: Job, tokens: int | None = None) -> Estimate:
+def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = None) -> Estimate:
     """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read.
 
-    tokens: the mean length of a passage, where it is known; then the corpus is not read.
+    tokens: the mean length of a passage, where it is known; then the corpus is not read. budget_usd: a budget that
+    replaces the pipeline's.
     """
     pipeline = job.pipeline
-    passages = _first_passages(job) if tokens is None else [_of_length(tokens)]
+    wanted = 1 if pipeline.queries is not None else math.ceil(pipeline.target / pipeline.generation.queries_per_passage)
+    passages, few = ([_of_length(tokens)], None) if tokens is not None else _first_passages(job, wanted)
     inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]
     seen, family = _observed(job), pipeline.generation.prompts
     own = None if pipeline.queries is None else queries_of(pipeline, job.corpus, job.folder)
@@ -125,15 +133,31 @@ def estimate(job: Job, tokens: int | None = None) -> Estimate:
             warnings.append(warning)
         seconds = _seconds(work.llm, profile, calls, prompt_tokens, completion)
         stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost, seconds))
-    return Estimate(stages, samples if own is None else len(own), warnings)
+    found = Estimate(stages, samples if own is None else len(own), warnings)
+    if few is not None:
+        found.problems.append(
+            f"target: {pipeline.target:,} queries are wanted, and the corpus has {few:,} passages: add documents, "
+            "lower the target, or raise generation.queries_per_passage"
+        )
+    budget = pipeline.llm.budget_usd if budget_usd is None else budget_usd
+    if budget is not None and found.usd is not None and found.usd > budget:
+        found.problems.append(
+            f"llm.budget_usd: the job costs about {dollars(found.usd)}, and its budget is {dollars(budget)}: it would "
+            "stop there, and go on with a larger one; raise it, or lower the target"
+        )
+    return found
 
 
-def _first_passages(job: Job) -> list[Passage]:
+def _first_passages(job: Job, wanted: int) -> tuple[list[Passage], int | None]:
+    """Some passages, and how many there are, where they are fewer than `wanted`."""
     rows = prepare(job.corpus.unlimited, job.pipeline.task)
-    passages = list(islice((row for row in rows if isinstance(row, Passage)), PASSAGES))
+    found = (row for row in rows if isinstance(row, Passage))
+    passages = list(islice(found, PASSAGES))
     if not passages:
         raise CorpusError(f"corpus {job.pipeline.corpus}: no passage is left after cleaning")
-    return passages
+    count = len(passages) + sum(1 for _ in islice(found, max(0, wanted - len(passages))))
+    count = min(count, job.corpus.limit or count)
+    return passages, count if count < wanted else None
 
 
 def _of_length(tokens: int) -> Passage:

@@ -58,6 +58,7 @@ from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline, pipeline_text
 from airgen.settings.base import answer_settings, find_yaml
 from airgen.store import Store
+from airgen.text.display import dollars
 
 _WAKE_SECONDS = 0.2
 
@@ -330,7 +331,7 @@ class Job:
 def _bill(engine: Engine) -> str:
     """Calls and money of this process so far, for a line of progress; another thread may add to them meanwhile."""
     stages = list(engine.usage().values())
-    return f"{sum(stage.calls for stage in stages):,} calls, ${sum(stage.usd for stage in stages):.4f}"
+    return f"{sum(stage.calls for stage in stages):,} calls, {dollars(sum(stage.usd for stage in stages))}"
 
 
 def _usage(engine: Engine) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from airgen import models
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.fetch import is_fetched
@@ -43,14 +45,14 @@ from airgen.pipeline.engines import make_engine, unpriced
 from airgen.pipeline.estimate import Estimate, estimate
 from airgen.pipeline.generate import PARTNERS
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import Display
+from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline, load_pipeline
 from airgen.settings.base import Spec, find_yaml, validate
-from airgen.settings.parts import model_of, needs, parts, walk
+from airgen.settings.parts import files_of, located, model_of, needs, parts, walk
 from airgen.settings.suite import Suite, SuiteDataset, in_suite, load_suite
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
@@ -90,7 +92,10 @@ def preflight(
         for place, _, settings in walk(pipeline, job.folder):
             later = until == "hard_negative" and place.startswith("control.")
             if not later and not (control.recall.pools_only and place.startswith("control.recall.model")):
-                problems.extend(f"{place}: {line}" for line in needs(settings, job.folder))
+                lacks = needs(settings, job.folder)
+                problems.extend(f"{place}: {line}" for line in lacks)
+                if not lacks:
+                    problems.extend(_away(place, settings, job.folder))
     if control.systems is not None and until not in ("corpus", "hard_negative"):
         own = control.systems
         attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
@@ -98,8 +103,31 @@ def preflight(
         attempt(lambda: _systems(systems, problems))
     if pipeline.compute.kind == "ray":
         problems += installed("ray", "compute: ray")
-    problems += _folder_problems(job.directory)
+    problems += _folder_problems(job.directory) or _owner_problems(job)
     return list(dict.fromkeys(problems))
+
+
+def _hub_models(settings: BaseModel, folder: Path) -> list[str]:
+    """The models of the Hub that these settings name themselves."""
+    return [
+        value
+        for _, value, is_model in files_of(settings)
+        if is_model and "/" in value and value[:1] not in "./~" and "{" not in value
+        and value not in models.catalogue() and not located(value, folder).exists()
+    ]  # fmt: skip
+
+
+def _away(place: str, settings: BaseModel, folder: Path) -> list[str]:
+    """A line for each Hub model that is not here and cannot be fetched now."""
+    found = {name: models.on_hub(name).problem for name in _hub_models(settings, folder)}
+    return [f"{place}: the model {name}: {problem}" for name, problem in found.items() if problem]
+
+
+def downloads(job: Job) -> list[str]:
+    """A line for each Hub model that a run will fetch first, with its size."""
+    names = [name for _, _, settings in walk(job.pipeline, job.folder) for name in _hub_models(settings, job.folder)]
+    found = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
+    return [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
 
 
 def advice(job: Job) -> list[str]:
@@ -198,6 +226,17 @@ def _folder_problems(directory: Path) -> list[str]:
     if shutil.disk_usage(nearest).free < FREE_BYTES:
         return [f"{nearest}: less than 1 GB is free on this disk"]
     return []
+
+
+def _owner_problems(job: Job) -> list[str]:
+    """Whether the work directory is that of another pipeline's file of the same name, which is still there."""
+    owner = (read_status(job.directory / "status.json") or {}).get("pipeline")
+    if not isinstance(owner, str) or Path(owner) == job.path.resolve() or not Path(owner).is_file():
+        return []
+    return [
+        f"{job.directory} belongs to {owner}, which has the same name: give this pipeline another `name` than "
+        f"{job.pipeline.name}, or choose another folder with --runs"
+    ]
 
 
 def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: bool = True) -> None:

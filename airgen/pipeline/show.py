@@ -30,7 +30,7 @@ from airgen.pipeline.stage import Lineage, Plan
 from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row, Skip
 from airgen.settings.base import find_yaml
 from airgen.store import Store
-from airgen.text.display import terminal_lines, terminal_table
+from airgen.text.display import dollars, terminal_lines, terminal_table
 
 R = TypeVar("R", bound=Row)
 
@@ -355,7 +355,7 @@ def _call_line(row: dict[str, Any]) -> str:
     return (
         f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
         f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  {row['seconds']:,.0f} s  "
-        f"${row['usd']:.4f}{failed}"
+        f"{dollars(row['usd'])}{failed}"
     )
 
 
@@ -390,12 +390,12 @@ def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _money_lines(money: dict[str, Any]) -> list[str]:
-    lines = [f"  spent ${money['spent_usd']:.4f}"] if money["spent_usd"] else []
+    lines = [f"  spent {dollars(money['spent_usd'])}"] if money["spent_usd"] else []
     if money["without_answer_usd"]:
-        lines.append(f"    of it ${money['without_answer_usd']:.4f} for attempts whose answer was not kept")
+        lines.append(f"    of it {dollars(money['without_answer_usd'])} for attempts whose answer was not kept")
     if money["lost_calls"]:
         lines.append(
-            f"    of it ${money['lost_usd']:.4f}, the most that {money['lost_calls']} calls in flight at a kill or a "
-            "crash can have cost"
+            f"    of it {dollars(money['lost_usd'])}, the most that {money['lost_calls']} calls in flight at a kill or "
+            "a crash can have cost"
         )
     return lines

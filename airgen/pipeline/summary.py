@@ -21,7 +21,7 @@ from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings.compute import compute_settings
-from airgen.text.display import json_text, terminal_table, terminal_text
+from airgen.text.display import dollars, json_text, terminal_table, terminal_text
 
 STOPS = ("corpus", "hard_negative", "judgment")
 
@@ -61,9 +61,9 @@ def run_pipeline(
     ):
         display.compute = where.describe
         if not done:
-            rehearse(job, display, until=until, evaluate=evaluate)
-            if until != "corpus":
+            if until != "corpus":  # first: a wrong key is said in seconds, and models take a minute to load
                 probe_models(job, display.say, budget_usd=budget_usd)
+            rehearse(job, display, until=until, evaluate=evaluate)
         try:
             result = job.run(display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
         except AirgenError:
@@ -131,7 +131,7 @@ def print_result(result: RunResult, *, as_json: bool = False, reasons: int = 4) 
         wrote = sum(stage["completion_tokens"] for stage in result.usage.values())
         usd = sum(stage["usd"] for stage in result.usage.values())
         console.print(
-            f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, ${usd:.4f}; "
+            f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
             f"{result.seconds:.0f} s" + ("" if result.memory_mb is None else f", {result.memory_mb:,.0f} MB"),
             markup=False, highlight=False,
         )  # fmt: skip

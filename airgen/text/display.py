@@ -32,6 +32,13 @@ _ESCAPE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d)[^\x07\x
 _SPACES = dict.fromkeys((0x0B, 0x0C, 0x85), " ")
 
 
+def dollars(usd: float) -> str:
+    """Money with as many digits as say something: `dollars(8.117) == "$8.12"`, `dollars(0.00052) == "$0.00052"`."""
+    if usd == 0 or abs(usd) >= 1:
+        return f"${usd:,.2f}"
+    return f"${usd:.{max(2, 1 - math.floor(math.log10(abs(usd))))}f}"
+
+
 def visible(text: str) -> str:
     """The text with each control character as an escape, `\\u001b`; text without any is unchanged.
 

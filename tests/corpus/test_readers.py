@@ -168,6 +168,15 @@ def test_json_of_a_list_or_of_named_objects(tmp_path: Path) -> None:
         read(JsonReader, tmp_path, path="a.json", rows="data.none")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1"])
+def test_a_csv_file_whose_lines_end_in_different_ways(tmp_path: Path, encoding: str) -> None:
+    rows = 'id,text\r\n1,"two\nlines é"\r\n2,b\n3,c\r4,d\r\n'
+    (tmp_path / "mixed.csv").write_bytes(rows.encode(encoding))
+    fields = {"id": "id", "text": "text"}
+    found = read(CsvReader, tmp_path, path="mixed.csv", fields=fields, encoding=encoding)
+    assert texts(found) == ["two\nlines é", "b", "c", "d"] and [row.id for row in found] == ["1", "2", "3", "4"]  # type: ignore[union-attr]
+
+
 def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> None:
     duckdb.execute(
         f"COPY (SELECT '00' || i AS id, 'T' || i AS title,"

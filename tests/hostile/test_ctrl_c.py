@@ -81,7 +81,7 @@ def assert_heard(folder: Path, marked: str, *words: str) -> str:
                 if line == "began\n":
                     process.send_signal(signal.SIGINT)
                     break
-            printed, said = process.communicate(timeout=60)
+            printed, said = process.communicate(timeout=600)
         finally:
             process.kill()
     assert "ended" not in printed, (printed, said)

@@ -236,5 +236,5 @@ def test_the_command_line_refuses_a_negative_budget(capsys: pytest.CaptureFixtur
 def test_status_says_what_stands_behind_no_answer() -> None:
     spent = {"spent_usd": 5.0, "without_answer_usd": 0.5, "lost_usd": 4.0, "lost_calls": 2}
     lines = render_report({"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent})
-    assert "spent $5.0000" in lines and "$0.5000 for attempts whose answer was not kept" in lines
-    assert "$4.0000, the most that 2 calls in flight at a kill or a crash can have cost" in lines
+    assert "spent $5.00" in lines and "$0.50 for attempts whose answer was not kept" in lines
+    assert "$4.00, the most that 2 calls in flight at a kill or a crash can have cost" in lines

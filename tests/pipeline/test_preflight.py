@@ -14,6 +14,7 @@ from corpus_maker import prose
 from airgen.commands.check import print_check
 from airgen.corpus.settings import load_corpus_settings
 from airgen.errors import MissingExtra, SettingsError
+from airgen.pipeline.estimate import estimate
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight
 from airgen.settings import ControlSettings, EvaluateSettings, Pipeline
@@ -226,7 +227,35 @@ def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(
     german = Pipeline.model_validate({**found.pipeline.model_dump(), "language": "de"})
     found = Job(folder / "job.yaml", folder / "runs", corpus=load_corpus_settings(small))
     found.pipeline = german
-    print_check(found, as_json=False)
+    with pytest.raises(typer.Exit):  # more queries are wanted than it has passages
+        print_check(found, as_json=False)
     said = capsys.readouterr().out
     assert "  ! the corpus has only 1 passage, so every system will find the right one: add documents" in said
     assert "  ! language: queries will be written in German, and the corpus is in English: write language: en" in said
+
+
+def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More queries than passages, and a budget below the cost: both are named, and the exit code is 1."""
+    found = job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})
+    llm = {"backend": "openai", "model": "gpt-4o-mini", "base_url": "http://localhost:1/v1", "api_key_env": None,
+           "prices": {"gpt-4o-mini": {"input": 1.0, "output": 1.0}}, "budget_usd": 0.0005}  # fmt: skip
+    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "llm": llm, "target": 100_000})
+    many, costly = estimate(found).problems
+    assert many.startswith("target: 100,000 queries are wanted, and the corpus has ")
+    assert costly.startswith("llm.budget_usd: the job costs about $") and "its budget is $0.00050:" in costly
+    assert len(estimate(found, budget_usd=1e9).problems) == 1
+    with pytest.raises(typer.Exit):
+        print_check(found, as_json=False)
+    text = capsys.readouterr().out
+    assert many in text and "everything that it needs is there" not in text
+
+
+def test_a_name_that_another_pipeline_has_is_said(folder: Path) -> None:
+    (folder / "runs" / "job").mkdir(parents=True)
+    other = folder / "other.yaml"
+    other.write_text("")
+    (folder / "runs" / "job" / "status.json").write_text(json.dumps({"pipeline": str(other.resolve())}))
+    (line,) = preflight(job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]}))
+    assert f"belongs to {other.resolve()}, which has the same name" in line
+    other.unlink()  # it was moved here
+    assert preflight(job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})) == []

@@ -33,7 +33,7 @@ class Client:
     def __call__(
         self, path: str, method: str = "GET", body: str | None = None, token: str | None = None, **headers: str
     ) -> tuple[int, str, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=6000)
         given = {} if token == "" else {"Authorization": f"Bearer {token or self.token}"}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
@@ -282,7 +282,7 @@ def test_the_command(dataset: Path, tmp_path: Path) -> None:
         assert client("/")[0] == 200 and len(client.token) >= 43
         assert len(list(temporary.iterdir())) == 1
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60) == ("", "\nended\n")
+        assert process.communicate(timeout=600) == ("", "\nended\n")
         assert process.returncode == 0
         assert list(temporary.iterdir()) == []
     finally:

@@ -8,7 +8,7 @@ Parquet and CSV through DuckDB: `reader: {kind: parquet, path: data/*.parquet, f
 from __future__ import annotations
 
 import codecs
-import shutil
+import io
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -347,30 +347,42 @@ class CsvReader(ParquetReader):
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """One document for each row. A file in another encoding is copied in UTF-8 first, which DuckDB reads."""
-        self._check_lines(path)
+        """One document for each row. A file in another encoding, or whose lines end in different ways, is copied first:
+        DuckDB reads UTF-8 and one kind of line end."""
+        mixed = self._mixed_ends(path)
         encoding = self._encoding(path)
-        if encoding in ("utf-8", "utf8"):
+        if encoding in ("utf-8", "utf8") and not mixed:
             yield from self.read_table(path, path)
             return
         with tempfile.TemporaryDirectory(prefix="airgen-csv-") as folder:
             copy = Path(folder).resolve() / "copy.csv"
             try:
                 with opened(path) as raw, copy.open("w", encoding="utf-8", newline="") as out:
-                    shutil.copyfileobj(codecs.getreader(encoding)(raw), out, 1 << 20)
+                    plain = codecs.getincrementaldecoder(encoding)()
+                    decoder = io.IncrementalNewlineDecoder(plain, translate=True) if mixed else plain
+                    while piece := raw.read(1 << 20):
+                        out.write(decoder.decode(piece))
+                    out.write(decoder.decode(b"", True))
             except UnicodeError as error:
                 raise CorpusError(f"{path}: is not in {encoding} throughout; set reader.encoding") from error
             yield from self.read_table(copy, path)
 
-    def _check_lines(self, path: Path) -> None:
-        """Raise CorpusError for a line that is longer than any row, over which DuckDB takes minutes."""
+    def _mixed_ends(self, path: Path) -> bool:
+        """Whether some lines end with CR and LF, and others with one of them.
+
+        Raises CorpusError for a line that is longer than any row, over which DuckDB takes minutes.
+        """
         limit, length = self._largest(), 0
+        both, feeds, returns, last = 0, 0, 0, b""
         with opened(path) as raw:
             while piece := raw.read(_PIECE):
+                both += (last + piece).count(b"\r\n")
+                feeds, returns, last = feeds + piece.count(b"\n"), returns + piece.count(b"\r"), piece[-1:]
                 end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
                 length = length + len(piece) if end < 0 else len(piece) - end - 1
                 if length > limit:
                     raise CorpusError(f"{path}: cannot be read: a line has more than {limit:,} bytes")
+        return sum(count > 0 for count in (both, feeds - both, returns - both)) > 1
 
     def _largest(self) -> int:
         most: int = self.settings.max_bytes

@@ -47,6 +47,7 @@ from airgen.settings.parts import Part, located
 
 _BATCH = 64  # texts given to the model at once
 _TOKENS = 16384  # passage tokens compared at once
+_QUERIES = 16  # queries compared at once with them
 
 
 class TokenEmbedder(Protocol):
@@ -69,7 +70,7 @@ def maxsim(query: NDArray[Any], tokens: NDArray[Any], starts: NDArray[np.int64])
     `tokens` is (t, dim); passage i has the rows from `starts[i]` to `starts[i + 1]` (the last: to the end), at
     least one. Shape of the result: (len(starts),). The same bits on every machine for vectors of `token_rows`.
     """
-    similarity = tokens.astype(np.float64) @ query.astype(np.float64).T
+    similarity = tokens.astype(np.float64, copy=False) @ query.astype(np.float64).T
     return inner_products(np.maximum.reduceat(similarity, starts, axis=0), np.ones(len(query)))
 
 
@@ -228,40 +229,57 @@ class LateInteraction(_WithTokens):
     def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
         """fp32 products select what is scored by exact ones: the k best, and all that rounding could have hidden."""
         assert self._tokens is not None
-        count = len(self._starts) - 1
-        rough = np.zeros((len(vectors), count), np.float32)
-        longest = np.float32(0)
-        for first, end in self._blocks(np.arange(count)) if k < count else ():
-            block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float32)
-            longest = max(longest, np.sqrt(np.einsum("ij,ij->i", block, block).max()))
+        near = self._near(vectors, k)
+        scores = [np.zeros(len(found), np.float32) for found in near]
+        for first, end in self._blocks():
+            block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float64)  # once for all queries
+            lengths = np.diff(self._starts[first : end + 1])
             for row, query in enumerate(vectors):
-                similarity = block @ query.astype(np.float32).T
-                starts = self._starts[first:end] - self._starts[first]
-                rough[row, first:end] = np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1)
+                left, right = np.searchsorted(near[row], (first, end))
+                if left < right:
+                    chosen = np.zeros(end - first, np.bool_)
+                    chosen[near[row][left:right] - first] = True
+                    rows = block if right - left == end - first else block[np.repeat(chosen, lengths)]
+                    starts = np.cumsum(lengths[chosen]) - lengths[chosen]
+                    scores[row][left:right] = maxsim(query, rows, starts)
         hits = Hits.none(len(vectors), k)
-        for row, query in enumerate(vectors):
-            near = np.arange(count)
-            if k < count:
-                size = np.sqrt((query.astype(np.float64) ** 2).sum(axis=1)).sum() * float(longest)
-                margin = 1.01 * 2.0**-24 * (query.shape[1] + len(query) + 16) * size
-                least = np.partition(rough[row], count - k)[count - k]
-                near = np.flatnonzero(rough[row] >= least - 2 * margin)
-            scores = np.zeros(len(near), np.float32)
-            for first, end in self._blocks(near):
-                parts = [self._tokens[self._starts[place] : self._starts[place + 1]] for place in near[first:end]]
-                starts = np.concatenate(([0], np.cumsum([len(part) for part in parts])))[:-1]
-                scores[first:end] = maxsim(query, np.concatenate(parts), starts)
-            order, values = top_k(scores, k)
-            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = near[order], values
+        for row, found in enumerate(scores):
+            order, values = top_k(found, k)
+            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = near[row][order], values
         return hits
 
-    def _blocks(self, passages: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    def _near(self, vectors: Sequence[NDArray[np.float16]], k: int) -> list[NDArray[np.int64]]:
+        """For each query the passages that can be among its k best, ascending: by fp32 products, and what they err."""
+        assert self._tokens is not None
+        count = len(self._starts) - 1
+        if k >= count:
+            return [np.arange(count)] * len(vectors)
+        rough = np.zeros((len(vectors), count), np.float32)
+        longest = np.float32(0)
+        for first, end in self._blocks():
+            block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float32)
+            longest = max(longest, np.sqrt(np.einsum("ij,ij->i", block, block).max()))
+            starts = self._starts[first:end] - self._starts[first]
+            for row in range(0, len(vectors), _QUERIES):  # a wide product is several times faster than narrow ones
+                some = vectors[row : row + _QUERIES]
+                similarity = block @ np.concatenate(some).astype(np.float32).T
+                best = np.maximum.reduceat(similarity, starts, axis=0)
+                edges = np.cumsum([0, *(len(query) for query in some[:-1])])
+                rough[row : row + _QUERIES, first:end] = np.add.reduceat(best, edges, axis=1).T
+        near = []
+        for row, query in enumerate(vectors):
+            size = np.sqrt((query.astype(np.float64) ** 2).sum(axis=1)).sum() * float(longest)
+            margin = 1.01 * 2.0**-24 * (query.shape[1] + len(query) + 16) * size
+            least = np.partition(rough[row], count - k)[count - k]
+            near.append(np.flatnonzero(rough[row] >= least - 2 * margin))
+        return near
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
         """Stretches of the passages with about `_TOKENS` tokens."""
-        ends = np.cumsum(self._starts[passages + 1] - self._starts[passages])
-        first = 0
-        while first < len(passages):
-            done = ends[first - 1] if first else 0
-            end = max(first + 1, int(np.searchsorted(ends, done + _TOKENS, side="right")))
+        count, first = len(self._starts) - 1, 0
+        while first < count:
+            most = self._starts[first] + _TOKENS
+            end = max(first + 1, int(np.searchsorted(self._starts, most, side="right")) - 1)
             yield first, end
             first = end
 
