@@ -91,12 +91,13 @@ REGISTRY: dict[str, dict[str, str]] = {
         "yes-no": "airgen.pipeline.control.judge:YesNo",
     },
     "dump": {
-        "common-crawl": "airgen.training.mining.dumps.web_pages:CommonCrawlDump",
-        "news": "airgen.training.mining.dumps.web_pages:NewsDump",
-        "papers": "airgen.training.mining.dumps.papers:PaperDump",
-        "reddit": "airgen.training.mining.dumps.reddit:RedditDump",
-        "stackexchange": "airgen.training.mining.dumps.stackexchange:StackExchangeDump",
-        "wikipedia": "airgen.training.mining.dumps.wikipedia:WikipediaDump",
+        "common-crawl": "airgen.training.mining.dumps.web:CommonCrawlDump",
+        "news": "airgen.training.mining.dumps.web:NewsDump",
+        "nli": "airgen.training.mining.dumps.nli:NliDump",
+        "papers": "airgen.training.mining.dumps.articles:PaperDump",
+        "reddit": "airgen.training.mining.dumps.forums:RedditDump",
+        "stackexchange": "airgen.training.mining.dumps.forums:StackExchangeDump",
+        "wikipedia": "airgen.training.mining.dumps.articles:WikipediaDump",
     },
     "stage": {},  # airgen's own stand in airgen.pipeline.stages; a pipeline names others as module:STAGE
 }
@@ -124,6 +125,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "numba": ("numba", "fast"),
     "scipy": ("scipy", "fast"),
     "torch": ("torch", "models"),
+    "accelerate": ("accelerate", "models"),
     "transformers": ("transformers", "models"),
     "sentence_transformers": ("sentence-transformers", "models"),
     "FlagEmbedding": ("FlagEmbedding", "models"),

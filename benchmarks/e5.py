@@ -24,7 +24,7 @@ from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.retriever import Dense
-from airgen.training.kinds.pretrain import PretrainRecipe
+from airgen.training.kinds.encoder import PretrainRecipe
 from airgen.training.mining.consistency import filter_pairs
 from airgen.training.recipe import TrainingRequest
 

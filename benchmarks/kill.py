@@ -401,7 +401,7 @@ def trial(phase: Phase, before: Path, work: Path, wanted: Any, size: tuple[float
                 break
             out.kills, out.aimed = out.kills + 1, out.aimed + aimed
             done.append(where)
-            if phase.again and (home / "model.training" / "checkpoint.pt").exists():
+            if phase.again and any((home / "model.training").glob("checkpoint-*/airgen.json")):
                 words = phase.command + phase.again
         if code == -signal.SIGKILL:
             code = finish(start(words, home, 0, environment))

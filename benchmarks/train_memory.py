@@ -31,8 +31,8 @@ def peak() -> int:
 def work(what: str, folder: Path, count: int, base: str) -> None:
     """One measurement, printed as JSON."""
     if what == "pairs":
-        from airgen.training.mining.pair_files import write_pairs
         from airgen.training.mining.pairs import MinedPair, PairMiner
+        from airgen.training.mining.sources import write_pairs
 
         draw = random.Random(1)
         words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(20_000)]

@@ -58,8 +58,8 @@ def _train(
     from airgen.training import train
     from airgen.training.card import read_card, system_line
     from airgen.training.mixture import weighted_dataset
-    from airgen.training.processes import rank
     from airgen.training.recipe import Fold, TrainingRequest
+    from airgen.training.task import rank
 
     request = TrainingRequest(
         on=tuple(map(weighted_dataset, on)),

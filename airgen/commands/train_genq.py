@@ -49,8 +49,7 @@ def genq(
     from airgen.errors import UsageError
     from airgen.training import train
     from airgen.training.mining.expansion import Seq2Seq, expand
-    from airgen.training.mining.expansion_pairs import expansion_pairs
-    from airgen.training.mining.sources import open_source
+    from airgen.training.mining.sources import expansion_pairs, open_source
     from airgen.training.recipe import TrainingRequest
 
     if sum(one is not None for one in (model, pipeline, queries)) != 1:

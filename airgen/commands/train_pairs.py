@@ -20,16 +20,17 @@ def pairs(
         typer.Argument(
             metavar="SOURCE...",
             help="Names from `airgen corpus list`, corpus YAMLs, dataset directories, or dumps as FORMAT:PATH, where "
-            "FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl or news. They are mined as one corpus.",
+            "FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl, news or nli. All become one corpus.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory to write the pairs to, in BEIR format.")],
     kinds: Annotated[
         str,
         typer.Option(
-            help="Kinds of pairs, separated by commas: title, heading, question, neighbour, citation, comment, answer."
+            help="Kinds of pairs, separated by commas: title, heading, question, neighbour, citation, comment, answer, "
+            "entailment."
         ),
-    ] = "title,heading,question,neighbour,citation,comment,answer",
+    ] = "title,heading,question,neighbour,citation,comment,answer,entailment",
     limit: PassageLimit = None,
     min_words: Annotated[int, typer.Option(min=1, help="Leave out passages with fewer words.")] = 8,
     max_characters: Annotated[int, typer.Option(min=100, help="Leave out passages with more characters.")] = 4096,
@@ -62,10 +63,8 @@ def pairs(
     from airgen.errors import UsageError
     from airgen.settings.compute import compute_settings
     from airgen.training.mining.dumps.dump_reader import DumpSettings
-    from airgen.training.mining.expansion_pairs import expansion_pairs
-    from airgen.training.mining.pair_files import PAIRS
     from airgen.training.mining.pairs import MiningSettings
-    from airgen.training.mining.sources import mine_sources
+    from airgen.training.mining.sources import PAIRS, expansion_pairs, mine_sources
 
     with (
         progress_bar("mining", "{task.completed:,.0f} passages", quiet=as_json) as update,
@@ -119,7 +118,7 @@ def filter_(
     from airgen.retrievers import load_embedder
     from airgen.settings.compute import compute_settings
     from airgen.training.mining.consistency import filter_pairs
-    from airgen.training.mining.pair_files import PAIRS
+    from airgen.training.mining.sources import PAIRS
 
     with progress_bar("filtering", "{task.completed:,.0f} of {task.total:,.0f} pairs", quiet=as_json) as update:
 

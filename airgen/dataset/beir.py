@@ -57,7 +57,7 @@ class IdSet(Protocol):
 
     def __len__(self) -> int: ...
 
-    def add(self, key: str, /) -> None:
+    def add(self, key: str, /) -> object:
         """Note an id."""
 
 

@@ -5,14 +5,12 @@
 A kind of training is one module of `kinds`, which has a recipe and a task, and one line in `KINDS`:
 
     recipe.py        hyperparameters, each with its source, and what the command line asked for
-    data.py          queries with positives and hard negatives, dev queries, folds; never the test split
-    columns.py       the files of a dataset, with texts on disk (stored.py) and labels as numbers (examples.py)
+    data.py          queries with positives and hard negatives, dev queries, folds, batches; never the test split
+    columns.py       the files of a dataset, with texts on disk (stored.py) and labels as numbers
     mixture.py       several datasets with weights as one
-    order.py         the batches of an epoch
-    base_models.py   the pretrained model that training starts from
-    task.py          what a kind gives the loop: batches, a loss, dev figures, a folder to write
-    loop.py          the one training loop
-    processes.py     several processes that train one model
+    base_models.py   the pretrained model that training starts from, and teachers
+    task.py          what a kind gives the trainer: batches, a loss, dev figures, a folder to write
+    trainer.py       the Trainer of transformers, for every kind
     card.py          the files that are written beside the weights
 """
 
@@ -32,14 +30,14 @@ if TYPE_CHECKING:
 # kind -> (one line for --help, "module:class" of its `TrainingTask`)
 KINDS: dict[str, tuple[str, str]] = {
     "augment": ("Query augmentation for BM25, learned end to end.", "augment:AugmentTask"),
-    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "pretrain:PretrainTask"),
+    "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "encoder:PretrainTask"),
     "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "encoder:EncoderTask"),
-    "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "cross_encoder:CrossEncoderTask"),
-    "splade": ("A SPLADE: sparse weights over the vocabulary.", "splade:SpladeTask"),
-    "doct5query": ("docT5query: a writer of queries, to expand passages.", "query_writer:QueryWriterTask"),
-    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "deepct:DeepCTTask"),
-    "sparta": ("SPARTA: impacts of the whole vocabulary.", "sparta:SpartaTask"),
-    "colbert": ("Late interaction: a vector for each token.", "late:LateTask"),
+    "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "rankers:CrossEncoderTask"),
+    "splade": ("A SPLADE: sparse weights over the vocabulary.", "rankers:SpladeTask"),
+    "doct5query": ("docT5query: a writer of queries, to expand passages.", "sparse_family:QueryWriterTask"),
+    "deepct": ("DeepCT: BM25 over term weights that a model predicts.", "sparse_family:DeepCTTask"),
+    "sparta": ("SPARTA: impacts of the whole vocabulary.", "sparse_family:SpartaTask"),
+    "colbert": ("Late interaction: a vector for each token.", "rankers:LateTask"),
 }
 
 
@@ -57,9 +55,9 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     task = task_class(kind)
 
     from airgen.training.data import load_training_set, reserved_wordings, with_negatives
-    from airgen.training.loop import run
     from airgen.training.mixture import mixed
-    from airgen.training.processes import processes
+    from airgen.training.task import processes
+    from airgen.training.trainer import run
 
     recipe = request.recipe_of(task.RECIPE)
     datasets = request.datasets

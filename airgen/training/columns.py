@@ -1,14 +1,15 @@
-"""The files of a dataset as columns: texts on disk, labels as numbers in memory.
+"""A dataset as columns: texts on disk, labels as numbers in memory; and the training queries among them.
 
 columns = DatasetColumns(BeirDataset.open("data/pairs"), "en")
-for group in columns.groups(dataset.label_rows("train")):
-    columns.query_ids[group.query], group.passages, group.labels
+for query, passages, labels in columns.groups(dataset.label_rows("train")):
+    columns.query_ids[query], columns.corpus.ids[passages[0]], labels[0]
+examples[0]                 # Example(id="q1", query="...", positives=(3,), negatives=())
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,32 +17,31 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.retrievers.base import Corpus
-from airgen.training.mining.seen_keys import KeyCounts
-from airgen.training.stored import KeyPlaces, StoredTexts, key_of
+from airgen.sequences import Indexed
+from airgen.training.stored import KeyCounts, KeyPlaces, StoredTexts, key_of
 
-_GROUPS = 10_000  # queries made into Python's numbers at once
-
-
-@dataclass(frozen=True, slots=True)
-class LabelGroup:
-    """The labels of one query, in the order of the file. Places are -1 where the file of texts lacks the id."""
-
-    query: int
-    passages: list[int]
-    labels: list[float]
+Group = tuple[int, list[int], list[float]]
+"""A query and its labels, in the order of the file. Places are -1 where the file of texts lacks the id."""
 
 
 class DatasetColumns:
     """Corpus and queries of a dataset. Raises DatasetError for a damaged file."""
 
     def __init__(self, dataset: BeirDataset, language: str) -> None:
-        self.corpus, passages = _stored_corpus(dataset, language)
+        ids, texts, titles = StoredTexts(), StoredTexts(), StoredTexts()
         self.query_ids, self.query_texts = StoredTexts(), StoredTexts()
-        queries = array("q")
-        for query in dataset.each_query(seen=_Seen()):
+        passages, queries, titled = array("q"), array("q"), False
+        for passage in dataset.passages(KeyCounts()):
+            ids.append(passage.id)
+            texts.append(passage.text)
+            titles.append(passage.title)
+            titled = titled or bool(passage.title)
+            passages.append(key_of(passage.id))
+        for query in dataset.each_query(seen=KeyCounts()):
             self.query_ids.append(query.id)
             self.query_texts.append(query.text)
             queries.append(key_of(query.id))
+        self.corpus = Corpus(ids, texts, titles if titled else (), language)
         self._passages, self._queries = KeyPlaces(passages), KeyPlaces(queries)
 
     def text(self, key: str) -> str:
@@ -49,79 +49,107 @@ class DatasetColumns:
         place = int(self._queries.find([key_of(key)])[0])
         return str(self.query_texts[place]) if place >= 0 else ""
 
+    def places_of(self, queries: Iterable[str], passages: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The places of queries and of passages by their ids; -1 where there is none."""
+        return self._queries.find([*map(key_of, queries)]), self._passages.find([*map(key_of, passages)])
+
     def ordered(self, found: list[tuple[float, int]]) -> list[int]:
         """The places of passages in the order of these numbers; those of one number in the order of their ids."""
         if len(found) < 2:
             return [place for _, place in found]
         return [place for _, _, place in sorted((number, self.corpus.ids[place], place) for number, place in found)]
 
-    def groups(self, rows: Iterable[tuple[str, str, float]]) -> Iterator[LabelGroup] | None:
+    def groups(self, rows: Iterable[tuple[str, str, float]]) -> Iterator[Group] | None:
         """The labels of each query, in the order of its first row; None if a pair has two labels that differ."""
-        asked, answered, values = array("q"), array("q"), array("d")
+        keys, values = array("q"), array("d")
         for query, passage, label in rows:
-            asked.append(key_of(query))
-            answered.append(key_of(passage))
+            keys.extend((key_of(query), key_of(passage)))
             values.append(label)
-        queries, passages, labels = np.asarray(asked), np.asarray(answered), np.asarray(values)
-        known, first, group = np.unique(queries, return_index=True, return_inverse=True)
-        rank = np.empty(len(known), np.int64)
-        rank[np.argsort(first, kind="stable")] = np.arange(len(known))
-        order = np.lexsort((np.arange(len(group)), passages, rank[group]))
-        again = (np.diff(rank[group][order]) == 0) & (np.diff(passages[order]) == 0)
-        if np.any(again & (np.diff(labels[order]) != 0)):
+        pairs, labels = np.asarray(keys).reshape(-1, 2), np.asarray(values)
+        order = np.lexsort(pairs.T[::-1])
+        again = (np.diff(pairs[order], axis=0) == 0).all(axis=1)
+        if (again & (np.diff(labels[order]) != 0)).any():
             return None
-        kept = np.ones(len(order), np.bool_)
+        kept = np.ones(len(labels), np.bool_)
         kept[order[1:][again]] = False
-        order = np.argsort(rank[group], kind="stable")
-        order = order[kept[order]]
-        places = self._passages.find(passages[order])
-        ends = np.cumsum(np.bincount(rank[group][order], minlength=len(known)))
-        asked_at = self._queries.find(queries[np.sort(first)])
-        return _lists(asked_at, places, labels[order], ends)
+        queries, passages = pairs[kept].T
+        _, first, group = np.unique(queries, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first))[group]
+        order = np.argsort(rank, kind="stable")
+        ends = np.cumsum(np.bincount(rank))
+        found = self._queries.find(queries[np.sort(first)]), self._passages.find(passages[order])
+        return _groups(*found, labels[kept][order], ends)
 
 
-def _lists(
-    queries: NDArray[np.int64],
-    places: NDArray[np.int64],
-    labels: NDArray[np.float64],
-    ends: NDArray[np.int64],
-) -> Iterator[LabelGroup]:
+def _groups(
+    queries: NDArray[np.int64], places: NDArray[np.int64], labels: NDArray[np.float64], ends: NDArray[np.int64]
+) -> Iterator[Group]:
     start = 0
-    for first in range(0, len(queries), _GROUPS):
-        some, lasts = queries[first : first + _GROUPS], ends[first : first + _GROUPS]
-        for query, end in zip(some.tolist(), lasts.tolist(), strict=True):
-            yield LabelGroup(query, places[start:end].tolist(), labels[start:end].tolist())
-            start = end
+    for query, end in zip(queries, ends, strict=True):
+        yield int(query), places[start:end].tolist(), labels[start:end].tolist()
+        start = end
 
 
-def _stored_corpus(dataset: BeirDataset, language: str) -> tuple[Corpus, array[int]]:
-    """The corpus with its texts on disk, and a key of each id."""
-    ids, texts, titles = StoredTexts(), StoredTexts(), StoredTexts()
-    keys = array("q")
-    for passage in dataset.passages(_Seen()):
-        if passage.title and not titles:
-            for _ in range(len(ids)):
-                titles.append("")
-        if passage.title or titles:
-            titles.append(passage.title)
-        ids.append(passage.id)
-        texts.append(passage.text)
-        keys.append(key_of(passage.id))
-    return Corpus(ids, texts, titles if titles else (), language), keys
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A training query. `positives` and `negatives` are places in the corpus, best (or highest ranked) first."""
+
+    id: str
+    query: str
+    positives: tuple[int, ...]
+    negatives: tuple[int, ...] = ()
 
 
-class _Seen:
-    """Ids that were met, known by their hashes on disk: it stands in for a set of texts."""
+class _Lists:
+    """Lists of places, one after another in one array."""
 
     def __init__(self) -> None:
-        self._keys = KeyCounts()
+        self.ends, self.places = array("q", [0]), array("i")
 
-    def __contains__(self, text: object) -> bool:
-        return key_of(str(text)) in self._keys
+    def append(self, places: Iterable[int]) -> None:
+        self.places.extend(places)
+        self.ends.append(len(self.places))
+
+    def __getitem__(self, number: int) -> tuple[int, ...]:
+        return tuple(self.places[self.ends[number] : self.ends[number + 1]])
+
+
+class Examples(Indexed[Example]):
+    """Examples whose ids and texts are in `ids` and `texts`, at the places of their queries."""
+
+    def __init__(self, ids: Sequence[str], texts: Sequence[str]) -> None:
+        self.ids, self.texts = ids, texts
+        self._queries, self._positives, self._negatives = array("i"), _Lists(), _Lists()
+
+    def append(self, query: int, positives: Iterable[int], negatives: Iterable[int]) -> None:
+        """Add the query at that place."""
+        self._queries.append(query)
+        self._positives.append(positives)
+        self._negatives.append(negatives)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._queries)
 
-    def add(self, text: str) -> None:
-        """Note an id."""
-        self._keys.add(key_of(text))
+    def _item(self, place: int) -> Example:
+        query = self._queries[place]
+        return Example(self.ids[query], self.texts[query], self._positives[place], self._negatives[place])
+
+    def rows(self) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+        """(place of the query, positives, negatives) of each, without its texts."""
+        for number, query in enumerate(self._queries):
+            yield query, self._positives[number], self._negatives[number]
+
+    def where(self, kept: NDArray[np.bool_]) -> Examples:
+        """Those that are kept, in the same order."""
+        found = Examples(self.ids, self.texts)
+        for row, stays in zip(self.rows(), kept, strict=True):
+            if stays:
+                found.append(*row)
+        return found
+
+    def with_negatives(self, lists: Iterable[Iterable[int]]) -> Examples:
+        """The same examples with other negatives, one list for each."""
+        found = Examples(self.ids, self.texts)
+        for (query, positives, _), negatives in zip(self.rows(), lists, strict=True):
+            found.append(query, positives, negatives)
+        return found

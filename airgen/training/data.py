@@ -12,13 +12,14 @@ the hash of their wording and holds one part out. The held-out queries and all o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
@@ -27,23 +28,8 @@ from airgen.evaluation.run import run_from_hits
 from airgen.keys import canonical_json, content_key, key_of_pieces, rng, text_key
 from airgen.retrievers.base import Corpus, Hits, Retriever
 from airgen.sequences import batched
-from airgen.training.columns import DatasetColumns
-from airgen.training.examples import Example, Examples
-from airgen.training.folds import folded, wording
-from airgen.training.order import Share, epoch_batches
+from airgen.training.columns import DatasetColumns, Example, Examples
 from airgen.training.recipe import Fold, Recipe
-
-__all__ = [
-    "Dev",
-    "Example",
-    "TrainingSet",
-    "draw",
-    "load_training_set",
-    "read_corpus",
-    "reserved_wordings",
-    "with_negatives",
-    "wording",
-]
 
 Labels = Mapping[str, Mapping[str, float]]
 
@@ -140,32 +126,28 @@ def load_training_set(
         raise DatasetError(f"{path} has no split {split!r} to train on (it has {', '.join(dataset.splits)}){hint}")
     columns = DatasetColumns(dataset, _language(dataset, language))
     held_out, rows = folded(dataset, split, fold)
-    if fold is not None:
-        reserved: Collection[str] = held_out
-    else:
-        names = [name for name in dataset.splits if name in RESERVED]
-        reserved = {query for name in names for query in dataset.qrels(name).labels}
+    reserved = held_out.keys() if fold is not None else _reserved(dataset)
     wordings = {wording(text) for query in reserved if (text := columns.text(query))}.union(reserved_elsewhere)
     left_out: dict[str, int] = {}
     examples = Examples(columns.query_ids, columns.query_texts)
     groups = columns.groups(rows)
     if groups is None:
         dataset.qrels(split)  # raises the error with the line
-    for group in groups or ():
-        text = columns.query_texts[group.query] if group.query >= 0 else ""
-        pairs = [(label, place) for label, place in zip(group.labels, group.passages, strict=True) if place >= 0]
+    for query, passages, labels in groups or ():
+        text = columns.query_texts[query] if query >= 0 else ""
+        pairs = [(label, place) for label, place in zip(labels, passages, strict=True) if place >= 0]
         positives = columns.ordered([(-label, place) for label, place in pairs if label > 0])
         reason = ""
         if not text.strip():
             reason = "without text"
         elif not positives:
             reason = "without a positive in the corpus"
-        elif columns.query_ids[group.query] in reserved or wording(text) in wordings:
+        elif columns.query_ids[query] in reserved or wording(text) in wordings:
             reason = "also held out or a test query"
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
-            continue
-        examples.append(group.query, positives, columns.ordered([(0.0, place) for label, place in pairs if label <= 0]))
+        else:
+            examples.append(query, positives, columns.ordered([(0.0, place) for label, place in pairs if label <= 0]))
     examples, dev = _dev(dataset, split, fold, examples, columns, dev_share)
     corpus = columns.corpus
     if len(examples) < 2:
@@ -245,9 +227,12 @@ def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tupl
 def reserved_wordings(path: Path) -> set[str]:
     """The wordings of the queries that a dataset has for testing."""
     dataset = BeirDataset.open(path)
-    names = [name for name in dataset.splits if name in RESERVED]
-    known = {query for name in names for query in dataset.qrels(name).labels}
+    known = _reserved(dataset)
     return {wording(query.text) for key, query in dataset.queries().items() if key in known} if known else set()
+
+
+def _reserved(dataset: BeirDataset) -> set[str]:
+    return {query for name in dataset.splits if name in RESERVED for query in dataset.qrels(name).labels}
 
 
 def _language(dataset: BeirDataset, language: str | None) -> str:
@@ -275,3 +260,66 @@ def _dev(
             if query in labels:
                 labels[query].setdefault(passage, label)
     return examples.where(~inside), Dev(texts, labels)
+
+
+def folded(
+    dataset: BeirDataset, split: str, fold: Fold | None
+) -> tuple[dict[str, dict[str, float]], Iterable[tuple[str, str, float]]]:
+    """The labels of the fold's queries, and the rows of all others; without a fold, those of the split as a stream.
+
+    Queries of one wording stay together. The fold does not depend on a seed. Raises DatasetError for more parts than
+    the split has wordings.
+    """
+    if fold is None:
+        return {}, dataset.label_rows(split)
+    texts, labels = {query.id: query.text for query in dataset.each_query()}, dataset.qrels(split).labels
+    wordings = {query: wording(texts.get(query, query)) for query in labels}
+    ordered = sorted(set(wordings.values()), key=lambda text: (text_key(f"fold\x1f{text}"), text))
+    if len(ordered) < fold.parts:
+        raise DatasetError(
+            f"{len(ordered)} queries cannot be divided into {fold.parts} folds: use --fold 1/{len(ordered)}"
+        )
+    chosen = set(ordered[fold.number - 1 :: fold.parts])
+    held_out = {query: row for query, row in labels.items() if wordings[query] in chosen}
+    rest = ((query, *one) for query, row in labels.items() if query not in held_out for one in row.items())
+    return held_out, rest
+
+
+def wording(text: str) -> str:
+    """A query in lower case with single spaces, by which equal wordings are recognised."""
+    return " ".join(text.casefold().split())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A run of `count` examples that are one dataset's, and its weight."""
+
+    count: int
+    weight: float
+
+
+def epoch_batches(count: int, size: int, seed: int, epoch: int, shares: Sequence[Share] = ()) -> list[list[int]]:
+    """The numbers 0 to count - 1 in a random order of that epoch, in batches of `size`; with `shares`, as they weigh.
+
+    A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.
+    """
+    numbers = epoch_examples(shares, seed, epoch) if shares else np.arange(count)
+    permuted = np.random.default_rng(rng("order", seed, epoch).getrandbits(64)).permutation(len(numbers))
+    order = numbers[permuted].tolist()
+    batches = [order[first : first + size] for first in range(0, len(order), size)]
+    return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 < size else batches
+
+
+def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np.int64]:
+    """The numbers of an epoch's examples, in the order of the datasets; every epoch has as many of each."""
+    found: list[NDArray[np.int64]] = []
+    first = 0
+    for place, share in enumerate(shares):
+        whole, part = divmod(share.weight, 1.0)
+        every = np.arange(first, first + share.count)
+        found += [every] * int(whole)
+        # By the place and not by the name of a dataset: folders are renamed.
+        draw = np.random.default_rng(rng("share", seed, epoch, place).getrandbits(64))
+        found.append(np.sort(draw.choice(every, round(part * share.count), replace=False)))
+        first += share.count
+    return np.concatenate(found)

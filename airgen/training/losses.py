@@ -1,35 +1,31 @@
-"""The losses of E5 (section 4): InfoNCE over in-batch and other negatives, and distillation from a teacher.
+"""The loss of E5 (section 4): InfoNCE over in-batch and other negatives, and distillation from a teacher.
 
-All take a matrix of scores, (queries, candidates), that is already divided by the temperature.
+A large batch is encoded in parts by sentence-transformers, which caches the gradients of the vectors (Gao and others,
+2021). E5 needs that for 32,768 pairs.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from airgen.registry import load_extra
+from airgen.training.kinds.transformer import info_nce
+from airgen.training.task import processes, rank
 
-
-def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
-    """Minus the mean log softmax of each row's target (E5, equation 1).
-
-    `masked`, bool of the same shape, marks candidates that are left out. The target of a row must not be masked.
-    """
-    torch = load_extra("torch", "training")
-    if masked is not None:
-        scores = scores.masked_fill(masked, -torch.inf)
-    return torch.nn.functional.cross_entropy(scores, targets)
+_torch = load_extra("torch", "training")
+_library = load_extra("sentence_transformers.sentence_transformer.losses", "training an encoder")
+_util = load_extra("sentence_transformers.util", "training an encoder")
 
 
 def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
     """The mean over rows of KL(p_teacher, p_student) (E5, section 4.2), from scores of the same candidates."""
-    torch = load_extra("torch", "training")
-    functional = torch.nn.functional
+    functional = _torch.nn.functional
     if masked is not None:
-        student, teacher = student.masked_fill(masked, -torch.inf), teacher.masked_fill(masked, -torch.inf)
+        student, teacher = student.masked_fill(masked, -_torch.inf), teacher.masked_fill(masked, -_torch.inf)
     wanted = functional.log_softmax(teacher, -1)
     gap = wanted - functional.log_softmax(student, -1)
     if masked is not None:  # probability 0 on both sides: 0 times (-inf - -inf) would be nan, its limit is 0
@@ -37,24 +33,89 @@ def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
     return (wanted.exp() * gap).sum(-1).mean()
 
 
-def false_negatives(
-    queries: NDArray[np.int64],
-    candidates: NDArray[np.int64],
-    relevant: list[frozenset[int]],
-    targets: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """The candidates that must not be negatives of a query, bool (queries, candidates).
+class TrainedEncoder(_torch.nn.Module):  # type: ignore[misc, name-defined]
+    """What an encoder's checkpoints hold: the encoder, and the queue of `E5Loss`. `precision`: bf16 or fp32."""
 
-    `queries` and `candidates` are ids of texts (equal texts have one id); `relevant[i]` are the texts known to be
-    relevant to query i. Those are masked, and so is a candidate that is the query's own text: a neighbour can be the
-    query of one pair and the passage of another. The column `targets[i]` of query i's positive is not masked.
+    def __init__(self, encoder: Any, precision: str) -> None:
+        super().__init__()
+        self.encoder, self._low = encoder, precision == "bf16"
+
+    def forward(self, features: dict[str, Any], encoder: Any = None) -> dict[str, Any]:
+        """{"sentence_embedding": (texts, dim)} in fp32."""
+        with _torch.autocast(self.encoder.device.type, _torch.bfloat16, enabled=self._low):
+            vectors = (encoder or self.encoder)(features)["sentence_embedding"]
+        return {"sentence_embedding": vectors.float() if self._low else vectors}
+
+
+class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc, name-defined]
+    """InfoNCE over all passages of a batch, of all processes and of the queue; with a teacher also distillation.
+
+        extra_negatives="pre-batch"   the vectors of earlier batches, computed with older weights (Lee and others, 2021)
+        extra_negatives="moco"        the same, but passages are encoded by a running mean of the encoder
+                                      (He and others, 2020)
+
+    E5 found both worse than a large batch (table 8). Queue and second encoder are kept in the module `owner`, so that
+    checkpoints hold them.
     """
-    masked: NDArray[np.bool_] = candidates[None, :] == queries[:, None]
-    places: dict[int, list[int]] = {}
-    for column, text in enumerate(candidates.tolist()):
-        places.setdefault(text, []).append(column)
-    for row, texts in enumerate(relevant):
-        for text in texts:
-            masked[row, places.get(text, [])] = True
-    masked[np.arange(len(queries)), targets] = False
-    return masked
+
+    def __init__(
+        self, owner: Any, *, chunk: int, temperature: float, alpha: float, extra_negatives: str = "none",
+        queue_size: int = 0, momentum: float = 0.0,
+    ) -> None:  # fmt: skip
+        encoder = owner.encoder
+        super().__init__(encoder, scale=1 / temperature, mini_batch_size=chunk)
+        self.owner, self.alpha, self.momentum = [owner], alpha, momentum  # in a list, so it is no part of this module
+        self.queued, self.moco = extra_negatives != "none", extra_negatives == "moco"
+        self.numbers: dict[str, Any] = {}
+        if self.queued:
+            owner.register_buffer("queue", _torch.zeros(queue_size, encoder.get_embedding_dimension()))
+            owner.register_buffer("queue_texts", _torch.full((queue_size,), -1, dtype=_torch.long))
+        if self.moco:
+            owner.twin = copy.deepcopy(encoder).requires_grad_(False)
+
+    def follow(self) -> Any:
+        """Set each weight of the second encoder to momentum * weight + (1 - momentum) * the encoder's; returns it."""
+        (owner,) = self.owner
+        with _torch.no_grad():
+            for own, other in zip(owner.twin.parameters(), owner.encoder.parameters(), strict=True):
+                own.lerp_(other.detach(), 1 - self.momentum)
+        return owner.twin
+
+    def calculate_loss(self, reps: Any, labels: Any = None, *, with_backward: bool = False) -> Any:
+        """`labels` is a function of the vectors of the queries and of those of the passages."""
+        loss = labels(*(_torch.cat(parts) for parts in reps))
+        if with_backward:
+            loss.backward()
+        return loss.detach() if with_backward else loss
+
+    def of_vectors(
+        self, queries: Any, passages: Any, texts: Any, masks: Callable[[Any, Any], Any], teacher: Any = None
+    ) -> Any:
+        """The loss of the vectors of queries, (n, dim), and of their positives, then all first negatives, and so on.
+
+        texts: ids of the passages' texts. masks(ids of all candidates, columns of the positives): the false negatives.
+        teacher: scores of each query's own passages, (n, 1 + negatives).
+        """
+        (owner,) = self.owner
+        own = _torch.arange(len(passages), device=passages.device).view(-1, len(queries)).T + len(passages) * rank()
+        if processes() > 1:
+            passages, texts = _util.all_gather(passages, with_grad=True), _util.all_gather(texts)
+        candidates, ids = passages, texts
+        if self.queued:
+            older = owner.queue_texts >= 0
+            candidates, ids = _torch.cat([passages, owner.queue[older]]), _torch.cat([texts, owner.queue_texts[older]])
+        scores, masked = queries @ candidates.T * self.scale, masks(ids, own[:, 0])
+        again = _torch.ones(len(ids), dtype=_torch.bool)
+        again[np.unique(ids.cpu().numpy(), return_index=True)[1]] = False  # a text counts once
+        others = (masked | again.to(masked.device)).scatter(1, own[:, :1], value=False)
+        contrastive = info_nce(scores, own[:, 0], others)
+        self.numbers = {}
+        if self.queued and _torch.is_grad_enabled():  # the latest first
+            size = len(owner.queue)
+            owner.queue[:] = _torch.cat([passages.detach(), owner.queue])[:size]
+            owner.queue_texts[:] = _torch.cat([texts, owner.queue_texts])[:size]
+        if teacher is None:
+            return contrastive
+        soft = distillation(scores.gather(1, own), teacher, masked.gather(1, own))
+        self.numbers = {"distillation": soft, "contrastive": contrastive}
+        return soft + self.alpha * contrastive

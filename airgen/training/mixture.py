@@ -17,9 +17,8 @@ from typing import Any
 from airgen.errors import UsageError
 from airgen.keys import content_key
 from airgen.retrievers.base import Corpus
-from airgen.training.data import Dev, TrainingSet, wording
-from airgen.training.examples import Examples
-from airgen.training.order import Share
+from airgen.training.columns import Examples
+from airgen.training.data import Dev, Share, TrainingSet, wording
 from airgen.training.stored import Joined
 
 
@@ -68,7 +67,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
     corpus = Corpus(
         Joined([one.corpus.ids for one in sets], lambda part, key: f"{names[part]}/{key}"),
         Joined([one.corpus.texts for one in sets]),
-        Joined([one.corpus.titles or _Blank(len(one.corpus)) for one in sets])
+        Joined([one.corpus.titles or [""] * len(one.corpus) for one in sets])
         if any(one.corpus.titles for one in sets)
         else (),
         languages[0],
@@ -116,20 +115,3 @@ def _names(sets: Sequence[TrainingSet]) -> list[str]:
         met[name] += 1
         names.append(name if met[name] == 1 else f"{name}#{met[name]}")
     return names
-
-
-class _Blank(Sequence[str]):
-    """The titles of a corpus without titles."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [""] * len(range(*place.indices(self._count)))
-        if not -self._count <= place < self._count:
-            raise IndexError(place)
-        return ""

@@ -1,4 +1,4 @@
-"""E5's losses against sums by hand, gradient caching against the full batch, and an encoder trained end to end."""
+"""E5's losses by hand, gradients of parts against those of the full batch, and an encoder trained end to end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ torch = pytest.importorskip("torch")
 from airgen.errors import ModelError, SettingsError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers import load_embedder  # noqa: E402
 from airgen.training.data import load_training_set, with_negatives  # noqa: E402
-from airgen.training.gradient_cache import cached_backward  # noqa: E402
-from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask  # noqa: E402
-from airgen.training.kinds.pretrain import PretrainRecipe  # noqa: E402
-from airgen.training.kinds.transformer import Batch  # noqa: E402
-from airgen.training.losses import distillation, false_negatives, info_nce  # noqa: E402
-from airgen.training.negatives import Queue, follow, momentum_copy  # noqa: E402
+from airgen.training.kinds.encoder import (  # noqa: E402
+    EncoderRecipe,
+    EncoderTask,
+    PretrainRecipe,
+    false_negatives,
+)
+from airgen.training.kinds.transformer import Batch, info_nce  # noqa: E402
+from airgen.training.losses import E5Loss, distillation  # noqa: E402
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> EncoderTask:
@@ -64,44 +66,45 @@ def test_texts_that_are_relevant_or_the_query_itself_are_no_negatives() -> None:
     assert masked.tolist() == [[False, False, True, False], [True, False, True, True]]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_cached_gradients_are_those_of_the_full_batch(dropout: float) -> None:
-    def model() -> Any:
-        torch.manual_seed(0)
-        return torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Tanh(), torch.nn.Dropout(dropout),
-                                   torch.nn.Linear(12, 4)).double()  # fmt: skip
-
-    inputs = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-    def loss(vectors: Any) -> dict[str, Any]:
-        unit = torch.nn.functional.normalize(vectors, dim=-1)
-        return {"loss": info_nce(unit[:10] @ unit[10:].T / 0.05, torch.arange(10))}
-
-    chunks = list(torch.split(inputs, 7))
-    one, other = model(), model()
-    torch.manual_seed(5)
-    pieces = torch.cat([one(chunk) for chunk in chunks])  # the same draws of dropout, in one graph
-    whole = loss(pieces)["loss"]
-    whole.backward()
-    state = torch.get_rng_state()
-    torch.manual_seed(5)
-    numbers = cached_backward(other, chunks, loss)
-    assert numbers["loss"] == pytest.approx(whole.item(), rel=1e-12)
-    for expected, found in zip(gradients(one), gradients(other), strict=True):
-        assert torch.allclose(expected, found, rtol=0, atol=1e-12)
-    assert torch.equal(torch.get_rng_state(), state)  # what follows draws as if there had been one pass
+def step(made: EncoderTask, batch: Batch) -> dict[str, float]:
+    parts = made.loss(batch)
+    parts["loss"].backward()
+    return {name: float(value.detach()) for name, value in parts.items()}
 
 
-def test_an_encoders_gradients_do_not_depend_on_the_chunk(dataset: Path, bert: Path) -> None:
-    made = task(dataset, bert, temperature=0.05)
+@pytest.mark.parametrize("teacher", [None, {"kind": "bm25"}])
+def test_an_encoders_gradients_do_not_depend_on_the_chunk(dataset: Path, bert: Path, teacher: Any) -> None:
+    made = task(dataset, bert, temperature=0.05, teacher=teacher)
     made.model.eval().double()  # without dropout, whose masks follow the order of the texts
     batch = made.batches(0)[0]
-    made.loss(batch)["loss"].backward()
+    made.e5.mini_batch_size = 1000
+    numbers = step(made, batch)
     whole = gradients(made.model)
     made.model.zero_grad()
-    made.backward(batch)
+    made.e5.mini_batch_size = 3
+    assert step(made, batch) == pytest.approx(numbers)
     for expected, found in zip(whole, gradients(made.model), strict=True):
         assert torch.allclose(expected, found, rtol=0, atol=1e-6)
+
+
+def test_the_loss_of_a_batch_by_hand(new_dataset: Callable[..., Path], bert: Path) -> None:
+    """With passages that several queries have as negatives: each text is one candidate, as E5's equation says."""
+    made = task(new_dataset(passages=7), bert, temperature=0.05, hard_negatives=3)
+    made.model.eval()
+    batch = made.batches(0)[0]
+    drawn = made.sample(batch, 3)
+    texts = made.data.corpus.full_texts
+    with torch.no_grad():
+        queries = torch.tensor(made.encoder.encode_query(drawn.queries))
+        every = {texts[place]: made.encoder.encode_document([texts[place]])[0] for place in np.unique(drawn.places)}
+    total = 0.0
+    for query, example, row in zip(queries, drawn.examples, drawn.places, strict=True):
+        relevant = {texts[place] for place in example.positives}
+        scores = {text: float(query @ torch.tensor(vector)) / 0.05 for text, vector in every.items()}
+        others = [score for text, score in scores.items() if text not in relevant]
+        own = scores[texts[row[0]]]
+        total -= own - float(torch.tensor([own, *others]).logsumexp(0))
+    assert made.loss(batch)["loss"].item() == pytest.approx(total / len(queries), rel=1e-4)
 
 
 def test_the_librarys_loss_agrees(dataset: Path, bert: Path) -> None:
@@ -133,27 +136,26 @@ def test_random_passages_fill_up_missing_negatives(new_dataset: Callable[..., Pa
         assert row[0] in example.positives and not set(row[1:].tolist()) & set(example.positives)
 
 
-def test_a_queue_keeps_the_latest() -> None:
-    owner = torch.nn.Module()
-    queue = Queue(owner, 3, 2)
-    assert len(queue.read()[0]) == 0
-    queue.push(torch.tensor([[1.0, 0.0], [2.0, 0.0]]), torch.tensor([1, 2]))
-    queue.push(torch.tensor([[3.0, 0.0], [4.0, 0.0]]), torch.tensor([3, 4]))
-    vectors, texts = queue.read()
-    assert sorted(texts.tolist()) == [2, 3, 4] and sorted(vectors[:, 0].tolist()) == [2, 3, 4]
-    queue.push(torch.arange(10.0).reshape(5, 2), torch.arange(10, 15))
-    assert sorted(queue.read()[1].tolist()) == [12, 13, 14]
-    assert "queue" in owner.state_dict()  # so a checkpoint holds it
+def test_a_queue_keeps_the_latest(bert: Path, dataset: Path) -> None:
+    made = task(dataset, bert, extra_negatives="pre-batch", queue_size=20, hard_negatives=0)
+    met: list[int] = []
+    for batch in made.batches(0):
+        drawn = made.sample(batch, 0)
+        step(made, batch)
+        met += made._text_ids.of_passages[drawn.places[:, 0]].tolist()
+    assert sorted(made.model.queue_texts.tolist()) == sorted(met[:4] + met[8:])  # the first of the first batch
+    assert "queue" in made.model.state_dict()  # so a checkpoint holds it
 
 
-def test_the_second_encoder_follows_slowly() -> None:
-    encoder = torch.nn.Linear(2, 2)
-    twin = momentum_copy(encoder)
-    before = twin.weight.clone()
+def test_the_second_encoder_follows_slowly(bert: Path, dataset: Path) -> None:
+    made = task(dataset, bert, extra_negatives="moco", momentum=0.9, queue_size=4)
+    one, other = (next(iter(encoder.parameters())) for encoder in (made.encoder, made.model.twin))
+    before = other.clone()
     with torch.no_grad():
-        encoder.weight += 1
-    follow(twin, encoder, 0.9)
-    assert torch.allclose(twin.weight, before + 0.1) and not twin.weight.requires_grad
+        one += 1
+    made.e5.follow()
+    assert isinstance(made.e5, E5Loss)
+    assert torch.allclose(other, before + 0.1) and not other.requires_grad
 
 
 @pytest.mark.parametrize("kind", ["pre-batch", "moco"])
@@ -161,16 +163,16 @@ def test_extra_negatives_enter_the_loss(dataset: Path, bert: Path, kind: str) ->
     made = task(dataset, bert, extra_negatives=kind, queue_size=64, hard_negatives=0)
     made.model.eval()
     first, second = made.batches(0)[:2]
-    empty = made.backward(second)["loss"]
-    made.backward(first)
-    assert made.backward(second)["loss"] > empty  # more candidates, a greater loss
+    empty = step(made, second)["loss"]
+    step(made, first)
+    assert step(made, second)["loss"] > empty  # more candidates, a greater loss
     assert all(weights.grad is None for name, weights in made.model.named_parameters() if name.startswith("twin"))
 
 
 def test_a_teacher_is_asked_once_a_pair(dataset: Path, bert: Path) -> None:
     made = task(dataset, bert, teacher={"kind": "bm25"})
     batch = made.batches(0)[0]
-    numbers = made.backward(batch)
+    numbers = step(made, batch)
     assert numbers["loss"] == pytest.approx(numbers["distillation"] + 0.2 * numbers["contrastive"], rel=1e-5)
     drawn = made.sample(batch, 2)
     asked: list[int] = []
@@ -210,19 +212,19 @@ def test_the_same_seed_gives_the_same_weights_and_resume_too(
 ) -> None:
     changes = ("extra_negatives=pre-batch", "queue_size=16", "checkpoint_every=2", "keep=last")
     train_quickly("encoder", dataset, bert, tmp_path / "whole", *changes)
-    inner, steps = EncoderTask.backward, 0
+    inner, steps = EncoderTask.loss, 0
 
-    def stops(self: EncoderTask, batch: Any) -> dict[str, float]:
+    def stops(self: EncoderTask, batch: Any) -> Any:
         nonlocal steps
         steps += 1
         if steps == 4:
             raise KeyboardInterrupt
         return inner(self, batch)
 
-    monkeypatch.setattr(EncoderTask, "backward", stops)
+    monkeypatch.setattr(EncoderTask, "loss", stops)
     with pytest.raises(KeyboardInterrupt):
         train_quickly("encoder", dataset, bert, tmp_path / "cut", *changes)
-    monkeypatch.setattr(EncoderTask, "backward", inner)
+    monkeypatch.setattr(EncoderTask, "loss", inner)
     train_quickly("encoder", dataset, bert, tmp_path / "cut", *changes, resume=True)
     whole, cut = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert whole == cut

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import data_dir
 from airgen.settings.base import load_yaml
-from airgen.training.data import draw, load_training_set, with_negatives
+from airgen.training.data import draw, epoch_batches, load_training_set, with_negatives
 from airgen.training.kinds.augment import AugmentRecipe
-from airgen.training.kinds.pretrain import PretrainRecipe
-from airgen.training.order import epoch_batches
+from airgen.training.kinds.encoder import PretrainRecipe
 from airgen.training.recipe import Fold, Recipe, TrainingRequest, commented_yaml
 
 TEXTS = {"q1": "cats eat fish", "q2": "dogs bark", "q3": "birds sing", "q4": "fish swim", "q5": "Cats  eat FISH"}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from airgen.errors import CorpusError, UsageError
 from airgen.registry import resolve
-from airgen.training.mining.dumps.dump_reader import DumpSettings, passages_of
-from airgen.training.mining.dumps.text_store import TextStore
+from airgen.training.data import load_training_set
+from airgen.training.mining.dumps.dump_reader import DumpSettings, TextStore, passages_of
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, MiningSettings, PairMiner, RefusedRow, SourcePassage
-from airgen.training.mining.seen_keys import KeyCounts
 from airgen.training.mining.sources import mine_sources
+from airgen.training.stored import KeyCounts
 
 LONG = "a sentence with more than eight words so that it counts as a passage"
 
@@ -405,6 +405,27 @@ def test_keys_are_counted_as_a_counter_does(draws: list[int]) -> None:
     assert len(seen) == len(counted)
     assert all(seen.count(key) == count and key in seen for key, count in counted.items())
     assert 61 not in seen
+
+
+def test_nli_has_hard_negatives(tmp_path: Path) -> None:
+    rows = [
+        'a man plays,"a person, outside",a man sleeps',
+        "a man plays,a man sleeps,x",
+        "no second,,",
+        "b,c,",
+        "b,d,c",
+    ]
+    path = tmp_path / "nli_for_simcse.csv"
+    path.write_text("\n".join(["sent0,sent1,hard_neg", *rows]), "utf-8")
+    summary = mine_sources([f"nli:{path}"], tmp_path / "pairs", MiningSettings())
+    assert summary["kinds"] == {
+        "entailment": {"pairs": 3, "comes twice": 1}, "row": {"without sent0 and sent1": 1}
+    }  # fmt: skip
+    data = load_training_set(tmp_path / "pairs", split="train", dev_share=0)
+    texts = data.corpus.full_texts
+    assert {e.query: ([texts[p] for p in e.positives], [texts[p] for p in e.negatives]) for e in data.examples} == {
+        "a man plays": (["a person, outside"], ["a man sleeps"]), "b": (["d", "c"], []),
+    }  # fmt: skip
 
 
 @given(st.dictionaries(st.text(max_size=14), st.text(max_size=30)))

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
 from airgen.errors import ModelError  # noqa: E402
-from airgen.training.data import Example, load_training_set, read_corpus, with_negatives  # noqa: E402
-from airgen.training.kinds.splade import SpladeRecipe, SpladeTask  # noqa: E402
+from airgen.training.columns import Example  # noqa: E402
+from airgen.training.data import load_training_set, read_corpus, with_negatives  # noqa: E402
+from airgen.training.kinds.rankers import SpladeRecipe, SpladeTask  # noqa: E402
 from airgen.training.kinds.transformer import separate  # noqa: E402
 
 

@@ -1,8 +1,9 @@
-"""The training loop on a model of a few weights: schedule, stopping, resuming after SIGKILL, and what may go wrong."""
+"""The trainer on a model of a few weights: schedule, stopping, resuming after SIGKILL, and what may go wrong."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,14 @@ torch = pytest.importorskip("torch")
 from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers.base import Hits  # noqa: E402
 from airgen.training.base_models import load_base, pick_device  # noqa: E402
-from airgen.training.data import TrainingSet, load_training_set  # noqa: E402
-from airgen.training.learning_rate import learning_rate_share  # noqa: E402
-from airgen.training.loop import run  # noqa: E402
-from airgen.training.order import epoch_batches  # noqa: E402
+from airgen.training.data import (  # noqa: E402
+    TrainingSet,
+    epoch_batches,
+    load_training_set,
+)
 from airgen.training.recipe import Recipe, TrainingRequest  # noqa: E402
 from airgen.training.task import Trained, TrainingTask  # noqa: E402
+from airgen.training.trainer import learning_rate_share, run  # noqa: E402
 
 
 class Line(TrainingTask):
@@ -156,51 +159,68 @@ def test_a_checkpoint_is_gone_on_from_only_when_asked(dataset: Path, tmp_path: P
         assert torch.equal(tensor, weights(resumed.out)[name])
 
 
-def test_a_damaged_checkpoint(dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.training").mkdir()
-    (tmp_path / "a.training" / "checkpoint.pt").write_bytes(b"PK\x03\x04 not a checkpoint")
+@pytest.mark.parametrize("name", ["airgen.json", "weights.pt", "optimizer.pt"])
+def test_a_damaged_checkpoint(dataset: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(dataset, tmp_path / "a", [0.1, 0.2, 0.3, 0.4, 0.5], Fails, checkpoint_every=2)
+    (tmp_path / "a.training" / "checkpoint-6" / name).write_bytes(b"PK\x03\x04 not a checkpoint")
     with pytest.raises(TrainingError, match=r"is damaged .* delete"):
-        fit(dataset, tmp_path / "a", resume=True)
+        fit(dataset, tmp_path / "a", [0.4, 0.5], resume=True)
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_loop import Line, fit
-from airgen.training import checkpoint
+import torch
+import airgen.training.trainer
+from test_loop import fit
 
-where, dataset, out = sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
-write, load = checkpoint.write, Line.loss
-calls = {"write": 0, "loss": 0}
+dataset, folder = Path(sys.argv[2]), Path(sys.argv[3])
+save, replace, seen = torch.save, Path.replace, []
 
-def killed_write(path, value):
-    calls["write"] += path.name == "checkpoint.pt"
-    if where == "while writing" and calls["write"] == 4:
-        path.with_name(f".{path.name}.{os.getpid()}").write_bytes(b"half of it")
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(path, value)
-    if where == "between best and checkpoint" and path.name == "best.pt" and calls["write"] == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
+def train_until(write):
+    def met():
+        seen.append(1)
+        if len(seen) == write:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-checkpoint.write = killed_write
-fit(dataset, out, [0.1, 0.2, 0.3, 0.4, 0.5], checkpoint_every=2)
+    def killed_save(value, place, *more):
+        Path(place).write_bytes(b"half of it")
+        met()
+        save(value, place, *more)
+
+    def killed_replace(self, other):
+        met()
+        return replace(self, other)
+
+    torch.save, Path.replace = killed_save, killed_replace
+    fit(dataset, folder / str(write), [0.1, 0.2, 0.3, 0.4, 0.5], checkpoint_every=2)
+
+for write in map(int, sys.argv[4:]):
+    child = os.fork()  # this process has computed nothing, so that torch has no threads yet
+    if not child:
+        train_until(write)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL, write
 """
+"""Processes die at one of their writes: of weights, optimizer, random state, the best weights, or the last file."""
 
 
-@pytest.mark.parametrize("where", ["while writing", "between best and checkpoint"])
-def test_sigkill_changes_nothing(dataset: Path, tmp_path: Path, where: str) -> None:
-    figures = [0.1, 0.2, 0.3, 0.4, 0.5]
-    arguments = [str(Path(__file__).parent), where, str(dataset), str(tmp_path / "a")]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)
-    assert killed.returncode == -9, killed.stderr.decode()
-    saved = torch.load(tmp_path / "a.training" / "checkpoint.pt", weights_only=True)["state"]
-    assert 0 < saved["step"] < 12
-    resumed = fit(dataset, tmp_path / "a", figures[len(saved["history"]) :], resume=True)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_sigkill_at_any_write_changes_nothing(dataset: Path, tmp_path: Path) -> None:
+    figures, writes = [0.1, 0.2, 0.3, 0.4, 0.5], [1, 2, 5, 7, 8, 9, 10, 11, 12, 13, 22]
+    words = [str(Path(__file__).parent), str(dataset), str(tmp_path), *map(str, writes)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *words], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     whole = fit(dataset, tmp_path / "whole", figures)
-    assert resumed.history == whole.history
-    assert all(torch.equal(tensor, weights(resumed.out)[name]) for name, tensor in weights(whole.out).items())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "whole"]
+    for write in writes:
+        complete = list((tmp_path / f"{write}.training").glob("checkpoint-*/airgen.json"))
+        assert bool(complete) is (write > 8)  # best.pt has two writes, a checkpoint six
+        history = max((json.loads(path.read_text())["history"] for path in complete), key=len, default=[])
+        resumed = fit(dataset, tmp_path / str(write), figures[len(history) :], resume=True)
+        assert resumed.history == whole.history
+        assert all(torch.equal(tensor, weights(resumed.out)[name]) for name, tensor in weights(whole.out).items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["whole", *map(str, writes)])
 
 
 def broken(number: Callable[[Any], Any]) -> type[Line]:
@@ -225,9 +245,9 @@ def test_a_loss_that_is_no_number_stops_it_and_says_where(dataset: Path, tmp_pat
         fit(dataset, tmp_path / "a", task=broken(lambda loss: loss * float("nan")))
     with pytest.raises(TrainingError, match=r"gradient norm (nan|inf) at step 5"):  # the loss is 0, its slope is not
         fit(dataset, tmp_path / "b", task=broken(lambda loss: (loss - loss.detach()).clamp(min=0).sqrt()))
-    state = torch.load(tmp_path / "a.training" / "checkpoint.pt", weights_only=True)
-    assert state["state"]["step"] == 3
-    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+    (checkpoint,) = (tmp_path / "a.training").glob("checkpoint-*")
+    assert checkpoint.name == "checkpoint-3"
+    assert all(tensor.isfinite().all() for tensor in torch.load(checkpoint / "weights.pt").values())
 
 
 def test_out_of_memory_names_what_to_lower(dataset: Path, tmp_path: Path) -> None:

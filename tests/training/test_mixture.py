@@ -13,9 +13,8 @@ from beir_folder import write_beir
 
 from airgen.errors import UsageError
 from airgen.training import train
-from airgen.training.data import load_training_set, reserved_wordings
+from airgen.training.data import Share, epoch_batches, epoch_examples, load_training_set, reserved_wordings
 from airgen.training.mixture import mixed, weighted_dataset
-from airgen.training.order import Share, epoch_batches, epoch_examples
 from airgen.training.recipe import TrainingRequest
 
 
@@ -114,17 +113,17 @@ def test_a_mixed_training_goes_on_to_the_same_bytes(
 
     whole = train("encoder", request_of("whole"))
     assert whole.steps == 10  # 24 queries and half of 24 in batches of 8, twice
-    step = EncoderTask.backward
+    step = EncoderTask.loss
 
-    def killed(self: EncoderTask, batch: object) -> dict[str, float]:
+    def killed(self: EncoderTask, batch: object) -> object:
         if getattr(batch, "step", 0) == 6:
             raise KeyboardInterrupt
         return step(self, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(EncoderTask, "backward", killed)
+    monkeypatch.setattr(EncoderTask, "loss", killed)
     with pytest.raises(KeyboardInterrupt):
         train("encoder", request_of("broken"))
-    monkeypatch.setattr(EncoderTask, "backward", step)
+    monkeypatch.setattr(EncoderTask, "loss", step)
     train("encoder", request_of("broken", resume=True))
     assert (whole.out / "model.safetensors").read_bytes() == (
         request_of("broken").out / "model.safetensors"

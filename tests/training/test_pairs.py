@@ -20,8 +20,8 @@ from airgen.retrievers.base import TextKind
 from airgen.training.data import load_training_set
 from airgen.training.mining.citations import Citations, leaf_of, unnumbered
 from airgen.training.mining.consistency import PassagePool, filter_pairs, ranks
-from airgen.training.mining.pair_files import PairFiles, write_pairs
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
+from airgen.training.mining.sources import write_pairs
 
 LONG = "a sentence with more than eight words so that it counts as a passage"
 
@@ -173,11 +173,10 @@ def test_pairs_are_a_dataset(tmp_path: Path) -> None:
     assert [(q.text, q.metadata["kind"]) for q in dataset.queries().values()] == [
         ("whales", "title"), ("cats", "title"), ("dogs", "heading"), ("cows", "heading")
     ]  # fmt: skip
-    with PairFiles(path) as files:
-        assert [(pair.query, pair.passage, pair.kind) for pair in files.pairs()] == [
-            (pair.query, pair.passage, pair.kind) for pair in pairs
-        ]
-        assert len(files) == 5 and files.passages == 4 and files.passage(3) == ("p4", "four")
+    texts = {key: query.text for key, query in dataset.queries().items()}
+    assert [(texts[query], passage) for query, passage, _ in dataset.label_rows("train")] == [
+        (pair.query, pair.passage_id) for pair in pairs
+    ]
     data = load_training_set(path, split="train", dev_share=0)
     assert {example.query: len(example.positives) for example in data.examples} == {
         "whales": 2, "cats": 1, "dogs": 1, "cows": 1

@@ -27,8 +27,11 @@ from airgen.retrievers.lexical.expanded import (  # noqa: E402
 )
 from airgen.retrievers.sparse import Sparta, SpartaEncoder  # noqa: E402
 from airgen.training.data import load_training_set, read_corpus  # noqa: E402
-from airgen.training.kinds.query_writer import QueryWriterRecipe, QueryWriterTask  # noqa: E402
-from airgen.training.kinds.sparta import impacts  # noqa: E402
+from airgen.training.kinds.sparse_family import (  # noqa: E402
+    QueryWriterRecipe,
+    QueryWriterTask,
+    impacts,
+)
 from airgen.training.mining.expansion import Seq2Seq, expand, queries_of  # noqa: E402
 
 

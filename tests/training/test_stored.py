@@ -13,9 +13,8 @@ from beir_folder import write_beir
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.keys import content_key, key_of_pieces
-from airgen.training.columns import DatasetColumns
+from airgen.training.columns import DatasetColumns, Example, Examples
 from airgen.training.data import load_training_set
-from airgen.training.examples import Example, Examples
 from airgen.training.stored import Joined, KeyPlaces, StoredTexts, key_of
 
 
@@ -74,7 +73,7 @@ def test_labels_are_grouped_in_the_order_of_their_queries(tmp_path: Path) -> Non
     columns = DatasetColumns(BeirDataset.open(path), "en")
     assert list(columns.corpus.titles) == ["", "", "T"] and columns.corpus.full_text(2) == "T text 2"
     labels = [("q1", "p2", 1.0), ("q0", "p0", 2.0), ("q1", "p0", 0.0), ("x", "p0", 1.0), ("q1", "y", 1.0)]
-    found = [(group.query, group.passages, group.labels) for group in columns.groups([*labels, labels[0]]) or ()]
+    found = list(columns.groups([*labels, labels[0]]) or ())
     assert found == [(1, [2, 0, -1], [1.0, 0.0, 1.0]), (0, [0], [2.0]), (-1, [0], [1.0])]
     assert columns.groups([*labels, ("q1", "p2", 2.0)]) is None
     assert list(columns.groups([]) or ()) == []

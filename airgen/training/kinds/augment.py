@@ -29,8 +29,7 @@ from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, draw
 from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery
-from airgen.training.kinds.transformer import first_three
-from airgen.training.losses import info_nce
+from airgen.training.kinds.transformer import first_three, info_nce
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask
 
@@ -40,57 +39,46 @@ _WORD_TOKENS = 16  # maximum number of tokens of one word, with the special ones
 class AugmentRecipe(Recipe):
     """The settings of query augmentation. "Table 2" marks the switches of the paper's ablation."""
 
-    epochs: int = Field(default=10, ge=1, description="paper: 45 (NQ), 10 (EntityQuestions), 2 (MS MARCO)")
+    epochs: int = Field(10, ge=1, description="paper: 45 (NQ), 10 (EntityQuestions), 2 (MS MARCO)")
     batch_size: int = Field(
-        default=32,
-        ge=2,
-        description="paper: 144, for 58,880 queries or more; with a few hundred an epoch would have one step",
+        32, ge=2, description="paper: 144, for 58,880 queries or more; with a few hundred an epoch would have one step"
     )
-    learning_rate: float = Field(default=3e-5, gt=0, description="of the encoder; paper: 3e-4 (NQ), 3e-5 (MS MARCO)")
-    head_learning_rate: float = Field(
-        default=3e-4, gt=0, description="of W and u; the paper has one rate for all weights (NQ)"
-    )
-    hard_negatives: int = Field(default=1, ge=0, description="paper: 1 (NQ), 4 (MS MARCO), mined by BM25")
-    l1: float = Field(default=0.1, ge=0, description="lambda; paper: 0.1 (NQ), 0.025 (MS MARCO)")
+    learning_rate: float = Field(3e-5, gt=0, description="of the encoder; paper: 3e-4 (NQ), 3e-5 (MS MARCO)")
+    head_learning_rate: float = Field(3e-4, gt=0, description="of W and u; the paper has one rate for all weights (NQ)")
+    hard_negatives: int = Field(1, ge=0, description="paper: 1 (NQ), 4 (MS MARCO), mined by BM25")
+    l1: float = Field(0.1, ge=0, description="lambda; paper: 0.1 (NQ), 0.025 (MS MARCO)")
     weighted_l1: bool = Field(
-        default=True, description="Table 2: weighted by sqrt of document frequency, or equal for all terms"
+        True, description="Table 2: weighted by sqrt of document frequency, or equal for all terms"
     )
-    weights: bool = Field(default=True, description="Table 2: learn w, or leave it at 1")
-    scoring: Literal["bm25", "bow"] = Field(
-        default="bm25", description="Table 2: BM25 weights of passages, or bags of words"
-    )
-    augmentation: bool = Field(default=True, description="learn a, or leave it at 0 (not in the paper's table)")
+    weights: bool = Field(True, description="Table 2: learn w, or leave it at 1")
+    scoring: Literal["bm25", "bow"] = Field("bm25", description="Table 2: BM25 weights of passages, or bags of words")
+    augmentation: bool = Field(True, description="learn a, or leave it at 0 (not in the paper's table)")
     terms: Literal["wordpiece", "words"] = Field(
-        default="wordpiece",
-        description="the terms that are indexed, weighted and added; words: stems without stop words",
+        "wordpiece", description="the terms that are indexed, weighted and added; words: stems without stop words"
     )
-    k1: float = Field(default=0.9, ge=0, description="the default of Pyserini, which BEIR uses")
-    b: float = Field(default=0.4, ge=0, le=1, description="the default of Pyserini, which BEIR uses")
-    temperature: float = Field(default=1.0, gt=0, description="divides the scores; not in the paper")
+    k1: float = Field(0.9, ge=0, description="the default of Pyserini, which BEIR uses")
+    b: float = Field(0.4, ge=0, le=1, description="the default of Pyserini, which BEIR uses")
+    temperature: float = Field(1.0, gt=0, description="divides the scores; not in the paper")
     pooling: Literal["cls", "mean"] = Field(
-        default="cls",
-        description="enc(q)_0, or the normalised mean of the tokens, for which sentence encoders were trained",
+        "cls", description="enc(q)_0, or the normalised mean of the tokens, for which sentence encoders were trained"
     )
     start: Literal["random", "terms"] = Field(
-        default="random", description="of W: random (paper), or the base's encoding of each term, for little data"
+        "random", description="of W: random (paper), or the base's encoding of each term, for little data"
     )
-    start_scale: float = Field(
-        default=1.0, gt=0, description="for start: terms; a of a term whose cosine with the query is 1"
-    )
+    start_scale: float = Field(1.0, gt=0, description="for start: terms; a of a term whose cosine with the query is 1")
     start_added: int = Field(
-        default=20, ge=0, description="for start: terms; mean number of terms that a training query gains at first"
+        20, ge=0, description="for start: terms; mean number of terms that a training query gains at first"
     )
     train_encoder: bool = Field(
-        default=True, description="false: train only W and u, which is many times faster, for little data"
+        True, description="false: train only W and u, which is many times faster, for little data"
     )
-    max_query_tokens: int = Field(
-        default=64, ge=3, le=512, description="the encoder reads at most this many tokens of a query"
-    )
+    max_query_tokens: int = Field(64, ge=3, le=512, description="the encoder reads at most this many tokens of a query")
 
 
 class AugmentTask(TrainingTask):
     """Trains query augmentation. `names` are the terms by column, in the order of the index (see `augment_model`)."""
 
+    SYSTEM = ("augment", "path")
     RECIPE = AugmentRecipe
     memory = ("batch_size", "max_query_tokens", "hard_negatives")
 
@@ -193,10 +181,6 @@ class AugmentTask(TrainingTask):
             return {}
         figures = self.data.dev.figures(self.retriever.search_weighted(queries, 100), self.data.corpus)
         return {**figures, "added": round(added / len(queries), 3)}
-
-    def system(self, folder: Path) -> Mapping[str, Any]:
-        """`kind: augment`."""
-        return {"kind": "augment", "path": str(folder)}
 
     def save(self, folder: Path) -> None:
         """Write the folder that `airgen.retrievers.lexical.augment` loads."""

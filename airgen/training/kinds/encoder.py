@@ -1,22 +1,21 @@
 """E5's encoder (section 4): one shared transformer, average pooling, prefixes, InfoNCE, and distillation.
 
-    airgen train encoder --on scifact --base models/e5-pretrained --out models/e5-scifact
+    airgen train pretrain --on data/pairs --base splade-bert-tiny --out models/e5-pretrained     # section 4.1
+    airgen train encoder --on scifact --base models/e5-pretrained --out models/e5-scifact        # section 4.2
     airgen train encoder --on datasets/mine --split dev --base all-minilm-l6-v2 --out models/genq
 
-The second line is BEIR's GenQ: a model that is adapted with generated queries. The recipe here is that of fine-tuning.
-With a teacher the loss is
+The last line is BEIR's GenQ: a model that is adapted with generated queries. With a teacher the loss is
 
     KL(p_teacher, p_student) over a positive and its hard negatives  +  alpha * InfoNCE over all passages of the batch
 
-and without one it is InfoNCE alone. `pretrain.py` has the recipe of section 5.1 for pairs without labels. The trained
+and without one it is InfoNCE alone. Pre-training is the same with another recipe, on pairs without labels. The trained
 folder loads with sentence-transformers, and as `kind: dense`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -24,11 +23,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.base import Embedder
+from airgen.retrievers.base import Embedder, Retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
+from airgen.training.base_models import TeacherSpec
 from airgen.training.data import TrainingSet
-from airgen.training.gradient_cache import cached_backward
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
     Batch,
@@ -38,12 +37,9 @@ from airgen.training.kinds.transformer import (
     load_model,
     token_limit,
 )
-from airgen.training.losses import distillation, false_negatives, info_nce
-from airgen.training.negatives import Queue, follow, momentum_copy
-from airgen.training.processes import processes, seed_step, sum_gradients
 from airgen.training.recipe import Recipe
 from airgen.training.stored import key_of
-from airgen.training.teachers import TeacherSpec
+from airgen.training.task import processes, rank
 
 
 class EncoderRecipe(TransformerRecipe):
@@ -80,125 +76,99 @@ class EncoderRecipe(TransformerRecipe):
 class EncoderTask(SentenceTransformersTask):
     """Trains an encoder, with cached gradients."""
 
+    SYSTEM = ("dense", "embedder")
     RECIPE: ClassVar[type[Recipe]] = EncoderRecipe
     memory = ("chunk", "max_length", "batch_size")
     shares_batches = True
     recipe: EncoderRecipe
 
     def __init__(self, recipe: EncoderRecipe, data: TrainingSet, base: str, device: str) -> None:
+        from airgen.training.losses import E5Loss, TrainedEncoder
+
         super().__init__(recipe, data, device, recipe.teacher)
-        self.encoder = _encoder(base, recipe, device)
-        self.model = self.torch.nn.Module()  # checkpoints hold the encoder and the queue of extra negatives
-        self.model.encoder = self.encoder
+        self.encoder = self.library_model = _encoder(base, recipe, device)
+        self.model = self.trained = TrainedEncoder(self.encoder, recipe.precision)
+        names = {"chunk", "temperature", "alpha", "extra_negatives", "queue_size", "momentum"}
+        self.e5 = E5Loss(self.model, **recipe.model_dump(include=names))
         self._text_ids = _TextIds(data.corpus.full_texts)
-        self.queue: Queue | None = None
-        if recipe.extra_negatives != "none":
-            self.queue = Queue(self.model, recipe.queue_size, int(self.encoder.get_embedding_dimension()))
-        if recipe.extra_negatives == "moco":
-            self.model.twin = momentum_copy(self.encoder)
         self.model.to(device)
 
-    @property
-    def library_model(self) -> Any:
-        """The encoder."""
-        return self.encoder
+    def sample(self, batch: Batch, negatives: int) -> SampledBatch:
+        """Those of this process; all have equally many."""
+        if processes() > 1:
+            count = max(1, len(batch.examples) // processes())
+            batch = replace(batch, examples=(batch.examples * processes())[count * rank() :][:count])
+        return super().sample(batch, negatives)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """The loss of one batch, without gradient caching; training itself uses `backward`."""
-        sample, passages = self._sample(batch)
-        return self._loss(self._encode(self._texts(sample, passages)), sample, passages)
+        """The loss of the whole batch, encoded in chunks of texts of similar length."""
+        recipe, e5, corpus_ids = self.recipe, self.e5, self._text_ids.of_passages
+        sample = self.sample(batch, recipe.hard_negatives)
+        texts = [recipe.query_prefix + text for text in sample.queries]
+        places = sample.places.T.ravel()  # the positives, then the first negatives, ...
+        passages = [recipe.passage_prefix + text for text in self.passages(places)]
+        columns, moco = ([texts], e5.follow()) if e5.moco else ([texts, passages], None)
+        orders = [sorted(range(len(column)), key=lambda at: (len(column[at]), at)) for column in columns]
+        back = [self.tensor(np.argsort(np.array(order))) for order in orders]
+        relevant = [frozenset(corpus_ids[list(example.positives)].tolist()) for example in sample.examples]
 
-    def backward(self, batch: Batch) -> dict[str, float]:
-        """Compute the gradients of the whole batch, encoded in chunks of texts of similar length."""
-        sample, passages = self._sample(batch)
-        if self.recipe.extra_negatives == "moco":
-            follow(self.model.twin, self.encoder, self.recipe.momentum)
-        texts = self._texts(sample, passages)
-        order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))
-        # Every process needs a chunk, or more.
-        size = min(self.recipe.chunk, max(1, len(order) // processes()))
-        chunks = [order[first : first + size] for first in range(0, len(order), size)]
-        seed_step(self.recipe.seed, batch.step)
-        back = self.torch.tensor(np.argsort(np.array(order)), device=self.device)
-        numbers = cached_backward(
-            lambda chunk: self._encode([texts[place] for place in chunk]),
-            chunks,
-            lambda vectors: self._loss(vectors[back], sample, passages),
+        def masks(ids: Any, targets: Any) -> Any:
+            own = self._text_ids.of_texts(sample.queries)
+            return self.tensor(false_negatives(own, ids.cpu().numpy(), relevant, targets.cpu().numpy()))
+
+        def of_vectors(*vectors: Any) -> Any:
+            queries, *found = (part[order] for part, order in zip(vectors, back, strict=True))
+            if moco is not None:
+                found = [self._by_twin(moco, passages)]
+            teacher = self.teacher_scores(sample)
+            wanted = None if teacher is None else teacher / recipe.teacher_temperature
+            return e5.of_vectors(queries, found[0], self.tensor(corpus_ids[places]), masks, wanted)
+
+        e5.model = self.trained
+        features = self.features(
+            self.encoder, [[column[at] for at in order] for column, order in zip(columns, orders, strict=True)]
         )
-        sum_gradients(self.encoder.parameters())
-        return numbers
+        return {"loss": e5.forward_cached(features, of_vectors), **e5.numbers}
 
-    def _sample(self, batch: Batch) -> tuple[SampledBatch, NDArray[np.int64]]:
-        """The sample of the batch, and the places of its passages, each once."""
-        sample = self.sample(batch, self.recipe.hard_negatives)
-        return sample, np.unique(sample.places)
-
-    def _texts(self, sample: SampledBatch, passages: NDArray[np.int64]) -> list[str]:
-        """Queries and then passages, with their prefixes; no passages if moco's encoder takes those."""
-        queries = [self.recipe.query_prefix + text for text in sample.queries]
-        return queries if self.recipe.extra_negatives == "moco" else queries + self._passage_texts(passages)
-
-    def _passage_texts(self, places: NDArray[np.int64]) -> list[str]:
-        return [self.recipe.passage_prefix + text for text in self.passages(places)]
-
-    def _encode(self, texts: Sequence[str], encoder: Any = None) -> Any:
-        """Unit vectors, (len(texts), dim)."""
-        encoder = encoder or self.encoder
-        features = self.features(encoder, [texts])[0]
-        low = self.recipe.precision == "bf16"
-        with self.torch.autocast(self.device.partition(":")[0], self.torch.bfloat16) if low else nullcontext():
-            vectors = encoder(features)["sentence_embedding"]
-        return vectors.float() if low else vectors
-
-    def _loss(self, vectors: Any, sample: SampledBatch, passages: NDArray[np.int64]) -> dict[str, Any]:
-        torch, recipe = self.torch, self.recipe
-        count = len(sample.queries)
-        queries, found = vectors[:count], vectors[count:]
-        if recipe.extra_negatives == "moco":
-            with torch.no_grad():
-                texts = self._passage_texts(passages)
-                parts = [texts[first : first + recipe.chunk] for first in range(0, len(texts), recipe.chunk)]
-                found = torch.cat([self._encode(part, self.model.twin) for part in parts])
-        text_ids = self._text_ids.of_passages[passages]
-        candidates, candidate_ids = found, text_ids
-        if self.queue is not None:
-            older, older_ids = self.queue.read()
-            candidates = torch.cat([found, older])
-            candidate_ids = np.concatenate([text_ids, older_ids.cpu().numpy()])
-        columns = np.searchsorted(passages, sample.places)  # each query's own positive and negatives
-        positives = [self._text_ids.of_passages[list(example.positives)] for example in sample.examples]
-        masked = self.tensor(
-            false_negatives(
-                self._text_ids.of_texts(sample.queries),
-                candidate_ids,
-                [frozenset(ids.tolist()) for ids in positives],
-                columns[:, 0],
+    def _by_twin(self, twin: Any, texts: list[str]) -> Any:
+        """The vectors of moco's encoder."""
+        parts = [texts[first : first + self.recipe.chunk] for first in range(0, len(texts), self.recipe.chunk)]
+        with self.torch.no_grad():
+            return self.torch.cat(
+                [self.model(self.features(twin, [part])[0], twin)["sentence_embedding"] for part in parts]
             )
-        )
-        scores = queries @ candidates.T / recipe.temperature
-        contrastive = info_nce(scores, self.tensor(columns[:, 0]), masked)
-        numbers = {"loss": contrastive}
-        if self.teacher:
-            own = self.tensor(columns)
-            wanted = self.teacher_scores(sample) / recipe.teacher_temperature
-            soft = distillation(scores.gather(1, own), wanted, masked.gather(1, own))
-            numbers = {"loss": soft + recipe.alpha * contrastive, "distillation": soft, "contrastive": contrastive}
-        if self.queue is not None and torch.is_grad_enabled():
-            self.queue.push(found, self.tensor(text_ids))
-        return numbers
 
-    def evaluate(self) -> dict[str, float]:
+    def retriever(self) -> Retriever:
         """Dense search."""
         recipe = self.recipe
         embedder = SentenceTransformersEmbedder(
             IN_TRAINING, query_prefix=recipe.query_prefix, passage_prefix=recipe.passage_prefix
         )
         embedder.model = self.encoder
-        return self.search_dev(Dense(cast(Embedder, embedder)))
+        return Dense(cast(Embedder, embedder))
 
-    def system(self, folder: Path) -> Mapping[str, Any]:
-        """`kind: dense`; the prefixes are the prompts of the folder."""
-        return {"kind": "dense", "embedder": str(folder)}
+
+def false_negatives(
+    queries: NDArray[np.int64],
+    candidates: NDArray[np.int64],
+    relevant: list[frozenset[int]],
+    targets: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """The candidates that must not be negatives of a query, bool (queries, candidates).
+
+    `queries` and `candidates` are ids of texts (equal texts have one id); `relevant[i]` are the texts known to be
+    relevant to query i. Those are masked, and so is a candidate that is the query's own text: a neighbour can be the
+    query of one pair and the passage of another. The column `targets[i]` of query i's positive is not masked.
+    """
+    masked: NDArray[np.bool_] = candidates[None, :] == queries[:, None]
+    places: dict[int, list[int]] = {}
+    for column, text in enumerate(candidates.tolist()):
+        places.setdefault(text, []).append(column)
+    for row, texts in enumerate(relevant):
+        for text in texts:
+            masked[row, places.get(text, [])] = True
+    masked[np.arange(len(queries)), targets] = False
+    return masked
 
 
 class _TextIds:
@@ -234,3 +204,23 @@ def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
         prompts={"query": recipe.query_prefix, "document": recipe.passage_prefix},
         device=device,
     )
+
+
+class PretrainRecipe(EncoderRecipe):
+    """Pre-training, E5's section 5.1 and table 11."""
+
+    epochs: int = Field(3, ge=1, description="E5: 20,000 steps, about 2.5 epochs")
+    batch_size: int = Field(
+        1024, ge=1, description="E5: 32,768; 1,024 is the smallest of its table 5, for the few pairs of a small corpus"
+    )
+    learning_rate: float = Field(3e-4, gt=0, description="E5 small; base 2e-4, large 1e-4 (section 5.1)")
+    warmup: float = Field(0.05, ge=0, le=1, description="E5, section 5.1: 1,000 of 20,000 steps")
+    max_length: int = Field(128, ge=8, description="E5, table 11")
+    hard_negatives: int = Field(0, ge=0, description="E5, section 4.1: in-batch negatives alone")
+    dev_share: float = Field(0.01, ge=0, lt=1, description="there are many pairs, and a few hundred are enough for dev")
+
+
+class PretrainTask(EncoderTask):
+    """The task of `encoder.py` with another recipe."""
+
+    RECIPE = PretrainRecipe

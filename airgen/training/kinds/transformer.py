@@ -1,7 +1,7 @@
 """The parts that all trainings of transformers share: batches, sampled passages, teachers, dev search, saving.
 
 `TransformerTask` serves any model; `SentenceTransformersTask` those whose model and losses are sentence-transformers'.
-The loop is always ours (`loop.py`), so checkpoints, resuming, dev figures and cards are the same for every kind.
+The trainer is always that of `trainer.py`, so checkpoints, resuming, dev figures and cards are the same for every kind.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever, model_place
 from airgen.retrievers.dense.embedders import loaded
-from airgen.training.base_models import quiet
-from airgen.training.data import Example, TrainingSet, draw
+from airgen.training.base_models import Teacher, TeacherSpec, quiet
+from airgen.training.columns import Example
+from airgen.training.data import TrainingSet, draw
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask
-from airgen.training.teachers import Teacher, TeacherSpec
 
 IN_TRAINING = "in training"
 """The name of an encoder around the model as it is during training, which searches the dev queries."""
@@ -100,6 +100,7 @@ class TransformerTask(TrainingTask):
 
     RECIPE: ClassVar[type[Recipe]] = TransformerRecipe
     memory: tuple[str, ...] = ("batch_size", "max_length", "hard_negatives")
+    tokenizer: Any
 
     def __init__(self, recipe: TransformerRecipe, data: TrainingSet, device: str, teacher: TeacherSpec = None) -> None:
         self.torch = load_extra("torch", "training a transformer")
@@ -162,16 +163,27 @@ class TransformerTask(TrainingTask):
         """The texts of passages."""
         return [self.data.corpus.full_text(place) for place in places.tolist()]
 
-    def search_dev(self, retriever: Retriever) -> dict[str, float]:
-        """Figures of the dev queries, searched by `retriever` in the dev corpus; {} without dev queries."""
+    def retriever(self) -> Retriever:
+        """The system around the model as it is now."""
+        raise NotImplementedError
+
+    def evaluate(self) -> dict[str, float]:
+        """Figures of the dev queries, searched in the dev corpus; {} without dev queries."""
         if not len(self.data.dev):
             return {}
+        retriever = self.retriever()
         retriever.index(self.dev_corpus)
         return self.data.dev.search(retriever, self.dev_corpus)
 
+    def save(self, folder: Path) -> None:
+        """Write a folder of transformers."""
+        save_with_tokenizer(self.model, self.tokenizer, folder)
+
 
 class SentenceTransformersTask(TransformerTask):
-    """A task whose model and losses are sentence-transformers'."""
+    """A task whose model and losses are sentence-transformers'. library_model: `model`, if that is no part of it."""
+
+    library_model: Any = None
 
     def columns(self, sample: SampledBatch) -> list[list[str]]:
         """Texts as the library's losses take them: queries, positives, first negatives, second negatives, ..."""
@@ -186,14 +198,21 @@ class SentenceTransformersTask(TransformerTask):
 
     def save(self, folder: Path) -> None:
         """Write a folder of sentence-transformers; the card beside it is ours."""
-        _settle(getattr(self.library_model, "tokenizer", None))
+        model = self.library_model or self.model
+        _settle(getattr(model, "tokenizer", None))
         with quiet():
-            self.library_model.save_pretrained(str(folder), create_model_card=False)
+            model.save_pretrained(str(folder), create_model_card=False)
 
-    @property
-    def library_model(self) -> Any:
-        """The model of the library."""
-        return self.model
+
+def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
+    """Minus the mean log softmax of each row's target (E5, equation 1).
+
+    `masked`, bool of the same shape, marks candidates that are left out. The target of a row must not be masked.
+    """
+    torch = load_extra("torch", "training")
+    if masked is not None:
+        scores = scores.masked_fill(masked, -torch.inf)
+    return torch.nn.functional.cross_entropy(scores, targets)
 
 
 def first_three(ids: Sequence[str]) -> str:

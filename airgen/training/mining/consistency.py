@@ -8,7 +8,7 @@ regularities before it memorises the rest, so pairs that it does not find are mo
 compete: those labelled relevant to the query, equal texts, and the query itself if it is a passage.
 
 Pairs are read, embedded and ranked in chunks, and the vectors of the pool are kept in a temporary file. So memory holds
-ids, one chunk and one block of the pool, for any number of pairs.
+numbers, one chunk and one block of the pool, for any number of pairs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import building
 from airgen.errors import DatasetError
 from airgen.exact import inner_products
-from airgen.keys import rng, text_key
+from airgen.keys import rng
 from airgen.retrievers.base import Embedder
 from airgen.retrievers.on_workers import encoded
 from airgen.sequences import batched
-from airgen.training.mining.pair_files import PAIRS, PairFiles, StoredPair
+from airgen.training.columns import DatasetColumns
+from airgen.training.mining.sources import HEAD, PAIRS
+from airgen.training.stored import key_of
 
 _CHUNK = 512  # pairs embedded and ranked at once
 _BLOCK = 16_384  # pool vectors compared at once
@@ -54,20 +56,20 @@ class PassagePool:
     """Vectors of passages in a file, as fp16, with a key of each text."""
 
     def __init__(self, folder: Path, texts: Iterable[str], size: int, embedder: Embedder) -> None:
-        self.keys = np.zeros(size, np.uint64)
+        self.keys = np.zeros(size, np.int64)
         self.vectors = np.memmap(folder / "pool.f16", np.float16, "w+", shape=(size, embedder.dim))
         at = 0
         batches, sent = tee(batched(texts, _CHUNK))
         for batch, vectors in zip(batches, encoded(embedder.encode, sent, "passage"), strict=True):
             self.vectors[at : at + len(batch)] = vectors
-            self.keys[at : at + len(batch)] = [_key(text) for text in batch]
+            self.keys[at : at + len(batch)] = [key_of(text) for text in batch]
             at += len(batch)
         self._order = np.argsort(self.keys, kind="stable")
         self._sorted = self.keys[self._order]
 
     def places(self, key: int) -> list[int]:
         """The places of a text in the pool."""
-        first, last = (np.searchsorted(self._sorted, np.uint64(key), side) for side in ("left", "right"))
+        first, last = (np.searchsorted(self._sorted, key, side) for side in ("left", "right"))
         return [int(place) for place in self._order[int(first) : int(last)]]
 
 
@@ -110,118 +112,129 @@ def filter_pairs(
     `pool` is at most the size of the corpus. `progress` is called with (pairs done, pairs in all). Labels of 0 and less
     are copied. Raises DatasetError if no pair is kept, and the embedder's ModelError.
     """
-    kept: Counter[str] = Counter()
-    seen: Counter[str] = Counter()
-    with PairFiles(path, split) as files, tempfile.TemporaryDirectory(prefix="airgen-filter-") as scratch:
-        total = len(files)
-        chosen = _chosen(files.passages, pool, seed)
-        vectors = PassagePool(
-            Path(scratch), (files.passage(place)[1] for place in chosen.tolist()), len(chosen), embedder
-        )
-        relevant = _relevant(files)
-        with building(out, PAIRS) as folder:
-            (folder / "qrels").mkdir()
-            queries: set[str] = set()
-            with (folder / "qrels" / f"{split}.tsv").open("w", encoding="utf-8", newline="\n") as qrels:
-                qrels.write("query-id\tcorpus-id\tscore\n")
-                done = 0
-                for chunk, within in _ranked(files, embedder, vectors, relevant, k):
-                    for pair, close in zip(chunk, within, strict=True):
-                        stays = close or pair.label <= 0
-                        if pair.label > 0:
-                            seen[pair.kind] += 1
-                            kept[pair.kind] += stays
-                        if stays:
-                            queries.add(pair.query_id)
-                            qrels.write(f"{pair.query_id}\t{pair.passage_id}\t{pair.label:g}\n")
-                    done += len(chunk)
-                    if progress:
-                        progress(done, total)
-            if not kept.total():
-                raise DatasetError(
-                    f"{path}: none of {seen.total()} pairs is within the top {k} of {len(chosen)} passages: "
-                    "raise --k, or train a better first model"
-                )
-            _copy_rest(files, folder, split, queries)
-            kinds = {kind: (kept[kind], seen[kind]) for kind in sorted(seen)}
-            summary = {
-                "info": dict(files.dataset.info),
-                "model": dict(embedder.describe()),
-                "k": k,
-                "pool": len(chosen),
-                "seed": seed,
-                "pairs": kept.total(),
-                "of_pairs": seen.total(),
-                "kinds": {kind or "all": {"kept": one, "of": total} for kind, (one, total) in kinds.items()},
-            }
-            text = json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True)
-            (folder / PAIRS).write_text(text, encoding="utf-8")
-    return FilteredPairs(out, kept.total(), seen.total(), len(chosen), kinds)
+    pairs = _Pairs(path, split)
+    with tempfile.TemporaryDirectory(prefix="airgen-filter-") as scratch, building(out, PAIRS) as folder:
+        chosen = np.random.default_rng(rng("pool", seed).getrandbits(64)).permutation(len(pairs.corpus))
+        places = np.sort(chosen[:pool])  # ascending, so that the texts are read in order
+        texts = (pairs.corpus.full_text(place) for place in places.tolist())
+        vectors = PassagePool(Path(scratch), texts, len(places), embedder)
+        kept: Counter[str] = Counter()
+        seen: Counter[str] = Counter()
+        queries: set[str] = set()
+        (folder / "qrels").mkdir()
+        with (folder / "qrels" / f"{split}.tsv").open("w", encoding="utf-8", newline="\n") as qrels:
+            qrels.write(HEAD)
+            done = 0
+            for chunk, within in _ranked(pairs, embedder, vectors, k):
+                for query, passage, label, close in zip(*(part.tolist() for part in chunk), within, strict=True):
+                    stays = close or label <= 0
+                    if label > 0:
+                        seen[pairs.kinds[query]] += 1
+                        kept[pairs.kinds[query]] += stays
+                    if stays:
+                        key = pairs.columns.query_ids[query]
+                        queries.add(key)
+                        qrels.write(f"{key}\t{pairs.corpus.ids[passage]}\t{label:g}\n")
+                done += len(within)
+                if progress:
+                    progress(done, pairs.count)
+        if not kept.total():
+            raise DatasetError(
+                f"{path}: none of {seen.total()} pairs is within the top {k} of {len(places)} passages: "
+                "raise --k, or train a better first model"
+            )
+        _copy_rest(pairs.dataset, folder, split, queries)
+        kinds = {kind: (kept[kind], seen[kind]) for kind in sorted(seen)}
+        summary = {
+            "info": dict(pairs.dataset.info),
+            "model": dict(embedder.describe()),
+            "k": k,
+            "pool": len(places),
+            "seed": seed,
+            "pairs": kept.total(),
+            "of_pairs": seen.total(),
+            "kinds": {kind or "all": {"kept": one, "of": total} for kind, (one, total) in kinds.items()},
+        }
+        text = json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True)
+        (folder / PAIRS).write_text(text, encoding="utf-8")
+    return FilteredPairs(out, kept.total(), seen.total(), len(places), kinds)
 
 
-def _ranked(
-    files: PairFiles, embedder: Embedder, pool: PassagePool, relevant: dict[int, set[int]], k: int
-) -> Iterator[tuple[list[StoredPair], list[bool]]]:
+_Chunk = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+"""Some lines of a qrels file: the places of queries and passages, and the labels."""
+
+
+class _Pairs:
+    """One split of a dataset as a stream of pairs; texts are on disk. Raises DatasetError for a missing split."""
+
+    def __init__(self, path: Path, split: str) -> None:
+        self.dataset, self._split = BeirDataset.open(path), split
+        for file in (self.dataset.file("corpus"), self.dataset.file("queries")):
+            if file.suffix == ".gz":
+                raise DatasetError(f"{file}: is gzipped, but is copied as it is: unpack it with gunzip")
+        self.columns = DatasetColumns(self.dataset, "")
+        self.corpus = self.columns.corpus
+        self.kinds = [str(query.metadata.get("kind", "")) for query in self.dataset.each_query()]
+        self.keys = np.fromiter(map(key_of, self.corpus.full_texts), np.int64, len(self.corpus))
+        self.relevant: dict[int, set[int]] = {}
+        self.count = 0
+        for queries, passages, labels in self.chunks():
+            self.count += len(labels)
+            for query, key, label in zip(queries.tolist(), self.keys[passages], labels, strict=True):
+                of_query = self.relevant.setdefault(query, set())
+                if label > 0:
+                    of_query.add(int(key))
+
+    def chunks(self) -> Iterator[_Chunk]:
+        """The pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
+        for rows in batched(self.dataset.label_rows(self._split), _CHUNK):
+            queries, passages, labels = zip(*rows, strict=True)
+            places = self.columns.places_of(queries, passages)
+            for keys, found, name in zip((queries, passages), places, ("queries", "corpus"), strict=True):
+                if (found < 0).any():
+                    key = keys[int(np.argmin(found))]
+                    raise DatasetError(f"{self.dataset.file(name)}: has no row {key!r}, which the qrels refer to")
+            yield *places, np.array(labels)
+
+    def asked(self, chunk: _Chunk) -> list[str]:
+        return [self.columns.query_texts[place] for place in chunk[0].tolist()]
+
+
+def _ranked(pairs: _Pairs, embedder: Embedder, pool: PassagePool, k: int) -> Iterator[tuple[_Chunk, list[bool]]]:
     """The pairs in chunks, and whether each passage is within the top k for its query.
 
     The files are read three times: what is to be encoded is ahead of what is ranked, so that all workers have work.
     """
-    queries = encoded(embedder.encode, ([pair.query for pair in chunk] for chunk in _chunks(files)), "query")
-    fresh = encoded(embedder.encode, (_fresh(chunk, pool) for chunk in _chunks(files)), "passage")
-    for chunk, asked, new in zip(_chunks(files), queries, fresh, strict=True):
-        keys = [_key(pair.passage) for pair in chunk]
+
+    def new(chunk: _Chunk) -> list[str]:
+        """The passages that are not in the pool."""
+        return [pairs.corpus.full_text(at) for at in chunk[1].tolist() if not pool.places(int(pairs.keys[at]))]
+
+    queries = encoded(embedder.encode, map(pairs.asked, pairs.chunks()), "query")
+    fresh = encoded(embedder.encode, map(new, pairs.chunks()), "passage")
+    for chunk, asked, found in zip(pairs.chunks(), queries, fresh, strict=True):
+        keys = pairs.keys[chunk[1]].tolist()
+        places = np.array([next(iter(pool.places(key)), -1) for key in keys])
+        vectors = np.asarray(pool.vectors[np.maximum(places, 0)], np.float32)
+        if found is not None:
+            vectors[places < 0] = found
         excluded = [
-            relevant[_key(pair.query_id)] | {key, _key(pair.query)} for pair, key in zip(chunk, keys, strict=True)
+            pairs.relevant[query] | {key, key_of(text)}
+            for query, key, text in zip(chunk[0].tolist(), keys, pairs.asked(chunk), strict=True)
         ]
-        yield chunk, (ranks(asked, _vectors(keys, new, pool), pool, excluded) <= k).tolist()
+        yield chunk, (ranks(asked, vectors, pool, excluded) <= k).tolist()
 
 
-def _chunks(files: PairFiles) -> Iterator[list[StoredPair]]:
-    return batched(files.pairs(), _CHUNK)
-
-
-def _fresh(chunk: list[StoredPair], pool: PassagePool) -> list[str]:
-    """The passages that are not in the pool."""
-    return [pair.passage for pair in chunk if not pool.places(_key(pair.passage))]
-
-
-def _vectors(keys: list[int], fresh: NDArray[np.float32] | None, pool: PassagePool) -> NDArray[np.float32]:
-    """The vectors of passages, (n, dim): those of the pool, and `fresh` ones for the others."""
-    places = np.array([next(iter(pool.places(key)), -1) for key in keys])
-    found = np.asarray(pool.vectors[np.maximum(places, 0)], np.float32)
-    if fresh is not None:
-        found[places < 0] = fresh
-    return found
-
-
-def _relevant(files: PairFiles) -> dict[int, set[int]]:
-    """{key of a query: keys of the passages that are relevant to it}."""
-    found: dict[int, set[int]] = {}
-    for pair in files.pairs():
-        of_query = found.setdefault(_key(pair.query_id), set())
-        if pair.label > 0:
-            of_query.add(_key(pair.passage))
-    return found
-
-
-def _chosen(passages: int, pool: int, seed: int) -> NDArray[np.int64]:
-    """The places of the pool's passages in the corpus, ascending, so that the file is read in order."""
-    order = np.random.default_rng(rng("pool", seed).getrandbits(64)).permutation(passages)
-    return np.sort(order[:pool])
-
-
-def _copy_rest(files: PairFiles, folder: Path, split: str, queries: set[str]) -> None:
+def _copy_rest(dataset: BeirDataset, folder: Path, split: str, queries: set[str]) -> None:
     """Copy the corpus, the qrels of other splits, and the queries that any split still uses."""
-    shutil.copyfile(files.dataset.file("corpus"), folder / "corpus.jsonl")
-    for name in files.dataset.splits:
+    shutil.copyfile(dataset.file("corpus"), folder / "corpus.jsonl")
+    for name in dataset.splits:
         if name != split:
-            source = files.dataset.qrels_file(name)
+            source = dataset.qrels_file(name)
             shutil.copyfile(source, folder / "qrels" / source.name)
-            queries |= set(files.dataset.qrels(name).labels)
-    source = files.dataset.file("queries")
-    with source.open(encoding="utf-8") as rows, (folder / "queries.jsonl").open("w", encoding="utf-8") as left:
+            queries |= set(dataset.qrels(name).labels)
+    with (
+        dataset.file("queries").open(encoding="utf-8") as rows,
+        (folder / "queries.jsonl").open("w", encoding="utf-8") as left,
+    ):
         left.writelines(row for row in rows if row.strip() and str(json.loads(row).get("_id")) in queries)
-
-
-def _key(text: Any) -> int:
-    return int(text_key(str(text))[:16], 16)

@@ -87,11 +87,7 @@ class Seq2Seq:
         torch.manual_seed(seed)
         with torch.inference_mode():
             found = model.generate(
-                **inputs,
-                do_sample=True,
-                top_k=self._top_k,
-                num_return_sequences=count,
-                max_new_tokens=self._max_new,
+                **inputs, do_sample=True, top_k=self._top_k, num_return_sequences=count, max_new_tokens=self._max_new
             )
         words = [" ".join(one.split()) for one in tokenizer.batch_decode(found, skip_special_tokens=True)]
         of_each = (words[first : first + count] for first in range(0, len(words), count))

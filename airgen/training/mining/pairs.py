@@ -11,6 +11,7 @@
     citation    a passage, and a passage whose section, title or manual page it names    E5: citation pairs
     comment     a post of Reddit, and a comment                          only from a dump (`dumps`)
     answer      a question of StackExchange, and an upvoted answer       only from a dump
+    entailment  a sentence, and one that it entails, of any length       only from a dump
 
 For neighbours and citations a seeded coin decides which side is the query, as in E5's section 4.1. Candidates that are
 refused are counted with the reason. What was met is known by hashes in temporary files, and so are texts that a
@@ -34,9 +35,9 @@ from airgen.records import SURROGATE
 from airgen.registry import closest
 from airgen.text.words import count_words
 from airgen.training.mining.citations import Citations, leaf_of, unnumbered
-from airgen.training.mining.seen_keys import KeyCounts
+from airgen.training.stored import KeyCounts
 
-KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer")
+KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment")
 
 _PATH = " > "
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -67,7 +68,8 @@ class SourcePassage:
 class MinedPair:
     """A query and a passage that is relevant to it.
 
-    source: if the query is itself a passage (neighbours and citations), the id of that passage, else "".
+    source: if the query is itself a passage (neighbours and citations), the id of that passage, else "". negative: a
+    passage that is not relevant to the query, if the source says so.
     """
 
     query: str
@@ -75,6 +77,7 @@ class MinedPair:
     kind: str
     passage_id: str
     source: str = ""
+    negative: SourcePassage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,8 @@ class PairMiner:
             if row.kind not in self.kinds:
                 continue
             pair = row if isinstance(row, MinedPair) else self._tossed(row.one, row.other, row.kind)
-            if reason := self._unusable(pair.passage) or self._too_long(pair.query):
+            checked = self._too_long if pair.kind == "entailment" else self._unusable
+            if reason := checked(pair.passage) or self._too_long(pair.query):
                 self.counts[pair.kind, reason] += 1
             else:
                 yield from self._checked(pair)
@@ -272,6 +276,10 @@ class PairMiner:
         if reason == "pairs":
             self._queries.add(query)
             self._pairs.add(both)
+            if pair.negative is not None:
+                other = self._pairs.add(_key(f"{pair.query}\x1f{pair.negative.text}"))
+                if other > 1 or SURROGATE.search(pair.negative.text) or self._too_long(pair.negative.text):
+                    pair = replace(pair, negative=None)  # it is a positive of the query
             yield pair
 
 

@@ -1,15 +1,24 @@
-"""Mine pairs from corpora, datasets and dumps: open the sources, mine, write a directory of pairs.
+"""Mine pairs from corpora, datasets and dumps, and write them as a directory in BEIR format.
 
     mine_sources(["postgresql-manual", "datasets/scifact"], Path("data/pairs"), MiningSettings())
     mine_sources(["reddit:RS_2019-01.zst", "reddit:RC_2019-01.zst"], Path("data/reddit"), MiningSettings())
+    expansion_pairs("scifact", Path("scifact-queries.jsonl"), Path("data/genq"))        # queries that a model wrote
 
 A source is the name of a corpus, a corpus YAML, a directory in BEIR format, or FORMAT:PATH, where FORMAT is a dump's
-(`dumps`) and PATH a file, a folder or a glob. All files of one format are read together.
+(`dumps`) and PATH a file, a folder or a glob. All files of one format are read together. What is written:
+
+    corpus.jsonl       every passage of a pair, once, without its title (the title is often the query)
+    queries.jsonl      every query, once, with its kind; its id is the hash of its text
+    qrels/train.tsv    the pairs
+    manifest.json      name and language; counts of kept and refused pairs, by kind and reason; written last
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,12 +26,15 @@ from typing import Any
 
 from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import UsageError
-from airgen.records import Passage
+from airgen.dataset.files import building, encode_row
+from airgen.errors import DatasetError, UsageError
+from airgen.keys import file_sha256, text_key
+from airgen.records import Passage, flat_text
 from airgen.registry import REGISTRY, closest, resolve
+from airgen.retrievers.lexical.expanded import read_expansions
 from airgen.training.mining.dumps.dump_reader import DumpReader, DumpRow, DumpSettings
-from airgen.training.mining.pair_files import write_pairs
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
+from airgen.training.stored import KeyCounts
 
 
 @dataclass(frozen=True)
@@ -136,3 +148,98 @@ def _of_corpus(row: Passage) -> SourcePassage:
         return SourcePassage(row.id, row.text, row.title, row.document, row.start, row.end)
     file, sign, _ = row.id.rpartition("#")  # a section of a file has the id FILE#ANCHOR
     return SourcePassage(row.id, row.text, row.title, file if sign else "")
+
+
+_KIND = "written"
+
+
+def expansion_pairs(
+    source: str, queries: Path, out: Path, *, per_passage: int | None = None, limit: int | None = None
+) -> dict[str, Any]:
+    """Write a pair for each query of the file and its passage; returns the summary of `write_pairs`.
+
+    source: a corpus or a dataset, whose own queries no pair may have, because they are for testing. queries: a file of
+    `airgen train expand`. per_passage: how many queries of each are used. limit: passages that are read.
+
+    Raises DatasetError where no passage of the source has a query.
+    """
+    opened, written = open_source(source, limit), read_expansions(queries)
+    dataset = BeirDataset.open(source) if Path(source).is_dir() else None
+    tested = {_wording(query.text) for query in dataset.queries().values()} if dataset else set()
+    counts: Counter[tuple[str, str]] = Counter()
+    if not written:
+        raise DatasetError(f"{queries}: has no queries")
+
+    def pairs() -> Iterator[MinedPair]:
+        for passage in opened.passages:
+            found = [" ".join(query.split()) for query in written.get(passage.id, ())[:per_passage]]
+            counts[_KIND, "passages"] += 1
+            if not found:
+                counts[_KIND, "passages without a query"] += 1
+            for query in dict.fromkeys(filter(None, found)):
+                if _wording(query) in tested:
+                    counts[_KIND, "is a query of the dataset"] += 1
+                    continue
+                counts[_KIND, "pairs"] += 1
+                yield MinedPair(query, flat_text(passage.title, passage.text), _KIND, passage.id)
+
+    info = {"name": opened.name, "language": opened.language}
+    about = {"info": info, "queries_sha256": file_sha256(queries), "per_passage": per_passage}
+    return write_pairs(pairs(), out, about, counts)
+
+
+def _wording(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+PAIRS = "manifest.json"
+
+HEAD = "query-id\tcorpus-id\tscore\n"
+
+
+def write_pairs(
+    pairs: Iterable[MinedPair], out: Path, about: Mapping[str, Any], counts: Mapping[tuple[str, str], int]
+) -> dict[str, Any]:
+    """Write a directory, which appears when it is complete; returns what its manifest.json holds.
+
+    `counts` is read after the last pair. Raises DatasetError if there is no pair, or if `out` holds something else.
+    """
+    queries, passages = KeyCounts(), KeyCounts()
+    written = 0
+    with building(out, PAIRS) as folder:
+        (folder / "qrels").mkdir()
+        with ExitStack() as stack:
+            names = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
+            files = [(folder / name).open("w", encoding="utf-8", newline="\n") for name in names]
+            corpus, asking, qrels = map(stack.enter_context, files)
+            qrels.write(HEAD)
+            for pair in pairs:
+                key = text_key(pair.query)[:16]
+                if queries.add(int(key, 16)) == 1:
+                    row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
+                    asking.write(encode_row(row, f"query {key}"))
+                judged = [(pair.passage_id, pair.passage, 1)]
+                judged += [(pair.negative.id, pair.negative.text, 0)] if pair.negative else []
+                for passage, text, label in judged:
+                    if passages.add(passage) == 1:
+                        corpus.write(encode_row({"_id": passage, "title": "", "text": text}, f"passage {passage}"))
+                    qrels.write(f"{key}\t{_plain(passage)}\t{label}\n")
+                written += 1
+        if not written:
+            raise DatasetError("no pair was found: " + (_reasons(counts) or "the corpus is empty"))
+        kinds: dict[str, dict[str, int]] = {}
+        for (kind, reason), count in sorted(counts.items()):
+            kinds.setdefault(kind, {})[reason] = count
+        summary = {**about, "pairs": written, "queries": len(queries), "passages": len(passages), "kinds": kinds}
+        (folder / PAIRS).write_text(json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
+    return summary
+
+
+def _plain(key: str) -> str:
+    if any(char in key for char in "\t\r\n"):
+        raise DatasetError(f"the passage id {key!r} holds a tab or a line end, which a qrels file cannot represent")
+    return key
+
+
+def _reasons(counts: Mapping[tuple[str, str], int]) -> str:
+    return "; ".join(f"{kind}: {count} {reason}" for (kind, reason), count in sorted(counts.items()))

@@ -5,6 +5,7 @@
     wikipedia       entity name and section title, and a passage     KILT's knowledge source
     papers          title and abstract; papers that cite each other  S2ORC, Semantic Scholar's datasets
     common-crawl    a page's title, and a passage; two passages      WARC, WET, cc_net's JSONL
+    nli             a sentence, one that it entails, one against it  SimCSE's CSV
     news            an article's title, and a passage                JSONL
 
 A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"]`; `dump_reader.py` has the protocol.

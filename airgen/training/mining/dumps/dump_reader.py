@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import html
 import json
+import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any
 
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.readers.files import lines
+from airgen.errors import CorpusError
 from airgen.keys import text_key
 from airgen.text.words import count_words
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
@@ -44,14 +48,15 @@ class DumpSettings:
 DumpRow = SourcePassage | MinedPair | LinkedPassages | RefusedRow
 
 
-class DumpReader(Protocol):
+class DumpReader:
     """A reader of the files of one source."""
 
-    def __init__(self, files: Sequence[Path], settings: DumpSettings) -> None: ...
+    def __init__(self, files: Sequence[Path], settings: DumpSettings) -> None:
+        self.files, self.settings = files, settings
 
     def read(self) -> Iterator[DumpRow]:
         """The rows, streamed in a fixed order. Raises CorpusError."""
-        ...
+        raise NotImplementedError
 
 
 def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
@@ -110,3 +115,48 @@ def passages_of(text: str, language: str, words: int = _PASSAGE_WORDS) -> Iterat
             held, count = [], 0
     if held:
         yield "\n".join(held)
+
+
+_CACHE = 64 << 10  # KiB of pages in memory
+
+
+class TextStore:
+    """A temporary file of texts; a context manager. Raises CorpusError if the disk refuses."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="airgen-dump-")
+        self._rows = sqlite3.connect(Path(self._folder.name) / "texts.sqlite", isolation_level=None)
+        for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE}"):
+            self._rows.execute(f"PRAGMA {setting}")
+        self._rows.execute("CREATE TABLE held (key INTEGER PRIMARY KEY, text BLOB)")
+        self._rows.execute("BEGIN")
+
+    def __enter__(self) -> TextStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rows.close()
+        self._folder.cleanup()
+
+    def put(self, key: str, text: str) -> None:
+        """Store a text; a second one of the same key replaces the first."""
+        value = text.encode("utf-8", "surrogatepass")
+        try:
+            self._rows.execute("INSERT OR REPLACE INTO held VALUES (?, ?)", (_number(key), value))
+        except sqlite3.Error as error:
+            message = f"{self._folder.name}: cannot be written ({error}): free disk space, or set TMPDIR"
+            raise CorpusError(message) from error
+
+    def get(self, key: str) -> str | None:
+        """The text of a key, or None."""
+        found = self._rows.execute("SELECT text FROM held WHERE key = ?", (_number(key),)).fetchone()
+        return None if found is None else bytes(found[0]).decode("utf-8", "surrogatepass")
+
+
+def _number(key: str) -> int:
+    """A key as a number. Ids of base 36 keep their order, so that rows of a dump are stored one after another."""
+    if key.isascii() and key.isalnum() and key == key.lower() and len(key) <= 12 and not key.startswith("0"):
+        return int(key, 36)
+    return -int(text_key(key)[:15], 16) - 1

@@ -1,0 +1,387 @@
+"""One training of any kind, by the Trainer of transformers: the steps, the schedule, checkpoints, several processes.
+
+    run("splade", lambda device: SpladeTask(recipe, data, base, device), recipe, data, request)
+
+A kind (a `TrainingTask`) gives batches and a loss. Here are the evaluations on dev, the choice of the weights to keep,
+and the rules of going on. OUT.training/ holds `best.pt` and the last two checkpoints of the Trainer. `airgen.json` is
+written last into a checkpoint, so one without it is incomplete and not used: after SIGKILL at any moment `--resume`
+ends in the same weights as an uninterrupted run on the same machine. OUT appears at the end (`card.py`).
+
+    torchrun --nproc-per-node 4 -m airgen train pretrain --on data/pairs --base BASE --out models/e5
+
+Processes of torch's launcher train one model: each takes its part of every batch. The first one evaluates and saves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.files import whole_file
+from airgen.errors import DatasetError, TrainingError, UsageError
+from airgen.evaluation.result import peak_bytes
+from airgen.keys import content_key
+from airgen.registry import load_extra
+from airgen.training.base_models import base_identity, pick_device, quiet
+from airgen.training.card import read_card, write_card
+from airgen.training.data import TrainingSet
+from airgen.training.recipe import Recipe, TrainingRequest
+from airgen.training.task import Trained, TrainingTask, processes, rank
+
+_WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
+_STATE = "airgen.json"
+load_extra("accelerate", "training")  # the Trainer's own error is long
+_library = load_extra("transformers", "training")
+_torch = load_extra("torch", "training")
+
+
+def run(
+    kind: str, make: Callable[[str], TrainingTask], recipe: Recipe, data: TrainingSet, request: TrainingRequest
+) -> Trained:
+    """Train to the end and write OUT. If OUT is already the result of the same training, do nothing.
+
+    `make` builds the task on a device. Raises UsageError if OUT has a checkpoint but `resume` is not set; TrainingError
+    for a checkpoint or model of another training, for a loss that becomes NaN or infinite, and if memory is exhausted;
+    and the task's own errors.
+    """
+    parts = {"kind": kind, "recipe": recipe.parts(), "base": dict(base_identity(request.base)), "data": data.digest}
+    fingerprint = content_key(parts)[:16]
+    work = request.out.with_name(f"{request.out.name}.training")
+    finished = read_card(request.out)
+    if finished is not None:
+        if finished.get("fingerprint") != fingerprint:
+            raise TrainingError(
+                f"{request.out} holds a model of another training: {_other(finished, parts)}; choose another --out"
+            )
+        shutil.rmtree(work, ignore_errors=True)  # left by a process that was killed after its last rename
+        return Trained.of_card(request.out, finished)
+    if request.out.exists() and any(request.out.iterdir() if request.out.is_dir() else [request.out]):
+        raise UsageError(f"{request.out} exists and is not a trained model: choose another --out")
+    if _newest(work) and not request.resume:
+        raise UsageError(
+            f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start from the beginning"
+        )
+    device = pick_device(request.device)
+    if processes() > 1 and device.startswith("cuda"):
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    _torch.manual_seed(recipe.seed)  # the GPU's too, so that new weights depend on the recipe alone
+    task = make(device)
+    trainer = _Trainer(task, recipe, work, parts, device, quiet=request.quiet or rank() > 0)
+    with quiet():
+        stopped = trainer.go(time.monotonic())
+    history = trainer.history
+    trained = Trained(
+        request.out, fingerprint, history[-1]["step"], trainer.kept_figures(), history, stopped, trainer.seconds(),
+        peak_bytes() or 0,
+    )  # fmt: skip
+    if rank() == 0:
+        write_card(kind, task, trained, recipe, data, parts, device)
+        shutil.rmtree(work, ignore_errors=True)
+    if processes() > 1:
+        trainer.accelerator.wait_for_everyone()  # the model is there for all
+        trainer.accelerator.end_training()
+    return trained
+
+
+class _Steps:
+    """The batches of all epochs, one after another; those of an epoch are made when the first is asked for."""
+
+    def __init__(self, task: TrainingTask, recipe: Recipe) -> None:
+        self._task, self._epoch, self._batches = task, 0, task.batches(0)
+        self.of_epoch = len(self._batches)
+        if not self.of_epoch:
+            raise DatasetError("there are fewer than two training queries, which is not enough for a batch")
+        self._total = min(self.of_epoch * recipe.epochs, recipe.max_steps or self.of_epoch * recipe.epochs)
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __getitem__(self, step: int) -> Any:
+        epoch, place = divmod(step, self.of_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._batches = epoch, self._task.batches(epoch)
+        return self._batches[place]
+
+
+class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
+    """Trains one task. Each of its epochs is the whole training, because a task orders the epochs itself."""
+
+    def __init__(
+        self, task: TrainingTask, recipe: Recipe, work: Path, parts: dict[str, Any], device: str, *, quiet: bool
+    ) -> None:
+        self.task, self.recipe, self.work, self.parts, self.quiet = task, recipe, work, parts, quiet
+        self.history: list[dict[str, Any]] = []
+        self.numbers: dict[str, float] = {}
+        self._before = 0.0
+        self._steps = _Steps(task, recipe)
+        arguments = _library.TrainingArguments(
+            output_dir=str(work), per_device_train_batch_size=1, num_train_epochs=1, max_grad_norm=recipe.clip_norm,
+            seed=recipe.seed, use_cpu=device == "cpu", save_total_limit=2, report_to="none", logging_strategy="no",
+            save_strategy="no", ddp_find_unused_parameters=True, disable_tqdm=quiet or not sys.stderr.isatty(),
+        )  # fmt: skip
+        if device.startswith("cuda"):  # one GPU for each process, the one that was asked for
+            _torch.cuda.set_device(device)
+            arguments._n_gpu = 1
+            arguments.__dict__["_setup_devices"] = _torch.device(device)
+        optimizer = _torch.optim.AdamW(_groups(task, recipe), lr=recipe.learning_rate)
+        total = len(self._steps)  # the library's own schedules waste the first step on a rate of 0
+        rates = _torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, total, recipe))
+        super().__init__(task.model, arguments, train_dataset=self._steps, optimizers=(optimizer, rates))
+        self.add_callback(_Watch(self))
+        _torch.manual_seed(recipe.seed + rank())  # each process has its own dropout
+
+    def go(self, began: float) -> str:
+        """Train from the newest checkpoint, or from the first step; at the end the model has the weights to keep.
+
+        Returns why training ended.
+        """
+        self._began = began
+        self.work.mkdir(parents=True, exist_ok=True)
+        for other in self.work.glob("checkpoint-*") if rank() == 0 else ():
+            if not (other / _STATE).exists():  # a process was killed while it wrote this one
+                shutil.rmtree(other)
+        checkpoint = _newest(self.work)
+        if checkpoint is not None:
+            self._resume(checkpoint)
+        else:
+            self.evaluate()
+        if self._stops() or (checkpoint and self.history[-1]["step"] == len(self._steps)):
+            self._load_from_checkpoint(str(checkpoint))
+        else:
+            self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if processes() > 1:
+            self.accelerator.wait_for_everyone()  # best.pt is written
+        if self.recipe.keep == "best" and (self.work / "best.pt").exists():
+            self.task.model.load_state_dict(_read(self.work / "best.pt"))
+        return self._stops() or "all steps done"
+
+    def seconds(self) -> float:
+        """How long it took, with what came before a checkpoint."""
+        return self._before + time.monotonic() - self._began
+
+    def kept_figures(self) -> dict[str, float]:
+        """The dev figures of the weights that are kept."""
+        entry = self._best() if self.recipe.keep == "best" else None
+        return {name: value for name, value in (entry or self.history[-1]).items() if "@" in name}
+
+    def _best(self) -> dict[str, Any] | None:
+        seen = [entry for entry in self.history if _WATCHED in entry]
+        return max(seen, key=lambda entry: float(entry[_WATCHED]), default=None)
+
+    def _stops(self) -> str:
+        """Why training ends now, after `patience` worse evaluations, or ""."""
+        best = self._best()
+        worse = len(self.history) - 1 - self.history.index(best) if best else 0
+        return f"no better dev {_WATCHED} in {worse} evaluations" if 0 < self.recipe.patience <= worse else ""
+
+    # What the Trainer asks for.
+
+    def get_train_dataloader(self) -> Any:
+        """All steps in their order, for every process; the generator leaves the random state of dropout alone."""
+        return _torch.utils.data.DataLoader(
+            self._steps, collate_fn=lambda batches: {"batch": batches[0]}, generator=_torch.Generator().manual_seed(0)
+        )
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """They are not counted."""
+        return 0
+
+    def log(self, *_: Any, **__: Any) -> None:
+        """The history is ours."""
+
+    def training_step(self, *arguments: Any, **named: Any) -> Any:
+        """Forward and backward pass of a step."""
+        with _enough_memory(self.task, f"step {self.state.global_step + 1}"):
+            return super().training_step(*arguments, **named)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
+        """The loss of the task, whose numbers are kept."""
+        self.task.trained = model
+        self.batch = inputs["batch"]
+        parts = self.task.loss(self.batch)
+        self.numbers = {name: float(value.detach()) for name, value in parts.items()}
+        self.check("loss", self.numbers["loss"])
+        return parts["loss"]
+
+    def check(self, what: str, value: float) -> None:
+        """Raises TrainingError for NaN and infinity."""
+        if math.isfinite(value):
+            return
+        step = self.state.global_step
+        epoch, place = divmod(step, self._steps.of_epoch)
+        where = ", ".join(filter(None, (f"epoch {epoch + 1}, batch {place + 1}", self.task.describe_batch(self.batch))))
+        raise TrainingError(
+            f"{what} {value} at step {step + 1} ({where}): lower learning_rate (now {self.recipe.learning_rate:g}) "
+            "or clip_norm; the checkpoint before this step is complete"
+        )
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Evaluate on dev and keep the weights if they are the best so far."""
+        self.control.should_evaluate = False
+        self.task.model.eval()
+        with _torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
+            held = [dict(self.task.evaluate()) if rank() == 0 else {}]
+        if processes() > 1:
+            _torch.distributed.broadcast_object_list(held, 0)
+        figures = held[0]
+        self.task.model.train()
+        step = self.state.global_step
+        last_batch = {name: round(value, 6) for name, value in self.numbers.items()}
+        self.history.append({"step": step, **last_batch, **figures})  # of one name, dev's figure counts
+        best = self._best()
+        if best is not None:
+            if best is self.history[-1]:
+                self._save()
+            if not self.quiet:
+                loss = (
+                    f"step {step:,}/{len(self._steps):,}  loss {last_batch['loss']:.4f}" if step else "before training"
+                )
+                load_extra("tqdm", "training").tqdm.write(
+                    f"{self.parts['kind']}: {loss}  dev {_WATCHED} {figures[_WATCHED]:.4f} (best {best[_WATCHED]:.4f})",
+                    file=sys.stderr,
+                )
+        self.control.should_training_stop |= bool(self._stops())
+        return {}
+
+    def _save_checkpoint(self, *arguments: Any) -> None:
+        with _writing(self.work):
+            super()._save_checkpoint(*arguments)
+            if processes() > 1:
+                self.accelerator.wait_for_everyone()
+            if rank() == 0:
+                state = {"parts": self.parts, "seconds": self.seconds(), "history": self.history}
+                with whole_file(self.work / f"checkpoint-{self.state.global_step}" / _STATE) as fresh:
+                    fresh.write_text(json.dumps(state), encoding="utf-8")
+
+    def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
+        """The weights of any module, in `best.pt` or in a checkpoint."""
+        if rank() == 0:
+            (self.work / (output_dir or "")).mkdir(parents=True, exist_ok=True)
+            path = Path(output_dir) / "weights.pt" if output_dir else self.work / "best.pt"
+            with _writing(path), whole_file(path) as fresh:
+                _torch.save(self.task.model.state_dict(), fresh)
+
+    def _resume(self, checkpoint: Path) -> None:
+        with _reading(checkpoint):
+            state = json.loads((checkpoint / _STATE).read_text("utf-8"))
+            self.history, self._before, parts = state["history"], state["seconds"], state["parts"]
+        if parts != json.loads(json.dumps(self.parts)):
+            raise TrainingError(
+                f"{self.work} holds a checkpoint of another training: {_other(state, self.parts)}; "
+                "choose another --out, or delete the folder to start from the beginning"
+            )
+
+    def _load_from_checkpoint(self, folder: str, model: object = None) -> None:
+        self.task.model.load_state_dict(_read(Path(folder) / "weights.pt"))
+
+    def _load_optimizer_and_scheduler(self, folder: str | None) -> None:
+        with _reading(Path(str(folder))):
+            super()._load_optimizer_and_scheduler(folder)
+
+
+class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
+    """Says after which steps the Trainer evaluates and saves, and looks at gradients."""
+
+    def __init__(self, trainer: _Trainer) -> None:
+        self._trainer = trainer
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """After clipping, a norm that was NaN or infinite has made gradients NaN."""
+        trainer = self._trainer
+        gradients = [one.grad for one in trainer.task.model.parameters() if one.grad is not None]
+        trainer.check("gradient norm", float(_torch.nn.utils.get_total_norm(gradients)))
+
+    def on_step_end(self, arguments: Any, state: Any, control: Any, **_: Any) -> None:
+        """Evaluate at the end of each epoch or after `evaluate_every` steps, and then save."""
+        trainer, step = self._trainer, state.global_step
+        every = trainer.recipe.evaluate_every or trainer._steps.of_epoch
+        control.should_evaluate = step % every == 0 or step == len(trainer._steps)
+        control.should_save = control.should_evaluate or step % trainer.recipe.checkpoint_every == 0
+
+
+def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
+    """The learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the recipe's schedule.
+
+    >>> [round(learning_rate_share(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.125]
+    """
+    warm = round(total * recipe.warmup)
+    if step < warm:
+        return (step + 1) / warm
+    done = (step - warm) / max(1, total - warm)
+    falling = {"linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}
+    return falling.get(recipe.schedule, 1.0)
+
+
+def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
+    """AdamW's parameter groups. Biases and norms are not decayed."""
+    groups = []
+    for module, rate in task.learning_rates(recipe):
+        weights = [tensor for tensor in module.parameters() if tensor.requires_grad]
+        for decay, matrices in ((recipe.weight_decay, True), (0.0, False)):
+            chosen = [tensor for tensor in weights if (tensor.ndim >= 2) is matrices]
+            groups.append({"params": chosen, "lr": rate, "weight_decay": decay})
+    return [group for group in groups if group["params"]]
+
+
+def _newest(work: Path) -> Path | None:
+    """The complete checkpoint of the highest step."""
+    complete = [path.parent for path in work.glob(f"checkpoint-*/{_STATE}")]
+    return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
+        raise TrainingError(f"{path} cannot be written: {error}: free disk space, then go on with --resume") from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # pickle, zip and torch raise errors of their own
+        folder = path if path.is_dir() else path.parent
+        raise TrainingError(
+            f"{path} is damaged ({type(error).__name__}): delete {folder}, then add --resume to go on from the "
+            "checkpoint before it, or from the beginning"
+        ) from error
+
+
+def _read(path: Path) -> Any:
+    """Tensors on the CPU; nothing in the file is executed."""
+    with _reading(path):
+        return _torch.load(path, map_location="cpu", weights_only=True)
+
+
+@contextmanager
+def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # torch raises a RuntimeError, on a CPU a plain one
+        text = str(error).lower()
+        if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
+            raise
+        raise TrainingError(
+            f"out of memory at {where}: lower {' or '.join(task.memory)} "
+            "(this changes the recipe, so training starts from the beginning)"
+        ) from error
+
+
+def _other(finished: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
+    """Says in which parts another training differs, with the names of recipe settings."""
+    before = finished.get("parts") or {}
+    names = [name for name in ("kind", "base", "data") if before.get(name) != parts[name]]
+    then, now = before.get("recipe") or {}, parts["recipe"]
+    names += [f"recipe.{name}" for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
+    return f"it differs in {', '.join(names)}" if names else "it differs"
