@@ -18,8 +18,8 @@ from airgen.errors import AirgenError, MissingExtra, UsageError
 
 REGISTRY: dict[str, dict[str, str]] = {
     "backend": {
-        "anthropic": "airgen.llms.anthropic:AnthropicBackend",
-        "gemini": "airgen.llms.gemini:GeminiBackend",
+        "anthropic": "airgen.llms.openai:AnthropicBackend",
+        "gemini": "airgen.llms.openai:GeminiBackend",
         "openai": "airgen.llms.openai:OpenAIBackend",
         "embedded": "airgen.llms.embedded:EmbeddedBackend",
         "scripted": "airgen.llms.scripted:ScriptedBackend",
@@ -104,10 +104,6 @@ REGISTRY: dict[str, dict[str, str]] = {
 
 # Top-level package of an import -> (distribution, extra).
 EXTRAS: dict[str, tuple[str, str]] = {
-    "openai": ("openai", "openai"),
-    "anthropic": ("anthropic", "anthropic"),
-    "google": ("google-genai", "gemini"),
-    "httpx2": ("httpx2", "anthropic"),
     "xllamacpp": ("xllamacpp", "embedded"),
     "onnx": ("onnx", "embedded"),
     "onnxruntime": ("onnxruntime", "embedded"),

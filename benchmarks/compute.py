@@ -78,8 +78,6 @@ def timed(where: str, warm: Callable[[int], object]) -> Iterator[dict[str, Any]]
     """A row with the costs of the work inside, for which `warm` has made so many workers ready."""
     with computing(compute_settings(where)) as compute:
         warm(compute.workers)
-        for worker in getattr(compute, "_workers", ()):
-            worker.ready.result()
         found: dict[str, Any] = {"where": where, "workers": compute.workers}
         wall, own, below = time.perf_counter(), time.process_time(), started_cpu()
         yield found

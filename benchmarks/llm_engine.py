@@ -65,11 +65,10 @@ class Server:
 
 async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path, paid: bool = False) -> None:
     from airgen.llms.base import CallLimits, Message, Request
-    from airgen.llms.budget import Budget
     from airgen.llms.call_queue import Connection
     from airgen.llms.engine import Engine
+    from airgen.llms.money import FREE, Budget, Price
     from airgen.llms.openai import OpenAIBackend
-    from airgen.llms.prices import FREE, Price
     from airgen.store import Store
 
     price, budget = (Price(0.15, 0.075, 0.6), Budget(1_000.0)) if paid else (FREE, None)

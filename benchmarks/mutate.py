@@ -47,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Module -> the tests that protect it, fast ones first.
 MODULES: dict[str, list[str]] = {
     "airgen/keys.py": ["tests/test_keys.py"],
-    "airgen/llms/budget.py": ["tests/llms/test_budget.py"],
+    "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_prices.py"],
     "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
     "airgen/pipeline/control/votes.py": ["tests/pipeline/control/test_votes.py"],
     "airgen/store/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],

@@ -4,8 +4,8 @@
         for key, vectors in current().map(work, shards):     # `shards` are (key, item); see `airgen.compute.base`
             ...
 
-`base` has the one way to say what is to be done, `worker_pool` everything that can go wrong with workers; `processes`
-and `ray` only start workers and carry calls to them. Rows in DuckDB stay the only checkpoint, and the driver alone
+`base` has the one way to say what is to be done, `pool` what happens where a worker is lost, and processes of this
+machine; `ray` carries items to a cluster. Rows in DuckDB stay the only checkpoint, and the driver alone
 writes them.
 """
 

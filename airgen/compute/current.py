@@ -20,7 +20,7 @@ def open_compute(settings: ComputeSettings) -> Compute:
         return RayWorkers(settings)
     if settings.workers is None:
         return Here()
-    from airgen.compute.processes import Processes
+    from airgen.compute.pool import Processes
 
     return Processes(settings)
 

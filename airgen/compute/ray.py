@@ -1,7 +1,8 @@
-"""Workers that are actors of a Ray cluster.
+"""Workers that are tasks of a Ray cluster.
 
-What can go wrong with them is dealt with in `airgen.compute.worker_pool`: Ray itself restarts nothing. A worker must
-have this version of airgen. Batches travel as arguments, and few are in flight, so the object store stays small.
+Ray tries a task again whose worker or node dies, or that needs too much memory; what it gives up is dealt with in
+`airgen.compute.pool`. A worker must have this version of airgen. Items travel as arguments, and few are in flight, so
+the object store stays small.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import math
 import os
 import platform
 import socket
-import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.compute.calls import Returned, Worker, WorkerLost
+from airgen.compute.pool import Returned, WorkerLost, WorkerPool
 from airgen.compute.threads import thread_limits
-from airgen.compute.worker_pool import WorkerPool
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
@@ -28,48 +28,94 @@ _WORDS = 300  # characters of Ray's reasons
 _LOOK = 5.0  # seconds between two looks at the head
 _REACH = 5.0  # seconds to reach an address
 _AWAY = 30.0  # seconds without a head after which a run ends; Ray itself ends the process after 60
+_START = 300.0  # seconds until the first task has a worker
 
 
 class RayWorkers(WorkerPool):
-    """`workers` actors of the cluster at an address; without a number, as many as it has room for."""
+    """`workers` tasks at a time on the cluster at an address; without a number, as many as it has room for."""
 
     def __init__(self, settings: ComputeSettings) -> None:
-        super().__init__(settings.batch_seconds)
+        super().__init__()
         self._settings = settings
         self.workers = settings.workers or 1
         self._ray: Any = None
         self._own = False  # whether the connection is this pool's
-        self._actor: Any = None
-        self._lock = threading.Lock()
+        self._task: Any = None
         self._nodes: set[str] = set()
         self._head = ""  # HOST:PORT of the cluster's head, where this process talks to it itself
         self._next_look = 0.0
         self._away_since: float | None = None
 
-    def start(self) -> list[Worker]:
-        """Connect, and ask for all actors at once. Raises AirgenError without a cluster, or without room for one."""
+    @property
+    def room(self) -> int:
+        """As many as workers: Ray itself sends the arguments of a task that waits."""
+        return self.workers
+
+    def start(self) -> None:
+        """Connect, and try one task. Raises AirgenError without a cluster, or without room for a worker."""
+        if self._task is not None:
+            return
         self._connect()
         settings, ray = self._settings, self._ray
         room = self._room()
         if room < 1:
             raise AirgenError(
                 f"compute: one worker needs {self._needs()}, and no node of the cluster at {settings.address} has that "
-                f"much ({self._cluster()}): lower gpus_per_worker, cpus_per_worker or memory_gb_per_worker, or add a "
-                "node"
+                f"much ({self._cluster()}): lower gpus_per_worker or cpus_per_worker, or add a node"
             )
         self.workers = settings.workers or room
-        self._actor = ray.remote(_actor()).options(
+        task = ray.remote(
             num_cpus=settings.cpus_per_worker or 1,
             num_gpus=settings.gpus_per_worker,
-            max_restarts=0,
-            max_task_retries=0,
-            **({} if settings.memory_gb_per_worker is None else {"memory": self._memory()}),
-        )
-        return [self.start_one() for _ in range(self.workers)]
+            max_calls=0,  # Ray's default ends a worker with a GPU, and the model in it, after one task
+        )(_task(thread_limits(settings.cpus_per_worker or 1)))
+        try:
+            self._checked(ray.get(task.remote(b"", None), timeout=_START))
+        except ray.exceptions.GetTimeoutError:
+            raise AirgenError(
+                f"compute: no worker was ready after {_START:.0f} s: is the cluster full? Give it more nodes"
+            ) from None
+        except ray.exceptions.RayError as error:
+            raise AirgenError(f"compute: a worker failed: {_line(error)}") from error
+        self._task = task
 
-    def start_one(self) -> Worker:
-        """One actor."""
-        return _Actor(self._ray, self._actor.remote(thread_limits(self._settings.cpus_per_worker or 1)), self._joined)
+    def send(self, make: bytes, item: Any) -> Future[Returned]:
+        """See `WorkerPool`."""
+        found: Future[Returned] = Future()
+
+        def done(future: Future[Any]) -> None:
+            if not found.set_running_or_notify_cancel():
+                return
+            try:
+                found.set_result(self._checked(future.result()))
+            except BaseException as error:  # noqa: BLE001  # passed on to who waits
+                found.set_exception(self._translated(error))
+
+        try:
+            self._task.remote(make, item).future().add_done_callback(done)
+        except self._ray.exceptions.RayError as error:  # it cannot be sent
+            found.set_exception(self._translated(error))
+        return found
+
+    def _checked(self, answered: tuple[str, str, str, str, Any]) -> Any:
+        """What a task gave. Raises AirgenError where its node has another airgen, or another Python."""
+        node, host, python, version, found = answered
+        if version != __version__:
+            what = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
+            raise AirgenError(
+                f"compute: the node {host} {what}, and this is airgen {__version__}: install the same there"
+            )
+        if python.split(".")[:2] != platform.python_version().split(".")[:2]:
+            raise AirgenError(
+                f"compute: the node {host} has Python {python}, and this is {platform.python_version()}: use the same"
+            )
+        self._nodes.add(node)
+        return found
+
+    def _translated(self, error: BaseException) -> BaseException:
+        found = translated(self._ray, error)
+        self._counts["workers_lost"] += isinstance(found, WorkerLost)
+        return found
 
     def look(self) -> float | None:
         """See `WorkerPool`: workers may go on for a while without the head, but it must come back."""
@@ -88,10 +134,6 @@ class RayWorkers(WorkerPool):
                     "finished is kept; start the cluster again, then run the same command again"
                 )
         return _LOOK
-
-    def _joined(self, node: str) -> None:
-        with self._lock:
-            self._nodes.add(node)
 
     def _connect(self) -> None:
         self._ray = ray = load_extra("ray", "compute: ray")
@@ -116,14 +158,10 @@ class RayWorkers(WorkerPool):
         if not self._ray.util.client.ray.is_connected():  # the client's connection is watched by Ray
             self._head = str(self._ray.get_runtime_context().gcs_address)
 
-    def _memory(self) -> int:
-        return int((self._settings.memory_gb_per_worker or 0) * 1e9)
-
     def _needs(self) -> str:
         settings = self._settings
         parts = [f"{settings.gpus_per_worker:g} GPUs"] if settings.gpus_per_worker else []
         parts.append(f"{settings.cpus_per_worker or 1} CPUs")
-        parts += [f"{settings.memory_gb_per_worker:g} GB"] if settings.memory_gb_per_worker else []
         return " and ".join(parts)
 
     def _alive(self) -> list[dict[str, Any]]:
@@ -132,9 +170,7 @@ class RayWorkers(WorkerPool):
     def _room(self) -> int:
         """How many workers the cluster has room for when it is empty."""
         settings = self._settings
-        wanted = {
-            "CPU": float(settings.cpus_per_worker or 1), "GPU": settings.gpus_per_worker, "memory": self._memory(),
-        }  # fmt: skip
+        wanted = {"CPU": float(settings.cpus_per_worker or 1), "GPU": settings.gpus_per_worker}
         wanted = {name: amount for name, amount in wanted.items() if amount}
         return sum(
             min(math.floor(node["Resources"].get(name, 0) / amount + 1e-9) for name, amount in wanted.items())
@@ -153,89 +189,40 @@ class RayWorkers(WorkerPool):
 
     def describe(self) -> dict[str, Any]:
         """What it is and what it has done, for the status of a job."""
-        with self._lock:
-            nodes = len(self._nodes)
-        return {**super().describe(), "kind": "ray", "address": self._settings.address, "nodes": nodes}
+        kind = {"kind": "ray", "address": self._settings.address, "nodes": len(self._nodes)}
+        return {**super().describe(), **kind}
 
     def close(self) -> None:
-        """End the actors, and the connection where it is this pool's."""
-        super().close()
+        """End the connection where it is this pool's."""
+        self._task = None
         if self._own:
             self._ray.shutdown()
             self._own = False
 
 
-def _actor() -> type:
-    """The class of an actor. It travels by value, because airgen may be missing where it runs."""
+def _task(environment: dict[str, str]) -> Callable[[bytes, Any], tuple[str, str, str, str, Any]]:
+    """The function of a task. It travels by value, because airgen may be missing where it runs."""
 
-    class AirgenWorker:
-        def __init__(self, environment: dict[str, str]) -> None:
+    def run(make: bytes, item: Any) -> tuple[str, str, str, str, Any]:
+        import os
+        import platform
+        import socket
 
-            os.environ.update(environment)
+        import ray
 
-        def hello(self) -> tuple[str, str, str, str]:
-            import platform
-
-            import ray
-
-            node = ray.get_runtime_context().get_node_id()
-            try:
-                import airgen
-            except ImportError as error:
-                return node, socket.gethostname(), platform.python_version(), f"no airgen ({error})"
-            return node, socket.gethostname(), platform.python_version(), airgen.__version__
-
-        def run(self, make: bytes, batch: list[Any]) -> Any:
-            from airgen.compute.calls import answer
-
-            return answer(make, batch)
-
-    return AirgenWorker
-
-
-class _Actor(Worker):
-    def __init__(self, ray: Any, actor: Any, joined: Any) -> None:
-        self._ray, self._actor = ray, actor
-        self.ready = self._then(actor.hello.remote(), lambda hello: joined(_checked(*hello)))
-
-    def send(self, make: bytes, batch: list[Any]) -> Future[Returned]:
-        """See `Worker`."""
+        os.environ.update(environment)
+        place = ray.get_runtime_context().get_node_id(), socket.gethostname(), platform.python_version()
         try:
-            return self._then(self._actor.run.remote(make, batch), lambda answer: answer)
-        except self._ray.exceptions.RayError as error:  # it cannot be sent
-            raise _translated(self._ray, error) from error
+            import airgen
+            from airgen.compute.pool import answer
+        except ImportError as error:
+            return *place, f"no airgen ({error})", None
+        return *place, airgen.__version__, answer(make, item) if make else None
 
-    def kill(self) -> None:
-        """See `Worker`."""
-        self._ray.kill(self._actor, no_restart=True)
-
-    def _then(self, reference: Any, read: Any) -> Future[Any]:
-        """A future of what `read` makes of an object; errors of Ray become errors of airgen."""
-        found: Future[Any] = Future()
-
-        def done(future: Future[Any]) -> None:
-            try:
-                found.set_result(read(future.result()))
-            except BaseException as error:  # noqa: BLE001  # passed on to who waits
-                found.set_exception(_translated(self._ray, error))
-
-        reference.future().add_done_callback(done)
-        return found
+    return run
 
 
-def _checked(node: str, host: str, python: str, version: str) -> str:
-    """The id of a worker's node. Raises AirgenError where it has another airgen, or another Python."""
-    if version != __version__:
-        what = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
-        raise AirgenError(f"compute: the node {host} {what}, and this is airgen {__version__}: install the same there")
-    if python.split(".")[:2] != platform.python_version().split(".")[:2]:
-        raise AirgenError(
-            f"compute: the node {host} has Python {python}, and this is {platform.python_version()}: use the same"
-        )
-    return node
-
-
-def _translated(ray: Any, error: BaseException) -> BaseException:
+def translated(ray: Any, error: BaseException) -> BaseException:
     """WorkerLost for what Ray says of its own troubles."""
     if isinstance(error, AirgenError):
         return error
@@ -249,8 +236,7 @@ def _translated(ray: Any, error: BaseException) -> BaseException:
         )
     if isinstance(error, kinds.RayTaskError):
         return AirgenError(f"compute: a worker failed: {_line(error)}")
-    memory = isinstance(error, kinds.OutOfMemoryError) or "out of memory" in str(error).lower().replace("_", " ")
-    return WorkerLost(_line(error), memory=memory)
+    return WorkerLost(_line(error))
 
 
 def _line(error: BaseException) -> str:

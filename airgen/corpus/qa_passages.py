@@ -258,7 +258,7 @@ class _Recipe:
     reader: ReaderRecipe | None
     versions: Mapping[str, str]
 
-    def make(self) -> Callable[[list[CorpusPart]], list[_Cleaned | None]]:
+    def make(self) -> Callable[[CorpusPart], _Cleaned | None]:
         """The function of a worker. Raises MissingExtra, CorpusError; also where its packages clean in another way."""
         here = package_versions()
         if others := [name for name in self.versions if self.versions[name] != here[name]]:
@@ -276,16 +276,12 @@ class _Cleaning:
     def __init__(self, recipe: _Recipe) -> None:
         self._reader, self._looking = PartReader(recipe.reader), Looking(recipe.settings)
 
-    def clean(self, parts: list[CorpusPart], *, own: bool = False) -> list[_Cleaned | None]:
-        """One for each part; None where its files are not here. `own`: see `PartReader.read`."""
-        found: list[_Cleaned | None] = []
-        for part in parts:
-            read = self._reader.read(part, own=own)
-            if read is None:
-                found.append(None)
-            else:
-                found.append(_Cleaned(self._looking.look(read.rows), len(read.rows), read.columns, read.error))
-        return found
+    def clean(self, part: CorpusPart, *, own: bool = False) -> _Cleaned | None:
+        """A part; None where its files are not here. `own`: see `PartReader.read`."""
+        read = self._reader.read(part, own=own)
+        if read is None:
+            return None
+        return _Cleaned(self._looking.look(read.rows), len(read.rows), read.columns, read.error)
 
 
 def passages_by_workers(
@@ -306,7 +302,7 @@ def passages_by_workers(
         settings, recipe_of_reader, {name: version for name, version in package_versions().items() if version}
     )
     here = cache(lambda: _Cleaning(recipe))  # where a worker does not see a file, or nothing is worth a worker
-    work: Work[CorpusPart, _Cleaned | None] = Work("cleaning", lambda some: here().clean(some, own=True), recipe.make)
+    work: Work[CorpusPart, _Cleaned | None] = Work("cleaning", lambda part: here().clean(part, own=True), recipe.make)
     columns: SeenColumns | None = None
     coming = iter(parts)
     first = list(islice(coming, _FEW))
@@ -317,7 +313,7 @@ def passages_by_workers(
             if found is None:
                 if split is not None:
                     split.near = False
-                (found,) = here().clean([part], own=True)
+                found = here().clean(part, own=True)
                 assert found is not None
             if progress is not None and split is not None:
                 progress(found.read)

@@ -35,9 +35,9 @@ from pydantic import Field, field_validator, model_validator
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.result import without_secrets
+from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
 from airgen.retrievers.base import Corpus, Embedder, build
-from airgen.retrievers.http_client import HttpFailure, JsonClient
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import Headers, ServiceAccess
 from airgen.settings.llm import hidden

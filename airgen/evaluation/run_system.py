@@ -288,7 +288,7 @@ class _Place:
     top: int
     folder: Path
 
-    def make(self) -> Callable[[list[SystemSettings]], list[FinishedRun | None]]:
+    def make(self) -> Callable[[SystemSettings], FinishedRun | None]:
         """The function of a worker, which holds the corpus. A system that fails gives None."""
         try:
             dataset = replace(BeirDataset.open(self.dataset), called=self.called)
@@ -299,14 +299,11 @@ class _Place:
             raise AirgenError(f"{self.dataset}: where a worker runs, another dataset stands there: share one folder")
         context = context_of(task, self.top, self.folder)
 
-        def run(systems: list[SystemSettings]) -> list[FinishedRun | None]:
-            found: list[FinishedRun | None] = []
-            for system in systems:
-                try:
-                    found.append(run_system(system, context))
-                except AirgenError:
-                    found.append(None)  # it is run again where its error can be told
-            return found
+        def run(system: SystemSettings) -> FinishedRun | None:
+            try:
+                return run_system(system, context)
+            except AirgenError:
+                return None  # it is run again where its error can be told
 
         return run
 
@@ -343,7 +340,7 @@ def run_beside(
 
     context = context_of(task, top, folder)
     work: Work[SystemSettings, FinishedRun | None] = Work(
-        f"systems of {task.dataset.name}", lambda some: [run_system(one, context) for one in some], place.make
+        f"systems of {task.dataset.name}", lambda one: run_system(one, context), place.make
     )
     for name, done in current().map(work, items(), ordered=False):
         if done is not None:

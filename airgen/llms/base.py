@@ -18,12 +18,14 @@ from typing import Any, ClassVar, Protocol
 
 from airgen.errors import AirgenError
 from airgen.keys import content_key
-from airgen.llms.prices import FREE, Price, price_in
+from airgen.llms.money import FREE, Price, Usage, price_in
 from airgen.records import Answer
 from airgen.registry import resolve
 from airgen.settings.llm import LlmSettings
 
 _LOG = logging.getLogger(__name__)
+
+RETRIES = 6  # of a call of a job: about half a minute of pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +73,6 @@ class Request:
 
 Rule = Callable[[Request], str]
 """What the scripted backend answers to the requests of a stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The tokens that a server bills. Without prompt tokens their number is unknown: then the reservation is paid.
-
-    thinking_tokens are among completion_tokens.
-    """
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    thinking_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +146,7 @@ class CallLimits:
     concurrency: the most calls at a time; where `adaptive`, the engine goes below it for a slow or failing server.
     timeout: seconds for one attempt. retries: attempts after the first, for 5xx, time-outs and dropped connections.
     backoff: the first pause between attempts in seconds; it doubles each time. requests_per_minute,
-    tokens_per_minute: limits of the account, where they are known. max_failures: the run stops after so many failed
-    calls (from 1 on), or such a share of the calls (below 1); None never stops it.
+    tokens_per_minute: limits of the account, where they are known.
     """
 
     concurrency: int = 16
@@ -168,7 +156,6 @@ class CallLimits:
     backoff: float = 0.5
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
-    max_failures: float | None = None
 
 
 class Backend:
@@ -210,10 +197,9 @@ class Backend:
         return CallLimits(
             concurrency=settings.concurrency,
             timeout=settings.timeout_seconds,
-            retries=settings.retries,
+            retries=RETRIES,
             requests_per_minute=settings.requests_per_minute,
             tokens_per_minute=settings.tokens_per_minute,
-            max_failures=settings.max_failures,
         )
 
     def room(self, request: Request) -> int:

@@ -1,15 +1,11 @@
 """The Batch API: half the price, an answer within a day, and no second submission whenever the process dies.
 
-    backend = BatchBackend(folder=Path("runs/python-reference/batches"), api_key_env="OPENAI_API_KEY")
+    backend = BatchBackend(Endpoint(api_key_env="OPENAI_API_KEY"), Path("runs/python-reference/batches"))
 
 Requests are collected until none has come for a moment, written to a file, uploaded and submitted. Each step is on
 the disk before the next begins, and a batch carries its local name as metadata: a process killed between submitting
 a batch and noting it finds that batch in the server's list. What expired or failed goes back to the engine as a
 failure that may pass, so the next batch holds only that.
-
-Files and batches go through the `openai` package: a few slow calls, so the speed of its transport does not matter.
-Its own retries are off, because they give up after half a minute, and because a second `create` after a broken
-connection could submit a batch twice.
 """
 
 from __future__ import annotations
@@ -17,59 +13,49 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airgen.errors import AirgenError, LlmError
-from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
-from airgen.llms.batch_client import batch_client, result_lines
+from airgen.http import as_json
+from airgen.llms.base import Backend, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.chat import load_json, with_usage
 from airgen.llms.dialect import Dialect
-from airgen.llms.http import LARGEST_ANSWER, OPENAI_URL, Endpoint, error_in, failure
-from airgen.registry import load_extra
-
-if TYPE_CHECKING:
-    from openai.types import Batch
-
+from airgen.llms.http import LARGEST_ANSWER, Endpoint, error_in, failure
+from airgen.llms.money import Usage
 
 ENDED = {"completed", "expired", "failed", "cancelled"}
+POLL_SECONDS = 30.0  # between two requests for a batch's status, and the first pause after a failed step
+GATHER_SECONDS = 2.0  # without a new request, before a batch is submitted
 TRIES = 8  # of one step, before the run stops
+_LARGEST_FILE = 2 << 30  # bytes of the results of one batch
+_BEGINNING = 1 << 16  # bytes of a line that is too large, in which its key stands
 
 
 class BatchBackend(Backend):
     """Sends requests through `{base_url}/files` and `{base_url}/batches`.
 
     folder: where the state of each batch of this LLM is kept, and of no other; only one process at a time may use it.
-    answer_key: under which the engine keeps the answer to a request (`Connection.key`). gather: seconds without a
-    new request before a batch is submitted. poll: seconds between two requests for a batch's status, and the first
-    pause after a failed step. max_requests, max_bytes: OpenAI's limits of one file. See
-    `airgen.llms.http.Endpoint` for the rest. Raises MissingExtra without the `openai` package.
+    answer_key: under which the engine keeps the answer to a request (`Connection.key`). max_requests, max_bytes:
+    OpenAI's limits of one file.
     """
 
     RECOVERS: ClassVar[bool] = True
 
     def __init__(
         self,
-        *,
+        endpoint: Endpoint,
         folder: Path,
+        *,
         answer_key: Callable[[Request], str] = lambda request: request.key,
-        base_url: str = OPENAI_URL,
-        api_key_env: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        query: Mapping[str, str] | None = None,
         dialect: Dialect | None = None,
-        gather: float = 2.0,
-        poll: float = 30.0,
         max_requests: int = 50_000,
         max_bytes: int = 190_000_000,
     ) -> None:
-        openai = self._openai = load_extra("openai", "llm.mode: batch")
-        self._endpoint = Endpoint(base_url, api_key_env, headers, query=query)
-        self._dialect = dialect or Dialect()
-        self._client = batch_client(openai, self._endpoint)
-        self._folder, self._key, self._gather, self._poll = folder, answer_key, gather, poll
+        self._endpoint, self._dialect = endpoint, dialect or Dialect()
+        self._folder, self._key = folder, answer_key
         self._max_requests, self._max_bytes = max_requests, max_bytes
         self._asked: dict[str, tuple[Request, asyncio.Future[Reply]]] = {}
         self._unsent: dict[str, bytes] = {}
@@ -136,12 +122,12 @@ class BatchBackend(Backend):
         for batch, left in self._undelivered.values():
             if not left:
                 batch.note(state="done")
-        await self._client.close()
+        await self._endpoint.close()
 
     # -- collecting ----------------------------------------------------------------------------------------------
 
     def _collect(self, key: str, request: Request) -> None:
-        """Submit when no request has come for `gather` seconds, or when a file is full."""
+        """Submit when no request has come for a moment, or when a file is full."""
         line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self._dialect.body(request)}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if self._timer is not None:
@@ -153,7 +139,7 @@ class BatchBackend(Backend):
         if len(self._unsent) >= self._max_requests:
             self._submit()
         else:
-            self._timer = asyncio.get_running_loop().call_later(self._gather, self._submit)
+            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._submit)
 
     def _submit(self) -> None:
         lines, self._unsent, self._unsent_bytes = self._unsent, {}, 0
@@ -232,86 +218,110 @@ class BatchBackend(Backend):
             future.set_exception(outcome)
 
     async def _upload(self, batch: BatchFile) -> None:
-        file = (f"{batch.name}.jsonl", batch.requests(), "application/jsonl")
-        uploaded = await self._call(lambda: self._client.files.create(file=file, purpose="batch"))
-        batch.note(state="uploaded", file=str(uploaded.id))
+        import aiohttp
+
+        content = batch.requests()
+
+        def form() -> aiohttp.FormData:
+            data = aiohttp.FormData({"purpose": "batch"})
+            data.add_field("file", content, filename=f"{batch.name}.jsonl", content_type="application/jsonl")
+            return data
+
+        uploaded = await self._call("POST", "/files", form)
+        batch.note(state="uploaded", file=str(uploaded["id"]))
 
     async def _create(self, batch: BatchFile) -> None:
         """Submit, unless an earlier process was killed right after it had, or nobody wants an answer any more."""
+        wanted = {
+            "input_file_id": batch.state["file"], "endpoint": "/v1/chat/completions", "completion_window": "24h",
+            "metadata": {"airgen": batch.name},
+        }  # fmt: skip
 
-        def create() -> Awaitable[Batch]:
-            found: Awaitable[Batch] = self._client.batches.create(
-                input_file_id=batch.state["file"],
-                endpoint="/v1/chat/completions",
-                completion_window="24h",
-                metadata={"airgen": batch.name},
-            )
+        async def create() -> Mapping[str, Any] | None:
+            # After a broken connection the server may have the batch, so its list is read before each try.
+            if (found := await self._find(batch)) is None and batch.keys & self._asked.keys():
+                found = await self._call("POST", "/batches", lambda: as_json(wanted), tries=1)
             return found
 
-        for attempt in range(TRIES):
-            # After a broken connection the server may have the batch, so its list is read before each try.
-            if (found := await self._call(lambda: self._find(batch))) is not None:
-                break
-            if not batch.keys & self._asked.keys():  # a prompt was changed since: nobody wants these answers
-                batch.note(state="done")
-                return
-            try:
-                found = await self._call(create, tries=1)
-                break
-            except Retry:
-                if attempt + 1 == TRIES:
-                    raise
-                await asyncio.sleep(self._poll * 2**attempt)
-        batch.note(state="submitted", batch=str(found.id))
-
-    async def _find(self, batch: BatchFile) -> Batch | None:
-        """The batch in the server's list, by the name in its metadata."""
-        found: Batch
-        async for found in self._client.batches.list(limit=100):
-            if (found.metadata or {}).get("airgen") == batch.name:
-                return found
-        return None
-
-    async def _wait(self, batch: BatchFile) -> Batch:
-        while True:
-            found: Batch = await self._call(lambda: self._client.batches.retrieve(batch.state["batch"]))
-            if found.status in ENDED:
-                return found
-            await asyncio.sleep(self._poll)
-
-    async def _fetch(self, batch: BatchFile, ended: Batch) -> dict[str, Reply | AirgenError]:
-        """Each request's outcome; one without a result is a failure that may pass."""
-        if ended.status == "failed":
+        if (found := await self._again(create)) is None:  # a prompt was changed since: nobody wants these answers
             batch.note(state="done")
-            errors = (ended.errors and ended.errors.data) or []
-            reason = str(errors[0].message) if errors else "no reason given"
-            raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(reason)}")
+        else:
+            batch.note(state="submitted", batch=str(found["id"]))
+
+    async def _find(self, batch: BatchFile) -> Mapping[str, Any] | None:
+        """The batch in the server's list, by the name in its metadata."""
+        after = ""
+        while True:
+            page = await self._call("GET", f"/batches?limit=100{after}", tries=1)
+            listed = page.get("data") or []
+            for one in listed:
+                if (one.get("metadata") or {}).get("airgen") == batch.name:
+                    return one  # type: ignore[no-any-return]
+            if not (listed and page.get("has_more")):
+                return None
+            after = f"&after={listed[-1]['id']}"
+
+    async def _wait(self, batch: BatchFile) -> Mapping[str, Any]:
+        while True:
+            found: Mapping[str, Any] = await self._call("GET", f"/batches/{batch.state['batch']}")
+            if found.get("status") in ENDED:
+                return found
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:
+        """Each request's outcome; one without a result is a failure that may pass."""
+        if ended["status"] == "failed":
+            batch.note(state="done")
+            errors = (ended.get("errors") or {}).get("data") or [None]
+            reason, _ = error_in(errors[0])
+            reason = self._endpoint.scrub(reason or "no reason given")
+            raise LlmError(f"{self._endpoint.where} refuses the batch: {reason}")
         outcomes: dict[str, Reply | AirgenError] = {
-            key: Retry("batch_expired") if ended.status == "expired" else Retry("batch_lost", usage=Usage())
+            key: Retry("batch_expired") if ended["status"] == "expired" else Retry("batch_lost", usage=Usage())
             for key in batch.keys
         }
-        for file in (ended.output_file_id, ended.error_file_id):
-            if not file:
-                continue
-            outcomes |= await self._call(lambda file=file: self._results_in(file, batch))  # type: ignore[misc]
+        for file in (ended.get("output_file_id"), ended.get("error_file_id")):
+            if file:
+                outcomes |= await self._again(lambda file=file: self._results_in(file, batch))  # type: ignore[misc]
         return outcomes
 
     async def _results_in(self, file: str, batch: BatchFile) -> dict[str, Reply | AirgenError]:
         """The outcomes in a file of the server."""
         found: dict[str, Reply | AirgenError] = {}
-        async for line, whole in result_lines(self._openai, self._client, file):
-            key, outcome = self._outcome(line) if whole else self._too_large(line)
+        async for line, whole in self._lines(f"/files/{file}/content"):
+            key, outcome = self._outcome(line, whole)
             if key in batch.keys:
                 found[key] = outcome
         return found
 
-    def _too_large(self, beginning: bytes) -> tuple[str, Reply | AirgenError]:
-        key = re.search(rb'"custom_id"\s*:\s*"([0-9a-zA-Z_-]{1,200})"', beginning)
-        detail = f"{self._endpoint.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
-        return key[1].decode() if key else "", Refused("too_large", detail, Usage())
+    async def _lines(self, path: str) -> AsyncIterator[tuple[bytes, bool]]:
+        """(line, whether it is whole) of a file at the server; of a line that no answer can have, the beginning."""
+        pieces = self._endpoint.pieces(path, _LARGEST_FILE)
+        status, headers = await anext(pieces)
+        if status != 200:
+            content = b"".join([piece async for piece in pieces])
+            raise self._endpoint.failure(status, headers, content, path)
+        line, skipping = bytearray(), False
+        async for piece in pieces:
+            *ended, rest = piece.split(b"\n")
+            for end in ended:
+                if not skipping:
+                    yield bytes(line + end), True
+                line, skipping = bytearray(), False
+            if not skipping:
+                line += rest
+                if len(line) > LARGEST_ANSWER:
+                    yield bytes(line[:_BEGINNING]), False
+                    line, skipping = bytearray(), True
+        if line:
+            yield bytes(line), True
 
-    def _outcome(self, line: bytes) -> tuple[str, Reply | AirgenError]:
+    def _outcome(self, line: bytes, whole: bool) -> tuple[str, Reply | AirgenError]:
         """The key of a request and what came of it; never raises. Without a key the line is nobody's."""
+        if not whole:
+            named = re.search(rb'"custom_id"\s*:\s*"([0-9a-zA-Z_-]{1,200})"', line)
+            detail = f"{self._endpoint.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
+            return named[1].decode() if named else "", Refused("too_large", detail, Usage())
         key = ""
         try:
             item = load_json(line)
@@ -334,30 +344,35 @@ class BatchBackend(Backend):
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    async def _call(self, work: Callable[[], Awaitable[Any]], tries: int = TRIES) -> Any:
-        """The result of a call of the `openai` package, which is made anew for each of `tries` tries."""
+    async def _call(self, method: str, path: str, data: Callable[[], Any] = lambda: None, tries: int = TRIES) -> Any:
+        """The JSON object that the server answers. `data` makes the body anew for each of `tries` tries."""
+
+        async def work() -> Any:
+            body = data()
+            kind = {"Content-Type": "application/json"} if isinstance(body, bytes) else None
+            status, headers, content = await self._endpoint.send(method, path, body, kind)
+            if status != 200:
+                raise self._endpoint.failure(status, headers, content, path.partition("?")[0])
+            try:
+                found = load_json(content)
+            except ValueError:
+                found = None
+            if not isinstance(found, dict):
+                raise Retry("bad_body", detail="not JSON")
+            return found
+
+        return await self._again(work, tries)
+
+    async def _again(self, work: Callable[[], Awaitable[Any]], tries: int = TRIES) -> Any:
         for attempt in range(tries):
             try:
-                try:
-                    found = await work()
-                except self._openai.OpenAIError as error:
-                    raise self._problem(error) from None  # its errors carry the request, and with it the key
-                if isinstance(found, str):  # the package returns the text of what is not JSON
-                    raise Retry("bad_body", detail="not JSON")
-                return found
+                return await work()
             except Retry as problem:
                 if attempt + 1 == tries:
                     raise
-                await asyncio.sleep(problem.after or min(300.0, self._poll * 2**attempt))
+                await asyncio.sleep(problem.after or min(300.0, POLL_SECONDS * 2**attempt))
+            except Refused as problem:
+                if problem.reason == "too_large":  # of no single request
+                    raise LlmError(problem.detail) from None
+                raise
         raise AssertionError("unreachable")
-
-    def _problem(self, error: Exception) -> AirgenError:
-        """An error of the `openai` package as one of ours."""
-        if isinstance(error, self._openai.APIStatusError):
-            response = error.response
-            return self._endpoint.failure(response.status_code, response.headers, response.content, response.url.path)
-        cause = error.__cause__ or error
-        if isinstance(cause, AirgenError):  # of our bounds
-            return cause
-        message = self._endpoint.scrub(str(cause) or type(cause).__name__)
-        return Retry("connection", detail=message)

@@ -28,10 +28,6 @@ class BatchFile:
         """Write requests to the disk as a new batch for the server at `url`. Raises StoreError where that fails."""
         name = f"airgen-{secrets.token_hex(8)}"
         batch = cls(folder, name, {"state": "prepared", "url": url, "keys": sorted(lines)})
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{folder}: cannot be created: {error.strerror}") from error
         batch._replace(f"{name}.jsonl", b"".join(lines[key] for key in sorted(lines)))
         batch.note()
         return batch
@@ -68,6 +64,7 @@ class BatchFile:
         path = self.folder / name
         beside = path.with_name(name + ".part")
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             with beside.open("wb") as file:
                 file.write(content)
                 file.flush()

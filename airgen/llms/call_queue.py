@@ -11,25 +11,21 @@ import asyncio
 import heapq
 import json
 import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airgen.errors import AirgenError, LlmError, Stopped
+from airgen.errors import AirgenError, Stopped
 from airgen.keys import rng
-from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Usage, answer_key
-from airgen.llms.budget import Budget, cost
+from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, answer_key
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.dialect import most_output
-from airgen.llms.prices import FREE, Price
+from airgen.llms.health import DOWN, Health
+from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
-from airgen.llms.usage import StageUsage
 from airgen.records import Answer, Payment, Reservation, storable
 
 GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
-SET_ASIDE = 3  # calls without retries left, and no success between them: the endpoint is down
-ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fault of a single request
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
 THINKING = "thinking"  # the model used its room up for thinking, and gets more
 ROOMS = 8  # so many times at most
@@ -37,8 +33,6 @@ TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid f
 REFUSALS = 30  # retries after HTTP 429
 WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
 PATIENCE = 3600.0  # seconds without an answer, because of limits, after which the run stops
-FIRST_CALLS = 4  # of a stage: where the server takes none of them (HTTP 4xx), it will take no other
-GRACE = 20  # calls before a share of failures can stop the run
 
 
 @dataclass(frozen=True)
@@ -109,10 +103,7 @@ class CallQueue:
         self._paused: dict[int, tuple[asyncio.TimerHandle, Call]] = {}
         self._set_aside: list[tuple[Call, Retry]] = []
         self._in_flight = 0
-        self._failures_in_a_row = 0
-        self._finished, self._failures = 0, Counter[str]()
-        self._refused = Counter[str]()  # by stage: calls that the server would not take
-        self._works: set[str] = set()  # stages of which a call was answered
+        self._health = Health()
         self._timer: asyncio.TimerHandle | None = None
         self._held_since: float | None = None  # since when limits hold calls back and no answer has come
         self._last_limit = ""  # the server's words
@@ -203,19 +194,19 @@ class CallQueue:
         if isinstance(outcome, Reply):
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
-            self._failures_in_a_row = 0
+            self._health.failing = 0
             self._held_since = None
             self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
             self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
                 self.rate.apply(outcome.limits, call.number, now)
         elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= ROOMS:
-            self._failures_in_a_row = 0
+            self._health.failing = 0
             self._shared.usage[call.request.stage].retries[THINKING] += 1
             self._shared.usage[call.request.stage].waiting += 1
             heapq.heappush(self._queued, (call.order, call))  # with more room, at once: the server is well
         elif isinstance(outcome, Retry):
-            self._failures_in_a_row += outcome.reason != "rate_limit"
+            self._health.failing += outcome.reason != "rate_limit"
             self._retry(call, outcome, sent, now)
         elif isinstance(outcome, Refused):
             finished.append((call, _failure(call, outcome, now)))
@@ -223,8 +214,10 @@ class CallQueue:
             self._set_aside.append((call, Retry("stopped")))  # so that `empty` finds it
             self._shared.stop(outcome)
         finished += self._decide(now, alive=bool(finished))
-        for each, answer in finished:
-            self._count(each, answer, now)
+        for _, answer in finished:
+            self._shared.usage[answer.stage].add(answer, now)
+            if stop := self._health.saw_call(answer):
+                self._shared.stop(stop)
         return finished
 
     async def _reserve(self, call: Call, key: str) -> None:
@@ -279,8 +272,8 @@ class CallQueue:
         A few more than the limit are tried, because the first requests may be at fault themselves.
         """
         limit = int(self.concurrency.limit)
-        failing = self._failures_in_a_row >= SET_ASIDE
-        stuck = failing and self._in_flight + len(self._paused) >= max(limit, 3 * SET_ASIDE)
+        failing = self._health.failing >= DOWN
+        stuck = failing and self._in_flight + len(self._paused) >= max(limit, 3 * DOWN)
         return self._in_flight + max(0, self._shared.unsaved - GROUP) < limit and not stuck
 
     def _take(self) -> Call:
@@ -318,16 +311,13 @@ class CallQueue:
         self.start_calls()
 
     def _decide(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
-        """Decide whether the calls that were set aside are at fault (failure rows) or the endpoint is (a stop).
-
-        An endpoint that answers other calls is `alive`. One that fails several calls in a row is down: no failure is
-        recorded, so the next run asks those calls again.
-        """
+        """Calls that were set aside end as rows where they are at fault themselves. Where the endpoint is, the run
+        stops; no failure is recorded, so the next run asks those calls again."""
         if not self._set_aside:
             return []
         idle = not (self._queued or self._in_flight or self._paused)
-        endpoint = any(error.reason in ENDPOINT_FAULTS for _, error in self._set_aside)
-        if not alive and (len(self._set_aside) >= SET_ASIDE or (idle and endpoint)):
+        down = self._health.is_down([error for _, error in self._set_aside], alive=alive, idle=idle)
+        if down:
             call, error = self._set_aside[-1]
             self._shared.stop(
                 Stopped(
@@ -335,43 +325,11 @@ class CallQueue:
                     f"{call.attempts + call.refusals} tries: run the same command to go on once it does"
                 )
             )
-            return []
-        if not alive and not idle:
+        if down or down is None:
             return []
         failed = [(call, _failure(call, error, now)) for call, error in self._set_aside]
         self._set_aside.clear()
         return failed
-
-    def _count(self, call: Call, answer: Answer, now: float) -> None:
-        """Count a finished call. Stops the engine where too many calls of this queue failed."""
-        self._shared.usage[call.request.stage].add(answer, now)
-        self._finished += 1
-        most, stage = self._limits.max_failures, call.request.stage
-        if not answer.error:
-            self._works.add(stage)
-            return
-        self._failures[answer.error] += 1
-        self._refused[stage] += answer.error.startswith("http_4")
-        if stage not in self._works and self._refused[stage] >= FIRST_CALLS:
-            who = f"{answer.model} at endpoint {answer.endpoint!r}"
-            words = " ".join(answer.text.split())[:300] or "no reason given"
-            self._shared.stop(
-                LlmError(
-                    f"{stage}: {who} refused the first {FIRST_CALLS} calls ({answer.error}: {words}): stopped, because "
-                    "it would refuse the others. Change `llm` or the prompt; --retry-failed asks the refused ones again"
-                )
-            )
-            return
-        total = sum(self._failures.values())
-        if most is None or (total < most if most >= 1 else self._finished < GRACE or total <= most * self._finished):
-            return
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self._failures.most_common())
-        self._shared.stop(
-            LlmError(
-                f"{total} of {self._finished} calls to {answer.model} failed ({reasons}), max_failures is {most:g}: "
-                "see `airgen status`; `airgen run --retry-failed` asks them again"
-            )
-        )
 
     def _answer(self, call: Call, reply: Reply, seconds: float) -> Answer:
         request = call.request

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from airgen.llms.base import Message, Refused, Reply, Request, Retry, Usage
+from airgen.llms.base import Message, Refused, Reply, Request, Retry
+from airgen.llms.money import Usage
 from airgen.text.tokens import count_tokens
 
 DEFAULT_OUTPUT = 4096

@@ -20,10 +20,8 @@ from typing import Any
 
 from airgen.errors import AirgenError, SettingsError, Stopped
 from airgen.llms.base import AnswerStore, Backend, Request
-from airgen.llms.budget import Budget
 from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
-from airgen.llms.prices import unknown_price
-from airgen.llms.usage import StageUsage
+from airgen.llms.money import Budget, StageUsage, unknown_price
 from airgen.records import Answer
 
 _LOG = logging.getLogger(__name__)

@@ -1,44 +1,36 @@
-"""One HTTP endpoint: its address, its key, live calls, and the meaning of a status.
+"""One LLM endpoint: its address, its key, and the meaning of what its server answers.
 
     endpoint = Endpoint("https://api.openai.com/v1", "OPENAI_API_KEY")
     status, headers, content = await endpoint.post("/chat/completions", body)
+    raise endpoint.failure(status, headers, content, "gpt-4o-mini")
 
-The key is read from the environment and sent in one header. Redirects are not followed, and the key is removed from
-all text that a server sends back, answers included.
+The key is read from the environment and sent in one header. It is removed from all text that a server sends back,
+answers included.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
-import zlib
-from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from time import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
 from airgen.errors import AirgenError, LlmError, SettingsError
-from airgen.llms.base import Refused, Reply, Retry, ServerLimits, Usage
+from airgen.http import HttpClient, Received, TransportError, as_json, retry_after
+from airgen.llms.base import Refused, Reply, Retry, ServerLimits
 from airgen.llms.chat import chat_reply, load_json, masked
+from airgen.llms.money import Usage
 from airgen.settings import secret
 from airgen.settings.http import filled_headers
 from airgen.settings.llm import address
 
-if TYPE_CHECKING:
-    import aiohttp
-
-
 OPENAI_URL = "https://api.openai.com/v1"
 
 LARGEST_ANSWER = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
-_SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
@@ -47,9 +39,8 @@ _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
 class Endpoint:
     """A base URL, its key and its connections.
 
-    api_key_env names the environment variable with the key, which is sent in `key_header`; None for a server without a
-    key. headers, query: more headers, and parameters behind the address, with ${NAME} for what the environment holds.
-    versioned: the base URL itself must hold the API's version, such as /v1.
+    api_key_env names the environment variable with the key; None for a server without a key. headers, query: more
+    headers, and parameters behind the address, with ${NAME} for what the environment holds.
     Raises SettingsError for a base URL that is not http(s), or a variable that is not set.
     """
 
@@ -58,11 +49,8 @@ class Endpoint:
         base_url: str = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
-        connect_timeout: float = 15.0,
         *,
         query: Mapping[str, str] | None = None,
-        key_header: str = "Authorization",
-        versioned: bool = False,
     ) -> None:
         try:
             parts = urlsplit(address(base_url))
@@ -73,100 +61,62 @@ class Endpoint:
         key = secret(api_key_env) or ""
         if api_key_env and not key:
             raise SettingsError([f"llm.api_key_env: the environment variable {api_key_env} is not set: export it"])
-        self.headers, in_headers = filled_headers(headers or {})
-        self.query, in_query = filled_headers(query or {})
-        self._secrets = [one for one in (key, *in_headers, *in_query) if one]
+        given, in_headers = filled_headers(headers or {})
+        self._query, in_query = filled_headers(query or {})
         if key:
-            self.headers[key_header] = f"Bearer {key}" if key_header == "Authorization" else key
-        self._connect_timeout, self._versioned = connect_timeout, versioned
-        self._session: aiohttp.ClientSession | None = None
-        importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
+            given["Authorization"] = f"Bearer {key}"
+        self.client = HttpClient(given, [key, *in_headers, *in_query], largest=LARGEST_ANSWER)
 
-    async def post(self, path: str, body: Any) -> tuple[int, Mapping[str, str], bytes]:
-        """Send `body` as JSON; returns status, headers and content.
+    async def post(self, path: str, body: Any) -> Received:
+        """Send `body` as JSON. Raises what `send` raises."""
+        return await self.send("POST", path, as_json(body), {"Content-Type": "application/json"})
 
-        Raises Retry for a failure of the connection, LlmError where the URL is not an address.
+    async def send(
+        self, method: str, path: str, data: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Received:
+        """Status, headers and content of the answer.
+
+        Raises Retry for a failure of the connection, Refused for an answer that is too large, LlmError where the URL is
+        not an address.
         """
-        return await self.post_bytes(path, _ENCODER.encode(body).encode("ascii"))
-
-    async def post_bytes(
-        self, path: str, data: bytes, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send JSON that is written already, with more headers. Returns and raises what `post` does."""
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-                headers={**self.headers, "Content-Type": "application/json", "Accept-Encoding": "gzip, deflate"},
-                auto_decompress=False,  # `_read` bounds what comes out
-                proxy=_proxy(self.base_url),  # trust_env would look it up anew for each call, in a thread
-            )
         try:
-            async with self._session.post(
-                self.base_url + path, data=data, headers=headers, params=self.query or None, allow_redirects=False
-            ) as response:
-                return response.status, response.headers, await self._read(response)
-        # `from None`: aiohttp's errors carry the request, and with it the key
-        except aiohttp.InvalidURL as error:
-            raise LlmError(f"{self.scrub(str(error))} is not an address") from None
-        except aiohttp.ClientPayloadError as error:
-            raise Retry("bad_body", detail=self.scrub(str(error)), usage=Usage()) from None
-        except aiohttp.ClientConnectorError as error:  # nothing was sent
-            raise Retry("connection", detail=self.scrub(f"no connection to {self.where}: {_cause(error)}")) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: headers that are none
-            detail = self.scrub(str(error) or type(error).__name__)
-            raise Retry("connection", detail=detail, usage=Usage()) from None
+            return await self.client.send(
+                method, self.base_url + path, data, headers=headers, query=self._query or None
+            )
+        except TransportError as error:
+            raise self.trouble(error) from None
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body, inflated. Raises Refused where it is larger than an answer can be, Retry where it is damaged."""
-        coding = response.headers.get("Content-Encoding", "identity").strip().lower()
-        if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise Retry("bad_body", detail=f"Content-Encoding {coding[:40]!r} was not asked for", usage=Usage())
-        inflate = None if coding in ("", "identity") else zlib.decompressobj(zlib.MAX_WBITS | 32)
-        content, first = bytearray(), True
-        async for chunk in response.content.iter_any():
-            if inflate is not None:
-                if first and coding == "deflate" and chunk[0] & 0x0F != 8:
-                    inflate = zlib.decompressobj(-zlib.MAX_WBITS)  # no zlib header, as some servers send it
-                first = False
-                try:
-                    chunk = inflate.decompress(chunk, LARGEST_ANSWER + 1 - len(content))
-                except zlib.error as error:
-                    raise Retry("bad_body", detail=f"damaged {coding}: {error}", usage=Usage()) from None
-            content += chunk
-            if len(content) > LARGEST_ANSWER:
-                detail = f"{self.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
-                raise Refused("too_large", detail, Usage() if response.status == 200 else None)
-        if inflate is not None and content and not inflate.eof:
-            raise Retry("bad_body", detail=f"the {coding} body ends early", usage=Usage())
-        return bytes(content)
+    async def pieces(self, path: str, largest: int) -> AsyncIterator[Any]:
+        """GET: first (status, headers), then the content in pieces. Raises what `send` raises."""
+        try:
+            async for piece in self.client.pieces(self.base_url + path, query=self._query or None, largest=largest):
+                yield piece
+        except TransportError as error:
+            raise self.trouble(error) from None
+
+    def trouble(self, error: TransportError) -> AirgenError:
+        """The error of a request without an answer; all but one that was not sent may be billed."""
+        if error.kind == "address":
+            return LlmError(str(error))
+        if error.kind == "large":
+            return Refused("too_large", f"{self.where} {error}", Usage() if error.status == 200 else None)
+        if error.kind == "unreached":
+            return Retry("connection", detail=str(error))
+        return Retry("bad_body" if error.kind == "body" else "connection", detail=str(error), usage=Usage())
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self.client.close()
 
     def scrub(self, message: str) -> str:
         """A server's message on one line, without the key."""
-        message = " ".join(message.split())
-        for one in self._secrets:
-            message = message.replace(one, "[key]")
-        return message[:500]
-
-    def mask(self, text: str) -> str:
-        """A text of the server without the key."""
-        for one in self._secrets:
-            text = text.replace(one, "[key]") if len(one) >= _SECRET else text
-        return text
+        return self.client.scrub(message)
 
     def reply(self, payload: Any) -> Reply:
         """The answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""
         try:
             reply = chat_reply(payload)
-            return masked(reply, self.mask) if self._secrets else reply
+            return masked(reply, self.client.mask) if self.client.secrets else reply
         except (Retry, Refused) as problem:
             raise type(problem)(problem.reason, detail=self.scrub(problem.detail), usage=problem.usage) from None
 
@@ -181,26 +131,11 @@ class Endpoint:
 
     def _hint(self, status: int, code: str) -> str:
         """What the user has probably forgotten, where a server refuses."""
-        if status == 401 and not self._secrets:
+        if status == 401 and not self.client.secrets:
             return "no key was sent: llm.api_key_env names the environment variable that holds it"
-        if status == 404 and self._versioned and code != "model_not_found" and not urlsplit(self.base_url).path:
+        if status == 404 and code != "model_not_found" and not urlsplit(self.base_url).path:
             return "llm.base_url has no path, and most servers want /v1 at its end"
         return ""
-
-
-def _cause(error: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection, in the words of the operating system."""
-    number = error.os_error.errno or 0
-    words = os.strerror(number) if number > 0 else error.os_error.strerror
-    return words or str(error) or type(error).__name__
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for this address."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def error_of(content: bytes) -> tuple[str, str]:
@@ -248,26 +183,6 @@ def status_in(payload: Mapping[str, Any]) -> int:
     error = payload["error"]
     code = str(error.get("code")) if isinstance(error, dict) else ""
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 500
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or from `Retry-After` as seconds or a date; None without a valid one."""
-    try:
-        if milliseconds := headers.get("retry-after-ms"):
-            return _bounded(float(milliseconds) / 1000)
-        value = headers.get("Retry-After")
-        if not value:
-            return None
-        value = value[:100].strip()
-        if re.fullmatch(r"[\d.]+", value):
-            return _bounded(float(value))
-        return _bounded(parsedate_to_datetime(value).timestamp() - time())
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _bounded(seconds: float) -> float:
-    return min(max(0.0, seconds), 3600.0)
 
 
 def server_limits(headers: Mapping[str, str]) -> ServerLimits | None:

@@ -1,55 +1,90 @@
-"""Any OpenAI-compatible endpoint over HTTP: OpenAI, vLLM, Ollama, llama.cpp's server, most gateways.
+"""Any OpenAI-compatible endpoint over HTTP: OpenAI, Anthropic, Gemini, Azure, vLLM, Ollama, llama.cpp, most gateways.
 
-    backend = OpenAIBackend(base_url="http://localhost:8000/v1")
+    backend = OpenAIBackend("http://localhost:8000/v1")
     backend = OpenAIBackend(api_key_env="OPENAI_API_KEY")
     backend = OpenAIBackend(["http://gpu1:8000/v1", "http://gpu2:8000/v1"])     # servers of one model
 
-Live calls use aiohttp, because the transport of the `openai` package searches its whole pool at each event: at 64
-calls at a time it reached half of aiohttp's rate, at 256 a ninth (docs/llm-engine.md, "Measured").
+A request is sent in the model's dialect, which is learnt from the server's refusals (`airgen.llms.dialect`). Calls use
+aiohttp, because the transport of the `openai` package searches its whole pool at each event: at 64 calls at a time it
+reached half of aiohttp's rate, at 256 a ninth (docs/llm-engine.md, "Measured").
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, field_validator, model_validator
 
-from airgen.llms.base import Backend, CallLimits, Retry, Rule, answer_key
-from airgen.llms.chat_backend import ChatBackend, EndpointSettings
-from airgen.llms.dialect import Dialect
-from airgen.llms.http import OPENAI_URL, Endpoint
-from airgen.llms.prices import Price, price
+from airgen.http import Received
+from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, Rule, answer_key
+from airgen.llms.chat import billed_in, load_json, with_usage
+from airgen.llms.dialect import Dialect, most_output, too_much
+from airgen.llms.http import OPENAI_URL, Endpoint, error_of, server_limits, status_in
+from airgen.llms.money import Price, Usage, price
 from airgen.settings.base import SPEED
-from airgen.settings.llm import Seconds, own_answer_settings
+from airgen.settings.http import Headers, Parameters, variables_of
+from airgen.settings.llm import (
+    LlmSettings,
+    address,
+    hidden,
+    looks_like_a_key,
+    own_answer_settings,
+    secret,
+    variable_name,
+)
 
 DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to fetch its results
 MOST_SERVERS = 256
 BATCH_REQUESTS = 50_000  # OpenAI's limit of one batch file
 
+_OURS = {"model", "messages", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream"}
+_PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a template has no system message
 _AWAY = 30.0  # seconds that a server is passed over after it could not be reached
 _PREFIX = 512  # characters that decide where there is no document
 _DOCUMENT = 20_000  # characters of a document that decide
 _GATEWAY = {502, 503, 504}  # what a proxy says of a server that is away
 
 
-class OpenAISettings(EndpointSettings):
-    """Where the endpoint is, which variable holds its key, and whether calls are sent live or in batches."""
+class OpenAISettings(LlmSettings):
+    """Where the endpoint is, which variables hold its secrets, what else each call says, and whether calls are sent
+    live or in batches."""
+
+    DROPPED: ClassVar[tuple[str, ...]] = ()  # parameters that no model behind the endpoint takes
 
     backend: Annotated[str, SPEED] = "openai"
-    base_url: Annotated[str | list[str] | None, SPEED] = None  # type: ignore[assignment]  # or several servers of the model
+    base_url: Annotated[str | list[str] | None, SPEED] = None  # or several servers of the model
+    api_key_env: Annotated[str | None, SPEED] = None
+    headers: Annotated[Headers, SPEED] = Field(default={})  # more headers; secrets as ${NAME} of the environment
+    query: Annotated[Parameters, SPEED] = Field(default={})  # parameters of the address: {api-version: 2024-10-21}
+    reasoning_effort: Annotated[str | None, Field(max_length=40)] = None  # minimal, low, medium, high, ...
+    extra_body: dict[str, Any] = Field(default={})  # more members of each request's body
     mode: Annotated[Literal["live", "batch"], SPEED] = "live"
-    batch_poll_seconds: Seconds = 30.0  # mode batch: time between two requests for a batch's status
 
-    @property
-    def addresses(self) -> list[str]:
-        """The addresses of all servers."""
-        return [self.base_url] if isinstance(self.base_url, str) else self.base_url or []
+    @field_validator("base_url")
+    @classmethod
+    def _addresses_without_a_key(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(value, list):
+            return [address(one) for one in value]
+        return value if value is None else address(value)
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _a_name_not_a_key(cls, value: str | None) -> str | None:
+        return value if value is None else variable_name(value)
+
+    @field_validator("extra_body")
+    @classmethod
+    def _what_airgen_does_not_set(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(_OURS & value.keys()):
+            raise ValueError(f"must not hold {', '.join(taken)}: airgen sets it (llm.model, llm.max_tokens)")
+        if any(looks_like_a_key(text) for text in _strings(value)):
+            raise hidden("holds what looks like a key: put it into llm.headers as ${NAME}, an environment variable")
+        return value
 
     @model_validator(mode="after")
     def _servers(self) -> OpenAISettings:
@@ -59,6 +94,11 @@ class OpenAISettings(EndpointSettings):
             if self.mode == "batch":
                 raise ValueError("base_url: mode batch has one server: give one address")
         return self
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of all servers."""
+        return [self.base_url] if isinstance(self.base_url, str) else self.base_url or []
 
     @property
     def workers(self) -> int:
@@ -72,49 +112,47 @@ class OpenAISettings(EndpointSettings):
         return {**effort, **self.extra_body}
 
 
-class OpenAIBackend(ChatBackend):
-    """`POST {base_url}/chat/completions`, once a call.
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        yield from _strings(one)
 
-    See `airgen.llms.http.Endpoint` for the parameters and what they raise.
+
+class OpenAIBackend(Backend):
+    """`POST {base_url}/chat/completions`, once a call, and again without what the server has just refused.
+
+    base_url, api_key_env, headers, query: see `airgen.llms.http.Endpoint`. dialect: what is known of every model there.
     """
 
     Settings = OpenAISettings
+    PROBED: ClassVar[bool] = True
 
     @classmethod
     def make(cls, settings: OpenAISettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
         """A backend for live calls, or for batches, whose state is kept in `folder`."""
-        urls, key = settings.addresses or [OPENAI_URL], settings.api_key_env
+        urls, more = settings.addresses or [OPENAI_URL], {"headers": settings.headers, "query": settings.query}
+        dialect = Dialect(dropped=list(settings.DROPPED), extra=settings.extra)
         if settings.mode == "live":
-            return cls(
-                urls, key, settings.headers,
-                query=settings.query, extra=settings.extra, most_thinking=settings.thinking_tokens,
-            )  # fmt: skip
+            return cls(urls, settings.api_key_env, dialect=dialect, **more)
         from airgen.llms.batch import BatchBackend
 
-        poll = settings.batch_poll_seconds
-        dialect = Dialect(most_room=settings.thinking_tokens, extra=settings.extra)
-        return BatchBackend(
-            folder=folder,
-            answer_key=answer_key(own_answer_settings(settings)),
-            base_url=urls[0],
-            api_key_env=key,
-            headers=settings.headers,
-            query=settings.query,
-            dialect=dialect,
-            poll=poll,
-            gather=min(2.0, poll),
-        )
+        key = answer_key(own_answer_settings(settings))
+        endpoint = Endpoint(urls[0], settings.api_key_env, **more)
+        return BatchBackend(endpoint, folder, answer_key=key, dialect=dialect)
 
     @classmethod
     def missing(cls, settings: OpenAISettings) -> list[str]:
-        """The endpoint, the key, or the package that batches need."""
+        """The endpoint, or a variable of the environment."""
         found = []
         if settings.base_url is None and settings.api_key_env is None:
             found.append("llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable")
-        found += settings.unset()
-        if settings.mode == "batch" and importlib.util.find_spec("openai") is None:
-            found.append("llm.mode batch needs the package openai: pip install 'airgen-bench[openai]'")
-        return found
+        if settings.api_key_env and not secret(settings.api_key_env):
+            found.append(f"llm.api_key_env: the environment variable {settings.api_key_env} is not set")
+        named = [*variables_of(settings.headers), *variables_of(settings.query)]
+        unset = [f"llm: the environment variable {name} is not set: export it" for name in named if not secret(name)]
+        return [*found, *unset]
 
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:
@@ -137,21 +175,111 @@ class OpenAIBackend(ChatBackend):
         base_url: str | Sequence[str] = OPENAI_URL,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
-        connect_timeout: float = 15.0,
         *,
         query: Mapping[str, str] | None = None,
-        extra: Mapping[str, Any] | None = None,
-        most_thinking: int = 32_768,
+        dialect: Dialect | None = None,
     ) -> None:
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        make: Any = Endpoint if len(urls) == 1 else Servers
-        where = urls[0] if len(urls) == 1 else urls
-        endpoint = make(where, api_key_env, headers, connect_timeout, query=query, versioned=True)
-        super().__init__(endpoint, Dialect(most_room=most_thinking, extra=extra or {}))
+        self._servers = Servers(urls, api_key_env, headers, query=query)
+        self._start = dialect or Dialect()
+        self._dialects: dict[str, Dialect] = {}  # by model
 
-    async def post(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a chat completion. Raises what `Endpoint.post` raises."""
-        return await self._endpoint.post("/chat/completions", body)
+    def dialect(self, model: str) -> Dialect:
+        """What is known of a model."""
+        if model not in self._dialects:
+            self._dialects[model] = dataclasses.replace(self._start, dropped=list(self._start.dropped))
+        return self._dialects[model]
+
+    def known(self) -> dict[str, Any]:
+        """What was learnt of each model."""
+        return {model: dialect.known() for model, dialect in self._dialects.items()}
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """Take over what `known` gave in another process."""
+        for model, learnt in known.items():
+            if isinstance(learnt, dict):
+                self.dialect(model).remember(learnt)
+
+    def room(self, request: Request) -> int:
+        """Tokens for thinking, for a model that was seen to think."""
+        return self.dialect(request.model).room
+
+    async def send(self, request: Request) -> Reply:
+        """Send one request once, or again without what the server has just refused.
+
+        Raises Retry, Refused, LlmError.
+        """
+        dialect, room = self.dialect(request.model), request.room
+        while True:
+            body = dialect.body(request, room)
+            status, headers, content = await self._servers.post("/chat/completions", body)
+            if status == 200:
+                return self._reply(request, headers, content)
+            if status in _PERHAPS_FOR_A_PARAMETER:
+                message = " ".join(error_of(content))
+                if (words := dialect.learn(body, message)) is not None:
+                    if words:
+                        self.say(f"{request.model} at {self._servers.where} {self._servers.first.scrub(words)}")
+                    continue
+                if too_much(message, room):  # of this request alone: another one may be shorter
+                    room //= 2
+                    continue
+            raise self._servers.first.failure(status, headers, content, request.model)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    def _reply(self, request: Request, headers: Mapping[str, str], content: bytes) -> Reply:
+        endpoint = self._servers.first
+        try:
+            payload = load_json(content)
+        except ValueError:
+            kind = endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
+            raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage()) from None
+        if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
+            # some gateways send errors with status 200
+            problem = endpoint.failure(status_in(payload), headers, content, request.model)
+            if isinstance(problem, Retry | Refused):
+                problem.usage = billed_in(payload) or problem.usage
+            raise problem
+        reply = with_usage(request, endpoint.reply(payload))
+        if limits := server_limits(headers):
+            reply = dataclasses.replace(reply, limits=limits)
+        if self.dialect(request.model).cut_off(request, reply):
+            allowed = most_output(request) + request.room
+            raise Retry("thinking", detail=f"it thought until its {allowed:,} tokens were used up", usage=reply.usage)
+        return reply
+
+
+class AnthropicSettings(OpenAISettings):
+    """Anthropic's endpoint for chat completions. It has no seeds, no log-probabilities and no prompt cache."""
+
+    DROPPED: ClassVar[tuple[str, ...]] = ("seed", "logprobs", "top_logprobs")
+
+    backend: Annotated[str, SPEED] = "anthropic"
+    base_url: Annotated[str | list[str] | None, SPEED] = "https://api.anthropic.com/v1"
+    api_key_env: Annotated[str | None, SPEED] = "ANTHROPIC_API_KEY"
+
+
+class AnthropicBackend(OpenAIBackend):
+    """A preset."""
+
+    Settings = AnthropicSettings
+
+
+class GeminiSettings(OpenAISettings):
+    """Google's endpoint for chat completions."""
+
+    backend: Annotated[str, SPEED] = "gemini"
+    base_url: Annotated[str | list[str] | None, SPEED] = "https://generativelanguage.googleapis.com/v1beta/openai"
+    api_key_env: Annotated[str | None, SPEED] = "GEMINI_API_KEY"
+
+
+class GeminiBackend(OpenAIBackend):
+    """A preset."""
+
+    Settings = GeminiSettings
 
 
 def prefix_of(body: Mapping[str, Any]) -> str:
@@ -163,7 +291,7 @@ def prefix_of(body: Mapping[str, Any]) -> str:
     return text[: min(end, _DOCUMENT)] if end >= 0 else text[:_PREFIX]
 
 
-class Servers(Endpoint):
+class Servers:
     """Servers of one model with one key: calls that share a document go to one of them, whose cache knows it.
 
     The prompts of one document begin alike (`prefix_of`), so the beginning decides which server is asked: the one that
@@ -175,8 +303,8 @@ class Servers(Endpoint):
     def __init__(
         self, base_urls: Sequence[str], *options: Any, clock: Callable[[], float] = time.monotonic, **more: Any
     ) -> None:
-        super().__init__(base_urls[0], *options, **more)
         self._servers = [Endpoint(url, *options, **more) for url in base_urls]
+        self.first = self._servers[0]
         self._away: dict[str, float] = {}  # by address: until when it is passed over
         self._clock = clock
         shown = [server.where for server in self._servers]
@@ -184,6 +312,8 @@ class Servers(Endpoint):
 
     def order(self, body: Mapping[str, Any]) -> list[Endpoint]:
         """All servers, in the order in which a call may go to them; those that are away come last."""
+        if len(self._servers) == 1:
+            return self._servers
         prefix = hashlib.blake2b(prefix_of(body).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
         def score(server: Endpoint) -> bytes:
@@ -193,7 +323,7 @@ class Servers(Endpoint):
         ranked = sorted(self._servers, key=score)
         return sorted(ranked, key=lambda server: self._away.get(server.base_url, 0.0) > now)
 
-    async def post(self, path: str, body: Any) -> tuple[int, Mapping[str, str], bytes]:
+    async def post(self, path: str, body: Any) -> Received:
         """As `Endpoint.post`, at the first server in the call's order that can be reached.
 
         A server that may have taken the call is not passed over within it: the error is raised, so that the cost is

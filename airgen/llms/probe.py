@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.errors import LlmError, disk_error
+from airgen.errors import disk_error
 from airgen.keys import content_key
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
@@ -109,15 +109,14 @@ class ModelProfile:
 async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False) -> ModelProfile:
     """Ask a model six or seven short questions. `known` of the result is empty: the caller has the backend.
 
-    logprobs: a judge of this job needs log-probabilities. Raises LlmError where the model takes no call, with the
-    server's words, and what the engine raises.
+    logprobs: a judge of this job needs log-probabilities. Raises what the engine raises, among it LlmError where
+    the model takes no call, with the server's words.
     """
     clock = asyncio.get_running_loop().time
     asked = _questions(settings, logprobs)
     answers = [await llm.ask(request) for request in asked[:-2]]
     began = clock()
     answers += await asyncio.gather(*(llm.ask(request) for request in asked[-2:]))
-    _raise_if_dead(answers, settings)
     pairs = list(zip(asked, answers, strict=True))
     speed = _speed(answers[-5:-2], answers[-2:], clock() - began)
     good = [(request, answer) for request, answer in pairs if not answer.error and answer.prompt_tokens]
@@ -139,8 +138,6 @@ def _questions(settings: LlmSettings, logprobs: bool) -> list[Request]:
     judge = {"temperature": 0, "max_tokens": 8}
     by_token = {"temperature": 0, "max_tokens": 1, "logprobs": True, "top_logprobs": 20}
     generate: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": min(settings.max_tokens, 256)}
-    if settings.top_p is not None:
-        generate["top_p"] = settings.top_p
 
     def one(system: str, user: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Request:
         messages = (Message("system", system), Message("user", user))
@@ -150,16 +147,6 @@ def _questions(settings: LlmSettings, logprobs: bool) -> list[Request]:
     lesson, *others = [one(_WRITER, _WRITE.format(topic=topic), generate, _SCHEMA) for topic in _TOPICS]
     extra = [one(_YES_NO, query + fact, by_token)] if logprobs else []
     return [lesson, *extra, one(_JUDGE, query + fact, judge), one(_JUDGE, query + document, judge), *others]
-
-
-def _raise_if_dead(answers: Sequence[Answer], settings: LlmSettings) -> None:
-    if all(answer.error for answer in answers):
-        last = answers[-1]
-        words = " ".join(last.text.split())[:300] or "no reason given"
-        raise LlmError(
-            f"{settings.model} at endpoint {settings.endpoint!r} takes no call: the {len(answers)} short questions of "
-            f"the probe were refused ({last.error}: {words})"
-        )
 
 
 def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[str, Any]:

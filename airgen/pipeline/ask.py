@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.base import Llm, Request
+from airgen.llms.health import Health
 from airgen.pipeline.stage import Problem, Refusal, Stage, Tools, stage_prompt
 from airgen.prompts import Prompt
 from airgen.records import Answer
@@ -70,8 +71,7 @@ def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
 
 def sampling(llm: LlmSettings) -> dict[str, Any]:
     """The parameters of a generating call."""
-    params: dict[str, Any] = {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
-    return params if llm.top_p is None else {**params, "top_p": llm.top_p}
+    return {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
 
 
 async def ask(
@@ -116,6 +116,16 @@ async def ask(
         return replace(sent, sample=attempt)
 
     return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts if draft is None else 1)
+
+
+def saw_answer(health: Health, name: str, found: object) -> None:
+    """Count a value, or the Refusal that stands for one. `name` begins with the stage."""
+    if isinstance(found, Refusal):
+        problem = found.problem
+        cause = problem.cause if problem.cause in ("llm", "malformed") else "check"
+        health.saw(name, problem.reason, f"{problem.detail} {found.answer}", cause)
+    else:
+        health.saw(name)
 
 
 def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.llms.base import Llm, Rule
-from airgen.pipeline.breaker import Breaker
-from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.ask import saw_answer
+from airgen.pipeline.engines import health_of, make_engine, workers_of
 from airgen.settings import Pipeline
 from airgen.store import Store
 
@@ -67,7 +67,7 @@ def ask_about(
                 budget_usd=budget_usd, retry_failed=retry_failed, progress=progress, rules=rules,
             )  # fmt: skip
     found: dict[int, V] = {}
-    breaker = Breaker(pipeline, database)
+    health = health_of(pipeline, database)
 
     async def main() -> None:
         engine = make_engine(pipeline, database, budget_usd=budget_usd, retry_failed=retry_failed, rules=rules)
@@ -75,8 +75,8 @@ def ask_about(
 
             async def one(place: int) -> None:
                 found[place] = await ask_one(engine, items[place])
-                breaker.saw_answer("answers", found[place])
-                breaker.check()
+                saw_answer(health, "answers", found[place])
+                health.check()
                 if progress:
                     progress(len(found))
 

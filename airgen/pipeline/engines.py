@@ -12,10 +12,10 @@ from airgen.errors import SettingsError
 from airgen.keys import content_key
 from airgen.llms.base import Rule, backend_class
 from airgen.llms.batch_file import BatchFile
-from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
-from airgen.llms.prices import unknown_price
+from airgen.llms.health import Health
+from airgen.llms.money import Budget, unknown_price
 from airgen.llms.probe import read_profiles
 from airgen.records import Reservation
 from airgen.settings import LlmSettings, Pipeline
@@ -82,6 +82,18 @@ def make_engine(
 
 def _live(llm: LlmSettings) -> LlmSettings:
     return llm.model_copy(update={"mode": "live"}) if "mode" in type(llm).model_fields else llm
+
+
+def health_of(pipeline: Pipeline, store: Store) -> Health:
+    """What stops a job whose stages reject everything; it knows what they have cost."""
+
+    def cost(stage: str) -> str:
+        where, values = ("WHERE stage = ?", [stage]) if stage else ("", [])
+        (usd,) = store.query(f"SELECT coalesce(sum(usd), 0) FROM payment {where}", values)[0]
+        (calls,) = store.query(f"SELECT count(*) FROM answer {where}", values)[0]
+        return f"{int(calls)} calls cost ${float(usd):.4f}"
+
+    return Health(pipeline.generation.prompts, cost)
 
 
 def unpriced(pipeline: Pipeline) -> list[str]:

@@ -17,7 +17,7 @@ from airgen.corpus import prepare
 from airgen.errors import CorpusError
 from airgen.llms.base import backend_class
 from airgen.llms.chat import count_messages
-from airgen.llms.prices import unknown_price
+from airgen.llms.money import unknown_price
 from airgen.llms.probe import ModelProfile, read_profiles
 from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.job import Job

@@ -30,9 +30,10 @@ from dataclasses import dataclass
 from airgen.errors import UsageError
 from airgen.keys import rng, row_key
 from airgen.llms.base import backend_class
+from airgen.llms.health import Health
 from airgen.pipeline.ask_each import ask_each
-from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.votes import NOT_FIRST
+from airgen.pipeline.engines import health_of
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Cause, Lineage, Plan, Stage, Tools
 from airgen.pipeline.stages import Flow
@@ -183,15 +184,15 @@ class Accepted:
         return [lineage.final.key for lineage in self.lineages]
 
 
-async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store, breaker: Breaker) -> Lineage:
+async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store, health: Health) -> Lineage:
     """Take one lineage through the stages that it has not been through; each stage's rows are on the disk first."""
     for stage in stages:
         if not stage.done(lineage):
             rows: list[Row] = await stage.work(lineage, tools)
             await store.commit(rows)
             lineage = lineage.extended(rows)
-            breaker.saw_stage(lineage, stage)
-            breaker.check()
+            _saw_stage(health, lineage, stage)
+            health.check()
         if stage.stopped(lineage):
             break
     return lineage
@@ -203,24 +204,33 @@ def finished(lineage: Lineage, flow: Flow) -> bool:
     return ended or all(stage.done(lineage) for stage in flow.candidates)
 
 
-def _breaker(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Breaker:
-    """A breaker that has seen what is on the disk: a run that it stopped does not spend more when it starts again."""
-    breaker = Breaker(pipeline, store)
+def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Health:
+    """A health that has seen what is on the disk: a run that it stopped does not spend more when it starts again."""
+    health = health_of(pipeline, store)
     rejected = {one.lineage.sample.key: one for one in done.rejected}
     for lineage in lineages:
         for stage in flow.candidates:
             if stage.done(lineage):
-                breaker.saw_stage(lineage, stage)
+                _saw_stage(health, lineage, stage)
         if finished(lineage, flow):
-            _saw_end(breaker, rejected.get(lineage.sample.key))
-    return breaker
+            _saw_end(health, rejected.get(lineage.sample.key))
+    return health
 
 
-def _saw_end(breaker: Breaker, rejected: Rejected | None) -> None:
-    if rejected is None:
-        breaker.saw("queries")
+def _saw_stage(health: Health, lineage: Lineage, stage: Stage) -> None:
+    """The outcome of a stage that a lineage has been through."""
+    if skip := lineage.skips.get(stage.name):
+        health.saw(stage.name, skip.reason, skip.detail, skip.cause)
     else:
-        breaker.saw("queries", rejected.words, usable=rejected.cause not in ("llm", "malformed"))
+        health.saw(stage.name)
+
+
+def _saw_end(health: Health, rejected: Rejected | None) -> None:
+    if rejected is None:
+        health.saw("queries")
+    else:
+        cause = rejected.cause if rejected.cause in ("llm", "malformed") else "check"
+        health.saw("queries", rejected.words, cause=cause)
 
 
 def draw_samples(
@@ -297,7 +307,7 @@ async def generate(
 ) -> Accepted:
     """Everything up to the hard negatives, for the first `target` accepted queries; sources come from `frame`."""
     pipeline, plan, target = tools.pipeline, tools.plan, tools.pipeline.target
-    breaker = Breaker(pipeline, store)
+    health = health_of(pipeline, store)
     serial = backend_class(pipeline.llm).SERIAL
     drawn = target if serial else math.ceil(target / PRIOR)
     with display.stage("queries", target) as bar:
@@ -309,18 +319,18 @@ async def generate(
             lineages = load_lineages(store, samples, flow.candidates, plan)
             pending = [lineage for lineage in lineages if not finished(lineage, flow)]
             accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
-            seen = _breaker(pipeline, store, flow, lineages, accepted)
+            seen = _health(pipeline, store, flow, lineages, accepted)
             display.counts["candidates"] = seen.counts
             if pending:
                 bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
-                breaker = seen
-                breaker.check()
+                health = seen
+                health.check()
 
-                async def one(lineage: Lineage, breaker: Breaker = breaker) -> None:
-                    end = await walk(lineage, flow.candidates, tools, store, breaker)
+                async def one(lineage: Lineage, health: Health = health) -> None:
+                    end = await walk(lineage, flow.candidates, tools, store, health)
                     rejected = select([end], flow, pipeline).rejected
-                    _saw_end(breaker, rejected[0] if rejected else None)
-                    breaker.check()
+                    _saw_end(health, rejected[0] if rejected else None)
+                    health.check()
                     if end.query:
                         display.saw_query(end.final.text, rejected[0].words if rejected else "")
                     good = not rejected
@@ -341,7 +351,7 @@ async def generate(
     with display.stage("hard negatives", len(samples)) as bar:
 
         async def complete(lineage: Lineage) -> None:
-            await walk(lineage, flow.accepted, tools, store, breaker)
+            await walk(lineage, flow.accepted, tools, store, health)
             bar.advance()
 
         await ask_each(load_lineages(store, samples, flow.every, plan), complete, workers)

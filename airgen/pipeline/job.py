@@ -34,14 +34,14 @@ from airgen.evaluation.systems import load_systems
 from airgen.interruptible import exit_soon
 from airgen.keys import fingerprint
 from airgen.llms.engine import Engine
+from airgen.pipeline.ask import saw_answer
 from airgen.pipeline.ask_each import run_to_end
 from airgen.pipeline.assemble import Source, assemble
-from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.judgments import DECISIONS, OWN
 from airgen.pipeline.control.quality_control import control_quality
 from airgen.pipeline.control.recall import systems_path
 from airgen.pipeline.control.set_stage import Control
-from airgen.pipeline.engines import make_engine, workers_of
+from airgen.pipeline.engines import health_of, make_engine, workers_of
 from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import NEAR, PARTNER, Accepted, accepted_so_far, generate
@@ -242,10 +242,15 @@ class Job:
         display.bill, display.figures = lambda: _bill(engine), lambda: _figures(engine)
         async with engine:
             with _interruptible(engine) as stopping:
-                members = Breaker(self.pipeline, store)
+                members = health_of(self.pipeline, store)
+
+                def watch(name: str, found: object) -> None:
+                    saw_answer(members, name, found)
+                    members.check()
+
                 find = await self._round_trip(store, display)
                 tools = Tools(
-                    self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, members.watch,
+                    self.pipeline, self.prompts, self.fingerprints, engine, self._meaning(), self.folder, watch,
                     find,
                 )  # fmt: skip
                 if self.pipeline.queries is not None:

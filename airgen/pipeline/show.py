@@ -277,7 +277,7 @@ SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(com
 """
 _WORDS = 160  # characters of a reason
 _COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed", "seconds")
-_COMPUTE = ("workers", "nodes", "batches", "sent_again", "workers_lost", "stuck", "halved")
+_COMPUTE = ("workers", "nodes", "batches", "sent_again", "workers_lost")
 _ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they ask
 # With the most frequent words: those of the server, or what was wrong with an answer.
 _FAILURES = """

@@ -63,7 +63,7 @@ class Tools:
     there where queries are to find their source again.
 
     `watch(name, value or Refusal)` raises LlmError where one member of a panel gives no usable answers: the others hide
-    that from the stage's own breaker.
+    that where the stage is watched.
     """
 
     pipeline: Pipeline

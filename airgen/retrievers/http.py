@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError
+from airgen.http import HttpFailure, JsonClient
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
-from airgen.retrievers.http_client import HttpFailure, JsonClient
 from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import ServiceAccess
+
+RETRIES = 5  # of a request that failed for now: half a minute of pauses
 
 
 class _Endpoint(Component):
@@ -31,7 +33,6 @@ class _Endpoint(Component):
         max_chars: int = Field(default=24_000, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=64, ge=1)
         timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
-        retries: Annotated[int, SPEED] = Field(default=5, ge=0, le=100)
         concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
     settings: Settings
@@ -40,7 +41,7 @@ class _Endpoint(Component):
     def _client(self) -> JsonClient:
         """Made at the first request, when the keys must be set."""
         chosen = self.settings
-        return JsonClient(chosen.access, timeout=chosen.timeout, retries=chosen.retries, connections=chosen.concurrency)
+        return JsonClient(chosen.access, timeout=chosen.timeout, retries=RETRIES, connections=chosen.concurrency)
 
     def _post(self, url: str, body: Mapping[str, Any]) -> Any:
         if not url.startswith(("http://", "https://")):

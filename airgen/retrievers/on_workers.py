@@ -69,9 +69,9 @@ def _recipe(component: Any) -> _Recipe | None:
     return _Recipe(f"{kind.__module__}:{kind.__qualname__}", folder, given)
 
 
-def _method(recipe: _Recipe, name: str, rest: tuple[Any, ...]) -> Callable[[list[Any]], list[Any]]:
+def _method(recipe: _Recipe, name: str, rest: tuple[Any, ...]) -> Callable[[Any], Any]:
     method = getattr(recipe.make(), name)
-    return lambda batches: [method(batch, *rest) for batch in batches]
+    return lambda batch: method(batch, *rest)
 
 
 def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
@@ -80,7 +80,7 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: A
     recipe = _recipe(owner)
     work: Work[Any, Any] = Work(
         f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
-        lambda items: [method(batch, *rest) for batch in items],
+        lambda batch: method(batch, *rest),
         None if recipe is None else partial(_method, recipe, name, rest),
     )
     sent: deque[bool] = deque()

@@ -15,9 +15,8 @@ class ComputeSettings(Settings):
     """Where heavy work runs. The results are the same bytes everywhere.
 
     local: `workers` processes of this machine; without `workers`, this process alone does everything. ray: `workers`
-    actors of the cluster at `address` (without `workers`: as many as it has room for), each with `gpus_per_worker`,
-    `cpus_per_worker` and `memory_gb_per_worker`. Processes share the cores where `cpus_per_worker` is not given. A
-    batch that takes longer than `batch_seconds` is sent again.
+    tasks at a time on the cluster at `address` (without `workers`: as many as it has room for), each with
+    `gpus_per_worker` and `cpus_per_worker`. Processes share the cores where `cpus_per_worker` is not given.
     """
 
     kind: Annotated[Literal["local", "ray"], SPEED] = "local"
@@ -25,13 +24,11 @@ class ComputeSettings(Settings):
     workers: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=10_000)
     gpus_per_worker: Annotated[float, SPEED] = Field(default=0.0, ge=0, le=64)
     cpus_per_worker: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=1024)
-    memory_gb_per_worker: Annotated[float | None, SPEED] = Field(default=None, gt=0)
-    batch_seconds: Annotated[float, SPEED] = Field(default=1800.0, gt=0)
 
     @model_validator(mode="after")
     def _only_ray_has_an_address(self) -> ComputeSettings:
         if self.kind == "local":
-            for name in ("address", "gpus_per_worker", "memory_gb_per_worker"):
+            for name in ("address", "gpus_per_worker"):
                 if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name}: only kind ray has it: write kind: ray, or remove it")
         return self

@@ -42,18 +42,13 @@ class LlmSettings(Settings):
     model: str
     endpoint: str = "default"  # tells apart two providers of one model: it is part of an answer's key
     temperature: float = Field(default=1.0, ge=0, le=2)  # secondary source on the paper's generation
-    top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=1024, ge=1)  # of the answer alone: a model's thinking gets room of its own
     concurrency: Concurrency = 64
     budget_usd: Annotated[float | None, SPEED, Field(ge=0)] = None  # for the whole job
     requests_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
     tokens_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
     timeout_seconds: Seconds = 120.0
-    retries: Annotated[int, SPEED, Field(ge=0)] = 6
-    max_failures: Annotated[float, SPEED, Field(ge=0)] = 0.2  # below 1 a share of the calls, else a count
-    min_accepted: Annotated[float, SPEED, Field(ge=0, le=0.2)] = 0.05  # a lower share stops the run; 0: nothing does
     prices: Annotated[dict[str, dict[str, float]], SPEED] = {}  # model: {input, output, cached} USD a million tokens
-    thinking_tokens: Annotated[int, SPEED, Field(ge=0)] = 32_768  # the most room for thinking, beyond max_tokens
 
     @property
     def workers(self) -> int:

@@ -14,7 +14,7 @@ from little_dataset import dataset as dataset
 
 from airgen.compute import Here, current
 from airgen.compute.current import computing
-from airgen.compute.processes import Processes
+from airgen.compute.pool import Processes
 from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import load_embedder, load_reranker, load_retriever

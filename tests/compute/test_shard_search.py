@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from airgen.compute.current import computing
-from airgen.compute.processes import Processes
+from airgen.compute.pool import Processes
 from airgen.retrievers.base import Hits
 from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.exact_search import merged, search, search_shards

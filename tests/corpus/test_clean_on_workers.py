@@ -15,7 +15,7 @@ import pytest
 from corpus_maker import corpus, prose
 
 from airgen.compute.current import _CURRENT, computing
-from airgen.compute.processes import Processes
+from airgen.compute.pool import Processes
 from airgen.corpus import parts, prepare, qa_passages
 from airgen.corpus.fetch import fetch
 from airgen.corpus.needs import open_reader

@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 from little_dataset import PASSAGES
 
-from airgen import models
+from airgen import http, models
 from airgen.errors import DatasetError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
-from airgen.retrievers import http_client
 from airgen.retrievers.base import build
 
 MODEL = "all-minilm-l6-v2-int8"
@@ -112,7 +111,7 @@ def service(database, monkeypatch):
                 text=" ".join([title, *part]),
             )
     made = ThreadingHTTPServer(("127.0.0.1", 0), SqlService)
-    monkeypatch.setattr(http_client, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
     made.database, made.lock, made.busy, made.headers_seen = database, threading.Lock(), [True], []
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

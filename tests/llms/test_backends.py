@@ -13,7 +13,7 @@ from rich.console import Console
 
 from airgen.errors import SettingsError
 from airgen.llms.base import Message, Request
-from airgen.llms.openai import OpenAISettings
+from airgen.llms.openai import DAY, OpenAISettings
 from airgen.pipeline import Job
 from airgen.pipeline.engines import connect, make_engine, workers_of
 from airgen.pipeline.estimate import estimate
@@ -81,13 +81,13 @@ def pipeline(llm: object, judge: object = None) -> Pipeline:
 # -- settings -----------------------------------------------------------------------------------------------------
 
 OTHER: dict[str, Any] = {  # another valid value of each field
-    "model": "another", "endpoint": "another", "temperature": 0.5, "top_p": 0.5, "max_tokens": 7, "concurrency": 7,
-    "budget_usd": 7.0, "requests_per_minute": 7, "tokens_per_minute": 7, "timeout_seconds": 7.0, "retries": 7,
-    "max_failures": 7.0, "min_accepted": 0.1, "thinking_tokens": 7,
+    "model": "another", "endpoint": "another", "temperature": 0.5, "max_tokens": 7, "concurrency": 7,
+    "budget_usd": 7.0, "requests_per_minute": 7, "tokens_per_minute": 7, "timeout_seconds": 7.0,
+
     "prices": {"m": {"input": 1.0, "output": 1.0}}, "base_url": "http://h/v1",
     "api_key_env": "K", "headers": {"X-Team": "a"}, "query": {"api-version": "1"}, "extra_body": {"x": 1},
     "reasoning_effort": "low",
-    "mode": "batch", "batch_poll_seconds": 7.0, "threads": 7, "faults": {"prose": 0.5}, "latency": 7.0,
+    "mode": "batch", "threads": 7, "faults": {"prose": 0.5}, "latency": 7.0,
 }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_each_setting_changes_the_fingerprint_or_is_marked_as_about_speed(backen
 
 
 def test_one_model_behind_two_backends_has_one_fingerprint() -> None:
-    parts = {"model": "m", "endpoint": "default", "temperature": 1.0, "top_p": None, "max_tokens": 1024}
+    parts = {"model": "m", "endpoint": "default", "temperature": 1.0, "max_tokens": 1024}
     assert answer_parts(pipeline({"model": "m", "mode": "batch"}).llm) == parts
     assert answer_parts(pipeline({"backend": "embedded", "model": "m", "threads": 2}).llm) == parts
     scripted = pipeline({"backend": "scripted", "model": "m", "faults": {"prose": 0.1}, "latency": 1}).llm
@@ -114,7 +114,7 @@ def test_one_model_behind_two_backends_has_one_fingerprint() -> None:
     [
         ("{backend: openi, model: m}", ["llm.backend: unknown backend 'openi' (did you mean 'openai'?)"]),
         ("{backend: scripted, latncy: 1, threads: x}", ["(did you mean 'latency'?)", "llm.threads: unknown key"]),
-        ("{model: m, base_ulr: x, retries: -1}", ["(did you mean 'base_url'?)", "llm.retries: input should be"]),
+        ("{model: m, base_ulr: x, concurrency: 0}", ["(did you mean 'base_url'?)", "llm.concurrency: input should be"]),
         ("{backend: embedded, base_url: 'http://h'}", ["llm.base_url: unknown key"]),
         ("{backend: 'no_such_module:X', model: m}", ["llm.backend: backend 'no_such_module:X' cannot be imported"]),
         ("{backend: 'json:JSONDecoder', model: m}", ["derive it from airgen.llms.base.Backend"]),
@@ -135,11 +135,11 @@ def test_every_wrong_key_is_said_with_the_line_and_the_closest_name(llm: str, pr
 
 
 def test_each_llm_is_asked_within_its_own_limits(tmp_path: Path) -> None:
-    judge = {"llm": {"model": "j", "mode": "batch", "base_url": "http://b/v1", "retries": 2, "max_failures": 9}}
+    judge = {"llm": {"model": "j", "mode": "batch", "base_url": "http://b/v1"}}
     found = pipeline({"model": "g", "base_url": "http://a/v1", "timeout_seconds": 5, "concurrency": 3}, judge)
     generator, labeler = (connect(llm, tmp_path, {}).limits for llm in found.llms.values())
     assert (generator.concurrency, generator.timeout, generator.adaptive, generator.retries) == (3, 5.0, True, 6)
-    assert (labeler.concurrency, labeler.adaptive, labeler.retries, labeler.max_failures) == (50_000, False, 2, 9)
+    assert (labeler.concurrency, labeler.adaptive, labeler.timeout) == (50_000, False, DAY)
     assert labeler.timeout > 24 * 3600 and workers_of(*found.llms.values()) == 50_000
 
 
@@ -170,8 +170,8 @@ def test_two_settings_of_one_model_are_an_error_with_advice(judge: dict[str, Any
 
 
 def test_a_limit_that_only_one_of_two_settings_of_a_model_has_holds_for_both() -> None:
-    (llm,) = pipeline({"model": "m", "retries": 1}, {"llm": {"model": "m", "concurrency": 9}}).llms.values()
-    assert (llm.retries, llm.concurrency) == (1, 9)
+    (llm,) = pipeline({"model": "m", "timeout_seconds": 1}, {"llm": {"model": "m", "concurrency": 9}}).llms.values()
+    assert (llm.timeout_seconds, llm.concurrency) == (1, 9)
 
 
 def test_the_budget_is_one_for_the_job() -> None:
@@ -192,9 +192,8 @@ def test_only_what_can_change_the_dataset_makes_a_finished_job_unfinished(tmp_pa
     for name, value in speed.items():
         assert identity({name: value}, {}) == before, name
         assert name == "budget_usd" or identity({}, {name: value}) == before, name
-    assert (
-        len({before, identity({"top_p": 0.5}, {}), identity({}, {"endpoint": "x"}), identity({}, {"model": "k"})}) == 4
-    )
+    others = [identity({"temperature": 0.5}, {}), identity({}, {"endpoint": "x"}), identity({}, {"model": "k"})]
+    assert len({before, *others}) == 4
 
 
 # -- from outside --------------------------------------------------------------------------------------------------

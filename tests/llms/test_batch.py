@@ -18,8 +18,9 @@ from airgen.errors import LlmError, StoreError
 from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
+from airgen.llms.http import Endpoint
+from airgen.llms.money import Price
 from airgen.llms.openai import OpenAISettings
-from airgen.llms.prices import Price
 from airgen.pipeline.engines import connect
 from airgen.records import Answer
 
@@ -28,9 +29,11 @@ def wanted(n: int) -> list[Request]:
     return [Request("m", (Message("user", f"number {i}"),), {"max_tokens": 64}, stage="query") for i in range(n)]
 
 
-def run(base_url: str, folder: Path, store: MemoryStore, n: int, **options: Any) -> list[Answer]:
+def run(
+    base_url: str, folder: Path, store: MemoryStore, n: int, *, api_key_env: str | None = None, **options: Any
+) -> list[Answer]:
     async def main() -> list[Answer]:
-        backend = BatchBackend(folder=folder, base_url=base_url, gather=0.05, poll=0.02, **options)
+        backend = BatchBackend(Endpoint(base_url, api_key_env), folder, **options)
         price = Price(1.0, 1.0, 1.0).halved()
         async with engine_of(
             backend, store, concurrency=50_000, adaptive=False, timeout=3600, backoff=0.01, price=price
@@ -38,6 +41,12 @@ def run(base_url: str, folder: Path, store: MemoryStore, n: int, **options: Any)
             return await asyncio.gather(*(engine.ask(request) for request in wanted(n)))
 
     return asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airgen.llms.batch.POLL_SECONDS", 0.02)
+    monkeypatch.setattr("airgen.llms.batch.GATHER_SECONDS", 0.02)
 
 
 class Killed(BaseException):
@@ -99,20 +108,20 @@ def test_killed_between_any_two_steps(
 
 def run_until_killed(base_url: str, folder: Path, store: MemoryStore) -> None:
     async def main() -> None:
-        backend = BatchBackend(folder=folder, base_url=base_url, gather=0.01, poll=0.01)
+        backend = BatchBackend(Endpoint(base_url), folder)
         asks = [asyncio.ensure_future(backend.send(request)) for request in wanted(20)]
         try:
             await asyncio.gather(*asks)
         finally:  # the system closes a dead process's sockets
             await asyncio.gather(*asks, return_exceptions=True)
-            await backend._client.close()
+            await backend._endpoint.close()
 
     asyncio.run(main())
 
 
 def ask(root: Path, url: str, texts: list[str], model: str = "m", **settings: Any) -> list[str]:
     """Ask one LLM of a job through its own connection, and end as a process does; the answers' keys."""
-    value = {"backend": "openai", "model": model, "base_url": url, "mode": "batch", "batch_poll_seconds": 0.02}
+    value = {"backend": "openai", "model": model, "base_url": url, "mode": "batch"}
     connection = connect(OpenAISettings.model_validate({**value, **settings}), root, {})
     requests = [Request(model, (Message("user", text),), {"max_tokens": 64}, stage="query") for text in texts]
 
@@ -286,11 +295,11 @@ def test_an_answer_that_is_too_large_is_one_request_and_a_file_that_is_stops(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sorted(answer.error or "" for answer in answers) == ["", "", "too_large"] and peak < 40 << 20
-    monkeypatch.setattr("airgen.llms.batch_client._LARGEST_FILE", 1 << 20)
-    with pytest.raises(LlmError, match="sends more than 1 MB at once; refused"):
+    monkeypatch.setattr("airgen.llms.batch._LARGEST_FILE", 1 << 20)
+    with pytest.raises(LlmError, match="sends an answer of more than 1 MB"):
         run(server.base_url, tmp_path / "b", MemoryStore(), 3)
-    monkeypatch.setattr("airgen.llms.batch_client.LARGEST_ANSWER", 16)
-    with pytest.raises(LlmError, match="sends more than 0 MB at once; refused"):
+    monkeypatch.setattr("airgen.llms.http.LARGEST_ANSWER", 16)
+    with pytest.raises(LlmError, match="sends an answer of more than 0 MB"):
         run(server.base_url, tmp_path / "c", MemoryStore(), 3)
 
 

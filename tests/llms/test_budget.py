@@ -7,9 +7,7 @@ import math
 import pytest
 
 from airgen.errors import BudgetSpent, UsageError
-from airgen.llms.base import Usage
-from airgen.llms.budget import Budget, cost
-from airgen.llms.prices import Price
+from airgen.llms.money import Budget, Price, Usage, cost
 from airgen.records import Reservation
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from simulation import engine_of
 
 from airgen.errors import AirgenError, LlmError, SettingsError
+from airgen.http import retry_after
 from airgen.llms.answers import parse_json
 from airgen.llms.base import Message, Refused, Reply, Request, Retry, parse_logprobs
 from airgen.llms.batch import BatchBackend
 from airgen.llms.chat import most_prompt_tokens
-from airgen.llms.http import retry_after
+from airgen.llms.http import Endpoint
+from airgen.llms.money import Price
 from airgen.llms.openai import OpenAIBackend
-from airgen.llms.prices import Price
 from airgen.pipeline import Job
 from airgen.records import Answer
 from airgen.store import Store
@@ -131,7 +132,7 @@ def test_an_answer_with_poison_beside_it_is_kept(changes: dict[str, Any], header
 )  # fmt: skip
 def test_what_is_no_answer_is_a_row_and_paid(content: bytes, error: str, usd: float, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airgen.llms.call_queue.SET_ASIDE", 99)  # a single call that fails is no dead server here
+        patch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
         row, spent = answered(content, tmp_path)
     assert row.error == error and spent == pytest.approx(usd) and row.cost_usd == spent
 
@@ -302,7 +303,7 @@ def check(reply: Reply) -> None:
 @functools.cache
 def batches() -> BatchBackend:
     pytest.importorskip("openai")
-    return BatchBackend(folder=Path("no-such-folder"), base_url="http://127.0.0.1:1/v1")
+    return BatchBackend(Endpoint("http://127.0.0.1:1/v1"), Path("no-such-folder"))
 
 
 @FUZZ

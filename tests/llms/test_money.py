@@ -12,9 +12,9 @@ from simulation import MemoryStore, Simulated, engine_of, requests, simulate
 
 from airgen.cli import main as command_line
 from airgen.errors import BudgetSpent, SettingsError
-from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Usage
+from airgen.llms.base import Backend, Refused, Reply, Request, Retry
 from airgen.llms.chat import most_prompt_tokens
-from airgen.llms.prices import FREE, Price, price
+from airgen.llms.money import FREE, Price, Usage, price
 from airgen.pipeline.engines import make_engine, money
 from airgen.pipeline.show import render_report
 from airgen.records import Answer, Payment, Reservation

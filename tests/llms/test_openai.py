@@ -17,9 +17,10 @@ import pytest
 from simulation import engine_of
 
 from airgen.errors import LlmError, SettingsError, Stopped
+from airgen.http import retry_after
 from airgen.llms.base import Message, Refused, Reply, Request, Retry, parse_logprobs
 from airgen.llms.engine import Engine
-from airgen.llms.http import Endpoint, error_of, failure, retry_after, server_limits
+from airgen.llms.http import Endpoint, error_of, failure, server_limits
 from airgen.llms.openai import OpenAIBackend
 from airgen.records import Answer
 from airgen.store import Store

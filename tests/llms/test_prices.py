@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airgen.errors import SettingsError
 from airgen.llms.base import Message
 from airgen.llms.chat import count_messages, upper_bound
-from airgen.llms.prices import FREE, Price, price, unknown_price
+from airgen.llms.money import FREE, Price, price, unknown_price
 from airgen.text.tokens import count_tokens
 
 

@@ -16,8 +16,8 @@ from airgen.errors import AirgenError
 from airgen.llms.base import Message, Reply, Request, Retry, parse_logprobs
 from airgen.llms.chat import FORMATS, chat_reply, first_of_answer, most_prompt_tokens, split_thinking
 from airgen.llms.dialect import FIRST_ROOM, Dialect, too_much
+from airgen.llms.money import Price
 from airgen.llms.openai import OpenAIBackend
-from airgen.llms.prices import Price
 from airgen.records import Answer
 from airgen.store import Store
 
@@ -39,7 +39,7 @@ def run(
 
     async def main() -> tuple[list[Answer], float, list[str]]:
         with Store.open(path / "w.duckdb") as store:
-            backend = OpenAIBackend(url, most_thinking=most_thinking)
+            backend = OpenAIBackend(url, dialect=Dialect(most_room=most_thinking))
             async with engine_of(backend, store, price=CENT, say=said.append, backoff=0.01, **options) as engine:
                 answers = await asyncio.gather(*(engine.ask(one) for one in asked))
                 return list(answers), engine.spent_usd, said
@@ -272,7 +272,8 @@ def test_what_was_learnt_is_remembered() -> None:
 
 
 def test_a_retry_for_more_room_is_paid_and_bounded(tmp_path: Path) -> None:
-    from airgen.llms.base import Backend, Usage
+    from airgen.llms.base import Backend
+    from airgen.llms.money import Usage
 
     class Endless(Backend):
         calls = 0

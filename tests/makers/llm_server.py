@@ -13,7 +13,6 @@ What today's models do: thinks (tokens of thinking before each answer, billed an
 (where they show: hidden in the usage, silent, beside the completion tokens, text in <think>, field reasoning_content);
 refuse (parameters that are refused); refuse_system; most_tokens (largest maximum); needs_query and needs_headers (name
 -> value, else 404 and 401).
-The same answers are given by /v1/messages (Anthropic's format) and /v1/models/NAME:generateContent (Gemini's).
 GET /stats returns what was asked; POST /settings changes settings while it runs.
 """
 
@@ -73,47 +72,6 @@ class Server:
             return response
         finally:
             self.in_flight -= 1
-
-    async def message(self, request: web.Request) -> web.StreamResponse:
-        """Anthropic's Messages API."""
-        given = await request.json()
-        system = [{"role": "system", "content": given["system"]}] if "system" in given else []
-        names = {"max_tokens", "temperature", "top_p", "model"}
-        body = {**{name: given[name] for name in names & given.keys()}, "messages": [*system, *given["messages"]]}
-        if form := given.get("output_config", {}).get("format"):
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "query", "schema": form["schema"]},
-            }
-        return await self.native(request, given, body, anthropic_answer)
-
-    async def content_of(self, request: web.Request) -> web.StreamResponse:
-        """Gemini's generateContent."""
-        given = await request.json()
-        config = given.get("generationConfig", {})
-        messages = [
-            {"role": "assistant" if one["role"] == "model" else "user", "content": one["parts"][0]["text"]}
-            for one in given["contents"]
-        ]
-        if "systemInstruction" in given:
-            messages.insert(0, {"role": "system", "content": given["systemInstruction"]["parts"][0]["text"]})
-        body = {"model": request.match_info["model"], "messages": messages, "max_tokens": config["maxOutputTokens"]}
-        body |= {name: config[name] for name in ("temperature", "seed") if name in config}
-        body["logprobs"] = config.get("responseLogprobs", False)
-        if schema := config.get("responseJsonSchema"):
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "query", "schema": schema}}
-        return await self.native(request, given, body, gemini_answer)
-
-    async def native(self, request: web.Request, given: Json, body: Json, answer: Any) -> web.StreamResponse:
-        """Serve a vendor's own format: the body as a chat completion, and its answer in the vendor's format."""
-        key = hashlib.blake2b(json.dumps(body["messages"]).encode(), digest_size=8).hexdigest()
-        self.seen[key] += 1
-        self.bodies.append(given)
-        response = await self.serve(request, body, key)
-        self.statuses[str(response.status)] += 1
-        if response.status != 200 or not isinstance(response, web.Response) or self.always in ("html", "truncated"):
-            return response
-        return web.json_response(answer(json.loads(response.body)))  # type: ignore[arg-type]
 
     async def serve(self, request: web.Request, body: Json, key: str) -> web.StreamResponse:
         if refused := self.unauthorised(request):
@@ -370,46 +328,6 @@ def thinking(body: Json, found: Json, tokens: int, place: str | None) -> Json:
     return found
 
 
-def anthropic_answer(found: Json) -> Json:
-    choice, usage = found["choices"][0], found["usage"]
-    message, cached = choice["message"], usage["prompt_tokens_details"]["cached_tokens"]
-    parts = [{"type": "thinking", "thinking": text}] if (text := message.get("reasoning_content")) else []
-    reason = {"stop": "end_turn", "length": "max_tokens"}.get(choice["finish_reason"], "refusal")
-    return {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": found["model"], "stop_reason": reason,
-        "content": [*parts, {"type": "text", "text": message["content"] or ""}],
-        "usage": {
-            "input_tokens": usage["prompt_tokens"] - cached, "cache_read_input_tokens": cached,
-            "cache_creation_input_tokens": 0, "output_tokens": usage["completion_tokens"],
-        },
-    }  # fmt: skip
-
-
-def gemini_answer(found: Json) -> Json:
-    choice, usage = found["choices"][0], found["usage"]
-    message = choice["message"]
-    thought = usage.get("completion_tokens_details", {}).get("reasoning_tokens", 0)
-    candidate: Json = {"content": {"role": "model", "parts": [{"text": message["content"]}]}}
-    if text := message.get("reasoning_content"):
-        candidate["content"]["parts"].insert(0, {"text": text, "thought": True})
-    candidate["finishReason"] = {"stop": "STOP", "length": "MAX_TOKENS"}.get(choice["finish_reason"], "SAFETY")
-    if tokens := (choice.get("logprobs") or {}).get("content"):
-        renamed = [
-            [{"token": one["token"], "logProbability": one["logprob"]} for one in token["top_logprobs"]]
-            for token in tokens
-        ]
-        top = [{"candidates": one} for one in renamed]
-        candidate["logprobsResult"] = {"chosenCandidates": [one[0] for one in renamed], "topCandidates": top}
-    return {
-        "candidates": [candidate],
-        "usageMetadata": {
-            "promptTokenCount": usage["prompt_tokens"], "thoughtsTokenCount": thought,
-            "candidatesTokenCount": usage["completion_tokens"] - thought,
-            "cachedContentTokenCount": usage["prompt_tokens_details"]["cached_tokens"],
-        },
-    }  # fmt: skip
-
-
 def problem(status: int, words: str, code: str = "", headers: dict[str, str] | None = None) -> web.Response:
     return web.json_response({"error": {"message": words, "code": code}}, status=status, headers=headers)
 
@@ -434,8 +352,6 @@ async def main() -> None:
     app.add_routes(
         [
             web.post("/v1/chat/completions", server.chat),
-            web.post("/v1/messages", server.message),
-            web.post("/{version:v1|v1beta}/models/{model}:generateContent", server.content_of),
             web.post("/v1/files", server.upload),
             web.get("/v1/files/{id}/content", server.content),
             web.post("/v1/batches", server.create),

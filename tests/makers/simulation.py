@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 from airgen.errors import AirgenError
 from airgen.llms.base import Backend, CallLimits, Message, Reply, Request, Retry
-from airgen.llms.budget import Budget
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
-from airgen.llms.prices import FREE, Price
+from airgen.llms.money import FREE, Budget, Price
 from airgen.records import Answer, Payment, Reservation
 
 T = TypeVar("T")

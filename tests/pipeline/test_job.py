@@ -183,10 +183,13 @@ def test_a_spent_corpus_says_so_and_keeps_what_there_is(run: Run) -> None:
 
 
 @pytest.mark.parametrize("fault", ["refuse", "empty", "prose", "truncate", "language", "one_item"])
-def test_faulty_answers_become_counted_skips(run: Run, folder: Path, fault: str) -> None:
+def test_faulty_answers_become_counted_skips(
+    run: Run, folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_corpus(folder / "small.jsonl", 90)  # of 60 documents a quarter of faults leaves about 12 queries: too close
-    # A quarter of all calls fails, so most samples are dropped, which the breaker would take for a broken model.
-    settings = f"concurrency: 8, max_failures: 1000, min_accepted: 0, faults: {{{fault}: 0.25}}"
+    # A quarter of all calls fails, so most samples are dropped, which would be taken for a broken model.
+    monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)
+    settings = f"concurrency: 8, faults: {{{fault}: 0.25}}"
     result = run("faulty", {"concurrency: 8": settings})
     assert result.manifest is not None
     assert sum(split.queries for split in result.manifest.statistics.splits.values()) == 12
@@ -196,12 +199,13 @@ def test_faulty_answers_become_counted_skips(run: Run, folder: Path, fault: str)
             assert step.entered - step.left == sum(step.reasons.values())
 
 
-def test_a_model_that_only_refuses_ends_in_one_clear_line(run: Run) -> None:
-    refusing = "concurrency: 8, max_failures: 100000, faults: {prose: 1.0}"
+def test_a_model_that_only_refuses_ends_in_one_clear_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = "concurrency: 8, faults: {prose: 1.0}"
     with pytest.raises(LlmError, match=r"character: 9 of 9 were rejected \(9 malformed\), and \d+ calls cost"):
         run("stopped", {"concurrency: 8": refusing})
+    monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)
     with pytest.raises(DatasetError, match=r"no query was accepted"):
-        run("refused", {"concurrency: 8": f"min_accepted: 0, {refusing}"})
+        run("refused", {"concurrency: 8": refusing})
 
 
 def test_ablations_come_from_the_same_rows(run: Run, folder: Path) -> None:

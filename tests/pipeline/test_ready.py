@@ -90,7 +90,7 @@ def test_a_budget_of_the_command_line_needs_prices_before_the_corpus_is_read(fol
         (RERANKERS, "[bm25, {kind: dense, embedder: {kind: onnx, model: ./broken}}]", "broken"),
         (
             "all-minilm-l6-v2-int8, top_k",
-            "{kind: http, base_url: 'http://127.0.0.1:PORT/v1', model: m, retries: 0}, top_k",
+            "{kind: http, base_url: 'http://127.0.0.1:PORT/v1', model: m}, top_k",
             "PORT",
         ),
         ("top_k: 30}", "top_k: 30}\n  pools: [{kind: sparse, model: {kind: splade, model: ./broken}}]", "broken"),
@@ -100,8 +100,9 @@ def test_a_budget_of_the_command_line_needs_prices_before_the_corpus_is_read(fol
     ids=["re-ranker", "recall", "pool", "meaning", "system"],
 )
 def test_every_model_works_once_before_the_first_call(
-    folder: Path, asked: Asked, old: str, new: str, place: str
+    folder: Path, asked: Asked, old: str, new: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("airgen.http._LONGEST_WAIT", 0.0)
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text("{}")
     (folder / "systems.yaml").write_text(

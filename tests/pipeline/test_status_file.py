@@ -19,7 +19,7 @@ from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.summary import run_pipeline
 
 Run = Callable[..., RunResult]
-FAULTY = {"{backend: scripted,": "{backend: scripted, max_failures: 1000, faults: {empty: 0.1},"}
+FAULTY = {"{backend: scripted,": "{backend: scripted, faults: {empty: 0.1},"}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_second_run_counts_what_is_on_the_disk(run: Run, folder: Path) -> None
 def test_it_says_how_a_run_ended(run: Run, folder: Path) -> None:
     status = folder / "runs" / "job" / "status.json"
     with pytest.raises(LlmError):
-        run("runs", {"{backend: scripted,": "{backend: scripted, max_failures: 1000, faults: {empty: 1.0},"})
+        run("runs", {"{backend: scripted,": "{backend: scripted, faults: {empty: 1.0},"})
     found = read_status(status)
     assert found is not None and found["ended"]["how"] == "failed" and "were rejected" in found["ended"]["why"]
     display = Display(status, Console(quiet=True))

@@ -134,6 +134,6 @@ def test_an_answer_without_an_end(chunk: bytes, error: str, tmp_path: Path) -> N
         assert row.error == error
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airgen.llms.call_queue.SET_ASIDE", 99)  # a single call that fails is no dead server here
+        patch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
         asyncio.run(main())
     assert sent < 64 << 20

@@ -10,13 +10,14 @@ from functools import lru_cache
 from typing import Any
 
 from airgen.keys import fingerprint, row_key
+from airgen.pipeline.ask import saw_answer
 from airgen.pipeline.ask_each import ask_each
-from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.control.judge import Asker, judge_kind, judge_name, judge_pair
 from airgen.pipeline.control.recall import prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage
 from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, decide_own, is_unsure, pairs_to_judge
 from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, WAY, first, voted
+from airgen.pipeline.engines import health_of
 from airgen.pipeline.stage import Refusal, skip
 from airgen.records import Decision, HardNegative, Judgment, Skip
 from airgen.store import Store
@@ -86,16 +87,16 @@ async def add_judgments(control: Control) -> None:
     changed = changed_texts(store, control.plan["corpus"])
     pairs = {pair_name(pair, changed): pair for pair in pairs_of(control)}
     pending = {name: None for name in pairs if row_key("judgment", name, fp) not in done and name not in failed}
-    breaker = Breaker(tools.pipeline, store)
+    health = health_of(tools.pipeline, store)
     for name in pairs:  # what is on the disk counts, so that a stopped run does not spend more when it starts again
         if name in failed:
             skipped = failed[name]
-            breaker.saw("judgment", skipped.reason, skipped.detail, usable=skipped.cause == "check")
+            health.saw("judgment", skipped.reason, skipped.detail, skipped.cause)
         elif name not in pending:
-            breaker.saw("judgment")
-    control.display.counts["judgments"] = breaker.counts
+            health.saw("judgment")
+    control.display.counts["judgments"] = health.counts
     if pending:
-        breaker.check()
+        health.check()
     order = list(pending)
     askers = {lineage.final.key: Asker.of(lineage) for lineage in control.accepted.lineages}
     turns = {name: turn for turn, name in enumerate(order)}
@@ -110,7 +111,7 @@ async def add_judgments(control: Control) -> None:
             pair = pairs[name]
             document = documents(turns[name] // GROUP)[pair.id]
             found = await judge_pair(tools, control.queries[pair.query], document, askers[pair.query])
-            breaker.saw_answer("judgment", found)
+            saw_answer(health, "judgment", found)
             if isinstance(found, Refusal):
                 await store.commit([skip("judgment", name, tools, found.problem, found.answer)])
             else:
@@ -118,7 +119,7 @@ async def add_judgments(control: Control) -> None:
                 verdict = (found.level, found.probability, judge_name(tools.pipeline), found.reason)
                 await store.commit([Judgment(key, pair.query, fp, 0, pair.id, *verdict)])
             bar.advance()
-            breaker.check()
+            health.check()
 
         await ask_each(list(pending), one, control.workers)
 

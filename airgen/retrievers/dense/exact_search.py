@@ -271,15 +271,15 @@ class _Search:
     k: int
     memory_bytes: int
 
-    def make(self) -> Callable[[list[Shard]], list[Hits | None]]:
+    def make(self) -> Callable[[Shard], Hits | None]:
         """The function of a worker; None where its file is another one, or none."""
 
-        def work(shards: list[Shard]) -> list[Hits | None]:
+        def work(shard: Shard) -> Hits | None:
             try:
                 matrix = np.memmap(self.path, np.float16, "r").reshape(-1, self.dim)
             except (OSError, ValueError):
-                return [None for _ in shards]
-            return [self.hits(matrix, *shard) for shard in shards]
+                return None
+            return self.hits(matrix, *shard)
 
         return work
 
@@ -323,7 +323,7 @@ def search_shards(
             yield start, (first + start, first + end, some, _mark(matrix, *ends))
 
     one = _Search(path.absolute(), matrix.shape[1], queries, k, memory_bytes)
-    work: Work[Shard, Hits | None] = Work("exact search", lambda some: [None for _ in some], one.make)
+    work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, one.make)
     best = Hits.none(len(queries), k)
     for start, found in current().map(work, shards()):
         if found is None:

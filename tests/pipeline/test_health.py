@@ -11,71 +11,59 @@ import pytest
 
 from airgen.errors import LlmError
 from airgen.llms.base import Refused, Reply, Request
+from airgen.llms.health import Health
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import RunResult
 from airgen.pipeline.ask_each import ask_about
-from airgen.pipeline.breaker import Breaker
 from airgen.pipeline.stage import Problem, Refusal
 from airgen.settings import Pipeline
-from airgen.store import Store
 
 Run = Callable[..., RunResult]
 MANY = {"target: 12": "target: 40", "concurrency: 8": "concurrency: 2"}
 
 
-def pipeline(family: str = "default", **llm: object) -> Pipeline:
-    value = {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted", **llm}}
-    return Pipeline.model_validate({**value, "generation": {"prompts": family}})
+def pipeline() -> Pipeline:
+    value = {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"}}
+    return Pipeline.model_validate(value)
 
 
 @pytest.mark.parametrize(
-    ("family", "usable", "fires"),
-    [("default", False, 9), ("default", True, 28), ("small", False, 14), ("small", True, 38)],
+    ("family", "cause", "fires"),
+    [("default", "malformed", 9), ("default", "check", 28), ("small", "llm", 14), ("small", "check", 38)],
 )
-def test_how_much_evidence_it_wants(family: str, usable: bool, fires: int, tmp_path: Path) -> None:
-    with Store.open(tmp_path / "w.duckdb") as store:
-        breaker = Breaker(pipeline(family), store)
-        for _ in range(fires - 1):
-            breaker.saw("query", "malformed", usable=usable)
-            breaker.check()
-        breaker.saw("query", "malformed", "the answer is empty", usable=usable)
-        with pytest.raises(LlmError, match=rf"query: {fires} of {fires} were rejected \({fires} malformed\).*is empty"):
-            breaker.check()
+def test_how_much_evidence_it_wants(family: str, cause: str, fires: int) -> None:
+    health = Health(family)
+    for _ in range(fires - 1):
+        health.saw("query", "malformed", cause=cause)
+        health.check()
+    health.saw("query", "malformed", "the answer is empty", cause)
+    with pytest.raises(LlmError, match=rf"query: {fires} of {fires} were rejected \({fires} malformed\).*is empty"):
+        health.check()
 
 
 @pytest.mark.parametrize(("family", "share"), [("default", 0.5), ("small", 0.4)])
-def test_a_stage_that_rejects_more_than_half_goes_on(family: str, share: float, tmp_path: Path) -> None:
+def test_a_stage_that_rejects_more_than_half_goes_on(family: str, share: float) -> None:
     """Acceptance a third below the usual one, 20,000 pieces of work: no stop."""
     random = Random(1)
-    with Store.open(tmp_path / "w.duckdb") as store:
-        breaker = Breaker(pipeline(family), store)
-        for _ in range(20_000):
-            breaker.saw("query", "" if random.random() < share else "too near")
-            breaker.check()
+    health = Health(family)
+    for _ in range(20_000):
+        health.saw("query", "" if random.random() < share else "too near")
+        health.check()
 
 
-def test_what_breaks_later_is_noticed_too(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "w.duckdb") as store:
-        breaker = Breaker(pipeline(), store)
-        for _ in range(10_000):
-            breaker.saw("query")
-        for _ in range(9):
-            breaker.saw("query", "malformed", usable=False)
-        with pytest.raises(LlmError, match="9 of 10009"):
-            breaker.check()
-
-
-def test_it_can_be_turned_off(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "w.duckdb") as store:
-        breaker = Breaker(pipeline(min_accepted=0), store)
-        for _ in range(1000):
-            breaker.saw("query", "malformed", usable=False)
-        breaker.check()
+def test_what_breaks_later_is_noticed_too() -> None:
+    health = Health()
+    for _ in range(10_000):
+        health.saw("query")
+    for _ in range(9):
+        health.saw("query", "malformed", cause="malformed")
+    with pytest.raises(LlmError, match="9 of 10009"):
+        health.check()
 
 
 @pytest.mark.parametrize("fault", ["empty", "truncate", "prose", "refuse"])
 def test_a_model_without_a_usable_answer_stops_within_a_few_calls(fault: str, run: Run, asked: list[Request]) -> None:
-    faulty = f"{{backend: scripted, max_failures: 1000, faults: {{{fault}: 1.0}},"
+    faulty = f"{{backend: scripted, faults: {{{fault}: 1.0}},"
     changes = {**MANY, "{backend: scripted,": faulty}
     with pytest.raises(LlmError, match=r"character: \d+ of \d+ were rejected .* calls cost \$0\.0000") as caught:
         run(changes=changes)
@@ -101,7 +89,7 @@ def test_the_servers_words_are_in_the_message(run: Run, asked: list[Request], mo
 
     monkeypatch.setattr(ScriptedBackend, "send", refuses)
     with pytest.raises(LlmError, match=r"the first 4 calls \(http_400: this model takes no schema\)"):
-        run(changes={"concurrency: 8": "concurrency: 1, max_failures: 1000"})
+        run(changes={"concurrency: 8": "concurrency: 1"})
 
 
 def test_a_judge_that_cannot_be_read_stops_the_run(

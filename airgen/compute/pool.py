@@ -1,0 +1,278 @@
+"""Workers elsewhere: what they do with an item, and what happens where one of them is lost.
+
+A worker that dies takes its item with it, and perhaps the items of others. Each of these is tried once more, with
+nothing beside it, so that the second loss names the item that is to blame. An error of the work itself is raised as it
+is: another try would give the same.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from abc import abstractmethod
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+from typing import Any
+
+from airgen.compute.base import Compute, Here, In, Key, Out, Work
+from airgen.compute.threads import cores, thread_limits
+from airgen.errors import AirgenError
+from airgen.settings.compute import ComputeSettings
+
+_DEPTH = 2  # items a worker: one is done while the next one travels
+_WINDOW = 4  # items a worker may be ahead of the oldest one that is not done, where the order is kept
+_KEPT = 4  # functions that a worker keeps, with the models in them
+_made: OrderedDict[bytes, Callable[[Any], Any]] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What came of an item: a result, or the error of the work in parts, as not every error can be pickled."""
+
+    result: Any = None
+    failure: tuple[type[BaseException], tuple[Any, ...], dict[str, Any], str] | None = None
+
+    def value(self) -> Any:
+        """The result. Raises the error of the work as the worker raised it."""
+        if self.failure is None:
+            return self.result
+        kind, arguments, state, trace = self.failure
+        error = kind.__new__(kind)  # not by its constructor, whose arguments may be others
+        error.args = arguments
+        error.__dict__.update(state)
+        error.add_note(trace)
+        raise error
+
+
+def answer(make: bytes, item: Any) -> Returned:
+    """Do one item. `make` is a pickled function without arguments that gives the function of an item; it is kept."""
+    try:
+        if make not in _made:
+            _made[make] = pickle.loads(make)()
+            while len(_made) > _KEPT:
+                _made.popitem(last=False)
+        _made.move_to_end(make)
+        return Returned(_made[make](item))
+    except Exception as error:  # noqa: BLE001  # it is raised where the work was asked for
+        failure = (type(error), error.args, dict(error.__dict__), f"in a worker:\n{traceback.format_exc(limit=-4)}")
+        try:
+            pickle.loads(pickle.dumps(failure))
+        except Exception:  # noqa: BLE001  # an error may hold anything
+            failure = (RuntimeError, (f"{type(error).__name__}: {error}",), {}, failure[3])
+        return Returned(failure=failure)
+
+
+class WorkerLost(Exception):
+    """A worker has died."""
+
+
+@dataclass
+class _Item:
+    place: int
+    key: Any
+    item: Any
+    tries: int = 0
+
+
+class WorkerPool(Compute):
+    """Workers elsewhere. A subclass starts them and sends items; this class deals with lost ones."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Have workers, whatever became of those before. Raises AirgenError where there can be none."""
+
+    @abstractmethod
+    def send(self, make: bytes, item: Any) -> Future[Returned]:
+        """Do an item. The future raises WorkerLost where its worker dies."""
+
+    def look(self) -> float | None:
+        """Raise AirgenError where no worker can go on; seconds after which to look again, None: never."""
+        return None
+
+    def why(self, lost: WorkerLost) -> str:
+        """Why a worker was lost, in words."""
+        return str(lost)
+
+    @property
+    def room(self) -> int:
+        """How many items may be with the workers at a time."""
+        return _DEPTH * self.workers
+
+    def describe(self) -> dict[str, Any]:
+        """What it is and what it has done, for the status of a job."""
+        counts = {name: self._counts[name] for name in ("batches", "sent_again", "workers_lost")}
+        return {**super().describe(), **counts}
+
+    def map(
+        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
+    ) -> Iterator[tuple[Key, Out]]:
+        """See `Compute.map`. Work that cannot be made elsewhere is done here."""
+        if work.there is None:
+            yield from Here().map(work, items, ordered=ordered)
+            return
+        make, coming = pickle.dumps(work.there), enumerate(items)
+        out: dict[Future[Returned], _Item] = {}
+        alone: deque[_Item] = deque()  # to be sent again
+        done: dict[int, tuple[Any, Any]] = {}
+        given, started = 0, False
+        try:
+            while True:
+                while alone or len(out) < self.room:
+                    if out and (alone or any(one.tries for one in out.values())):
+                        break  # an item that is sent again has nothing beside it
+                    if not alone and ordered and len(done) >= _WINDOW * self.workers:
+                        break
+                    if alone:
+                        one = alone.popleft()
+                    elif (found := next(coming, None)) is not None:
+                        one = _Item(found[0], *found[1])
+                    else:
+                        break
+                    if not started:
+                        self.start()
+                        started = True
+                    out[self.send(make, one.item)] = one
+                if not out:
+                    return
+                for future in self._ended(out):
+                    one = out.pop(future)
+                    try:
+                        row = (one.key, future.result().value())
+                    except WorkerLost as lost:
+                        alone.append(self._again(work.name, one, self.why(lost)))
+                        started = False
+                        continue
+                    self._counts["batches"] += 1
+                    if not ordered:
+                        yield row
+                        continue
+                    done[one.place] = row
+                    while given in done:
+                        yield done.pop(given)
+                        given += 1
+        finally:
+            for future in out:
+                future.cancel()
+
+    def _ended(self, out: dict[Future[Returned], _Item]) -> list[Future[Returned]]:
+        while True:
+            timeout = self.look()
+            if ended := wait(out, timeout, FIRST_COMPLETED).done:
+                return sorted(ended, key=lambda future: out[future].place)
+
+    def _again(self, name: str, one: _Item, why: str) -> _Item:
+        one.tries += 1
+        if one.tries > 1:
+            raise AirgenError(
+                f"{name}: two workers were lost on {str(one.key)[:80]}; the last one: {why}: is there enough memory?"
+            )
+        self._counts["sent_again"] += 1
+        return one
+
+
+class Processes(WorkerPool):
+    """`workers` processes of this machine, each with its share of the cores."""
+
+    def __init__(self, settings: ComputeSettings) -> None:
+        super().__init__()
+        self.workers = settings.workers or cores()
+        self._threads = settings.cpus_per_worker or max(1, cores() // self.workers)
+        self._executor: ProcessPoolExecutor | None = None
+        self._children: list[SpawnProcess] = []
+        self._broken = False
+
+    def start(self) -> None:
+        """Processes start with the first items."""
+        if self._broken:
+            self.close()
+        if self._executor is not None:
+            return
+        context, self._children = SpawnContext(), []
+        context.Process = self._process  # type: ignore[misc, assignment]
+        self._executor = ProcessPoolExecutor(self.workers, context, _begin, (thread_limits(self._threads),))
+
+    def _process(self, **options: Any) -> SpawnProcess:
+        self._children.append(_Process(**options))
+        return self._children[-1]
+
+    def send(self, make: bytes, item: Any) -> Future[Returned]:
+        """See `WorkerPool`."""
+        assert self._executor is not None
+        found: Future[Returned] = Future()
+
+        def ended(sent: Future[Returned]) -> None:
+            if sent.cancelled() or not found.set_running_or_notify_cancel():
+                return
+            if (error := sent.exception()) is None:
+                found.set_result(sent.result())
+            else:
+                found.set_exception(WorkerLost() if isinstance(error, BrokenProcessPool) else error)
+
+        try:
+            sent = self._executor.submit(answer, make, item)
+        except BrokenProcessPool:
+            found.set_exception(WorkerLost())
+        else:
+            sent.add_done_callback(ended)
+            found.add_done_callback(lambda found: sent.cancel() if found.cancelled() else None)
+        return found
+
+    def why(self, lost: WorkerLost) -> str:
+        """See `WorkerPool`. The executor itself ends the other processes by SIGTERM."""
+        if not self._broken and self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._broken = True
+            self._counts["workers_lost"] += 1
+        codes = [code for one in self._children if (code := one.exitcode) not in (None, 0, -signal.SIGTERM)]
+        how = [f"signal {-code}" if code < 0 else f"exit code {code}" for code in codes]
+        return f"a process ended with {', '.join(how) or 'no word'}"
+
+    def close(self) -> None:
+        """End the processes at once."""
+        if self._executor is None:
+            return
+        for child in self._children:
+            child.kill()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._executor, self._broken = None, False
+
+
+class _Process(SpawnProcess):
+    """A process that does not import the user's own script, and so does not run it a second time."""
+
+    def start(self) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = main
+
+
+def _begin(environment: dict[str, str]) -> None:
+    """The first thing that a worker does. It ends with the process that started it, however that ends."""
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C ends
+    os.dup2(2, 1)  # what libraries print is no output of a command
+    sys.stdout = sys.stderr
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()

@@ -1,0 +1,341 @@
+"""The one HTTP client: of LLM endpoints, of models behind an address, and of search services.
+
+    client = HttpClient(headers, secrets)
+    status, headers, content = await client.send("POST", url, b"{}")
+
+    service = JsonClient(settings.access, timeout=60.0, retries=5, connections=4)
+    service.ask(url, {"query": "..."})                # one answer, for code that is not asynchronous
+    service.ask_all(work, items)                      # several at once; the first failure ends all of them
+
+Connections are kept open. A redirect is not followed: it would carry the key to an address that the user never named.
+Keys are sent in headers, and are removed from every message. An answer is bounded in bytes, after inflation, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import json
+import os
+import re
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_SECONDS = 15.0
+_SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
+_LONGEST_WAIT = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
+_LARGEST_ANSWER = 1 << 28  # bytes of an answer to `JsonClient`
+_CODINGS = ("gzip", "x-gzip", "deflate")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+Received = tuple[int, Mapping[str, str], bytes]
+"""Status, headers and content."""
+
+
+class TransportError(Exception):
+    """No answer that can be read. `kind`: the address is none, there is no connection (so nothing was sent), the
+    connection broke, the body is damaged, or it is too large."""
+
+    def __init__(
+        self, kind: Literal["address", "unreached", "broken", "body", "large"], words: str, status: int = 0
+    ) -> None:
+        super().__init__(words)
+        self.kind, self.status = kind, status
+
+
+class HttpClient:
+    """Connections of one event loop. `secrets` are what no message may show; `connections`: 0 for as many as needed."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str] | None = None,
+        secrets: Sequence[str] = (),
+        *,
+        largest: int = _LARGEST_ANSWER,
+        connections: int = 0,
+    ) -> None:
+        self.headers = {"Accept-Encoding": "gzip, deflate", **(headers or {})}
+        self.secrets = [one for one in secrets if one]
+        self._largest, self._connections = largest, connections
+        self._session: aiohttp.ClientSession | None = None
+        importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        data: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Received:
+        """Send one request once. Raises TransportError."""
+        try:
+            async with self._request(method, url, data=data, headers=headers, params=query) as response:
+                body = _Body(response, self._largest, _CODINGS)
+                pieces = []
+                async for piece in response.content.iter_any():
+                    pieces.append(body.inflated(piece))  # noqa: PERF401  # a comprehension is one more coroutine
+                body.check_end()
+                return response.status, response.headers, b"".join(pieces)
+        except Exception as error:  # noqa: BLE001  # those of other kinds are raised again
+            raise self._translated(error, url) from None  # aiohttp's errors carry the request, and with it the key
+
+    async def pieces(self, url: str, *, query: Mapping[str, Any] | None = None, largest: int) -> AsyncIterator[Any]:
+        """GET: first (status, headers), then the content in pieces, never compressed. Raises TransportError."""
+        plain = {"Accept-Encoding": "identity"}
+        try:
+            async with self._request("GET", url, params=query, headers=plain) as response:
+                yield response.status, response.headers
+                body = _Body(response, largest, ())
+                async for piece in response.content.iter_any():
+                    yield body.inflated(piece)
+        except Exception as error:  # noqa: BLE001
+            raise self._translated(error, url) from None
+
+    def _request(self, method: str, url: str, **more: Any) -> Any:
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections, ttl_dns_cache=300),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                headers=self.headers,
+                auto_decompress=False,  # `_read` bounds what comes out
+            )
+        # trust_env would look the proxy up anew for each call, in a thread
+        return self._session.request(method, url, allow_redirects=False, proxy=_proxy(url), **more)
+
+    def _translated(self, error: Exception, url: str) -> Exception:
+        import aiohttp
+
+        if isinstance(error, aiohttp.InvalidURL):
+            return TransportError("address", f"{self.scrub(str(error))} is not an address")
+        if isinstance(error, aiohttp.ClientPayloadError):
+            return TransportError("body", self.scrub(str(error)))
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return TransportError("unreached", self.scrub(f"no connection to {urlsplit(url).netloc}: {_cause(error)}"))
+        if isinstance(error, aiohttp.ClientError | OSError | ValueError):  # ValueError: headers that are none
+            return TransportError("broken", self.scrub(str(error) or type(error).__name__))
+        return error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def scrub(self, message: str) -> str:
+        """A server's message on one line, without the keys."""
+        message = " ".join(message.split())
+        for one in self.secrets:
+            message = message.replace(one, "[key]")
+        return message[:500]
+
+    def mask(self, text: str) -> str:
+        """A text of the server without the keys."""
+        for one in self.secrets:
+            text = text.replace(one, "[key]") if len(one) >= _SECRET else text
+        return text
+
+
+class _Body:
+    """A body that is inflated while it is not larger than an answer can be."""
+
+    def __init__(self, response: aiohttp.ClientResponse, largest: int, codings: Sequence[str]) -> None:
+        self._coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        self._status, self._largest, self._length, self._first = response.status, largest, 0, True
+        plain = self._coding in ("", "identity")
+        if not plain and self._coding not in codings:
+            raise TransportError("body", f"Content-Encoding {self._coding[:40]!r} was not asked for")
+        self._inflate = None if plain else zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def inflated(self, piece: bytes) -> bytes:
+        if self._inflate is not None:
+            if self._first and self._coding == "deflate" and piece[0] & 0x0F != 8:
+                self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)  # no zlib header, as some servers send it
+            self._first = False
+            try:
+                piece = self._inflate.decompress(piece, self._largest + 1 - self._length)
+            except zlib.error as error:
+                raise TransportError("body", f"damaged {self._coding}: {error}") from None
+        self._length += len(piece)
+        if self._length > self._largest:
+            raise TransportError("large", f"sends an answer of more than {self._largest >> 20:,} MB", self._status)
+        return piece
+
+    def check_end(self) -> None:
+        if self._inflate is not None and self._length and not self._inflate.eof:
+            raise TransportError("body", f"the {self._coding} body ends early")
+
+
+def as_json(body: object) -> bytes:
+    """A body as it is sent."""
+    return _ENCODER.encode(body).encode("ascii")
+
+
+def _cause(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, in the words of the operating system."""
+    number = error.os_error.errno or 0
+    words = os.strerror(number) if number > 0 else error.os_error.strerror
+    return words or str(error) or type(error).__name__
+
+
+@functools.lru_cache(maxsize=1024)
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for this address."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or from `Retry-After` as seconds or a date; None without a valid one."""
+    try:
+        if milliseconds := headers.get("retry-after-ms"):
+            return _bounded(float(milliseconds) / 1000)
+        value = headers.get("Retry-After")
+        if not value:
+            return None
+        value = value[:100].strip()
+        if re.fullmatch(r"[\d.]+", value):
+            return _bounded(float(value))
+        return _bounded(parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(0.0, seconds), 3600.0)
+
+
+class HttpFailure(Exception):
+    """A request without a usable answer. `status` is 0 where no answer came."""
+
+    def __init__(self, reason: str, status: int = 0, after: float | None = None, may_pass: bool = False) -> None:
+        super().__init__(reason)
+        self.status, self.after, self.may_pass = status, after or 0.0, may_pass
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all `JsonClient`s, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="airgen http", daemon=True).start()
+    return loop
+
+
+class JsonClient:
+    """Requests to one service from any thread. `access` gives the headers and the secrets in them; it is called once.
+
+    `timeout` is in seconds, for one try from its beginning to the end of the answer. `retries` is how often a refusal
+    for now (status 429 or 5xx), a broken connection and a time-out are tried again.
+    """
+
+    def __init__(
+        self,
+        access: Callable[[], tuple[dict[str, str], list[str]]] = lambda: ({}, []),
+        *,
+        timeout: float = 60.0,
+        retries: int = 0,
+        connections: int = 1,
+    ) -> None:
+        headers, secrets = access()
+        self._client = HttpClient({"Accept": "application/json", **headers}, secrets, connections=connections)
+        self._timeout, self._retries, self._connections = timeout, retries, connections
+        self._asked: set[Future[Any]] = set()
+        self._stopped = False
+        weakref.finalize(self, _close, self._client)
+
+    def ask(self, url: str, body: object = None, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answer to a POST of `body`, or to a GET where there is none. Raises HttpFailure."""
+        asked = asyncio.run_coroutine_threadsafe(self._ask(url, body, parameters), _loop())
+        self._asked.add(asked)
+        if self._stopped:
+            asked.cancel()
+        try:
+            return asked.result()
+        finally:
+            asked.cancel()
+            self._asked.discard(asked)
+
+    def ask_all(self, work: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+        """The answers in the order of the items, as many at once as there are connections.
+
+        The first failure, or Ctrl-C, drops what has not begun and ends the waits between tries.
+        """
+        pool = ThreadPoolExecutor(self._connections)
+        try:
+            return list(pool.map(work, items))
+        except BaseException:
+            self._stopped = True
+            for asked in list(self._asked):
+                asked.cancel()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            self._stopped = False
+
+    async def _ask(self, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
+        for attempt in range(self._retries + 1):
+            try:
+                return await self._once(url, body, parameters)
+            except HttpFailure as failure:
+                if failure.may_pass and attempt < self._retries:
+                    await asyncio.sleep(min(max(2.0**attempt, failure.after), _LONGEST_WAIT))
+                    continue
+                tries = f" (tried {self._retries + 1} times)" if failure.may_pass and self._retries else ""
+                raise HttpFailure(self._client.scrub(str(failure)) + tries, failure.status) from None
+        raise AssertionError("unreachable")
+
+    async def _once(self, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout):
+                if body is None:
+                    query = {
+                        name: value if isinstance(value, list) else str(value)
+                        for name, value in (parameters or {}).items()
+                    }
+                    status, headers, raw = await self._client.send("GET", url, query=query)
+                else:
+                    kind = {"Content-Type": "application/json"}
+                    status, headers, raw = await self._client.send("POST", url, as_json(body), headers=kind)
+        except TimeoutError:
+            raise HttpFailure(
+                f"gave no answer within {self._timeout:g} s: is it too busy, or the time-out too short?", may_pass=True
+            ) from None
+        except TransportError as error:
+            if error.kind == "large":
+                raise HttpFailure(f"gave an answer of more than {_LARGEST_ANSWER >> 20} MB") from None
+            raise HttpFailure(
+                f"cannot be reached ({str(error)[:300]}): is the service running?", may_pass=True
+            ) from None
+        if not 200 <= status < 300:
+            passing = status == 429 or status >= 500
+            raise HttpFailure(f"answered {status}: {_beginning(raw, 300)}", status, retry_after(headers), passing)
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            raise HttpFailure(f"gave an answer that is not JSON: {_beginning(raw, 120)!r}") from None
+
+
+def _close(client: HttpClient) -> None:
+    asyncio.run_coroutine_threadsafe(client.close(), _loop())
+
+
+def _beginning(raw: bytes, length: int) -> str:
+    return " ".join(raw[:2000].decode("utf-8", "replace").split())[:length]

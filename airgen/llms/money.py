@@ -1,0 +1,262 @@
+"""Money: what a call costs, what all calls together may cost, and what each stage has cost so far.
+
+    price("gpt-4o-mini")                                   # Price(input=0.15, cached=0.075, output=0.6)
+    price("my-finetune", {"my-finetune": {"input": 1, "output": 3}})
+    price("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1")     # free: the user's own machine
+    price("gpt-4o-mini", base_url="http://localhost:4000/v1")       # 0.15 ...: a gateway on this machine is not free
+    price("no-such-model")                                 # None: an unknown price is never guessed
+
+Prices come from the pipeline or from the maintained data of `genai-prices`, which are part of that package: nothing is
+downloaded, and equal versions give equal estimates. The budget reserves money before a call is sent, and replaces it
+by the real cost afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from airgen.errors import BudgetSpent, SettingsError, UsageError
+from airgen.records import Answer, Reservation
+
+_WINDOW = 30.0  # seconds over which a rate is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens that a server bills. Without prompt tokens their number is unknown: then the reservation is paid.
+
+    thinking_tokens are among completion_tokens.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    thinking_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a million tokens: fresh prompt tokens, cached prompt tokens, generated tokens.
+
+    assumed: nobody said this price. It follows from the address, which may be that of a gateway to a paid model: no
+    budget can rest on it.
+    """
+
+    input: float
+    cached: float
+    output: float
+    assumed: bool = field(default=False, compare=False)
+
+    def usd(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
+        """The cost of one call; `cached_tokens` are among `prompt_tokens`."""
+        fresh = max(0, prompt_tokens - cached_tokens)
+        return (fresh * self.input + cached_tokens * self.cached + completion_tokens * self.output) / 1e6
+
+    def halved(self) -> Price:
+        """The price through the Batch API, which is half."""
+        return Price(self.input / 2, self.cached / 2, self.output / 2)
+
+
+FREE = Price(0.0, 0.0, 0.0)
+_OWN_MACHINE = Price(0.0, 0.0, 0.0, assumed=True)
+
+
+def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None, base_url: str = "") -> Price | None:
+    """The price of a model, or None where it is unknown.
+
+    The pipeline's own prices (see `price_in`) come first. A model on a loopback or private address is assumed to be
+    free, unless it has a published price: then the address is taken for that of a gateway.
+    """
+    if found := price_in(overrides or {}, model):
+        return found
+    if base_url and _own_machine(base_url):
+        return _published(model, "") or _OWN_MACHINE
+    return _published(model, base_url)
+
+
+def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price | None:
+    """The model's price in the pipeline's `llm.prices`, or None where it is not there.
+
+    `overrides` is model -> {input, output, cached}, in US dollars a million tokens. Without `cached`, cached tokens
+    cost as much as others. Raises SettingsError for a wrong entry.
+    """
+    if model not in overrides:
+        return None
+    given = overrides[model]
+    if not {"input", "output"} <= set(given) <= {"input", "output", "cached"}:
+        raise SettingsError([f"llm.prices: {model}: needs input and output, may have cached, and nothing else"])
+    values = {name: float(value) for name, value in given.items()}
+    if any(not 0 <= value < float("inf") for value in values.values()):
+        raise SettingsError([f"llm.prices: {model}: prices are US dollars a million tokens, 0 or more"])
+    return Price(values["input"], values.get("cached", values["input"]), values["output"])
+
+
+def unknown_price(model: str) -> str:
+    """The message for a model whose price is unknown, with what to do."""
+    return (
+        f"price unknown for model {model!r}: write it in the pipeline as "
+        f"llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
+    )
+
+
+def _own_machine(base_url: str) -> bool:
+    import ipaddress
+
+    host = urlsplit(base_url).hostname or ""
+    if host == "localhost" or host.endswith((".local", ".internal", ".localhost")):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host  # a bare name is a host of the local network or of a compose file
+
+
+@functools.lru_cache(maxsize=256)
+def _published(model: str, base_url: str) -> Price | None:
+    """The published price, from what one more token of each kind costs."""
+    import genai_prices
+
+    def cost(**tokens: int) -> float:
+        usage = genai_prices.Usage(**tokens)
+        if base_url:  # the gateway's own price, else that of the model's maker
+            try:
+                return float(genai_prices.calc_price(usage, model_ref=model, provider_api_url=base_url).total_price)
+            except LookupError:
+                pass
+        return float(genai_prices.calc_price(usage, model_ref=model).total_price)
+
+    # 10,000 tokens, times 100: below every long-context tier.
+    n = 10_000
+    try:
+        fresh = cost(input_tokens=n)
+        return Price(
+            input=round(fresh * 100, 6),
+            cached=round(cost(input_tokens=n, cache_read_tokens=n) * 100, 6),
+            output=round((cost(input_tokens=n, output_tokens=n) - fresh) * 100, 6),
+        )
+    except LookupError:
+        return None
+
+
+class Budget:
+    """What a job may cost in all (`limit`, US dollars, None for no limit) and what it has cost (`spent`).
+
+    `spent` includes the reservations that a killed process left open. `open` are those of them, by the answer's key,
+    whose call is still with the server: a new call for the same answer replaces them. Raises UsageError for a limit
+    that is below 0 or no number.
+    """
+
+    def __init__(
+        self,
+        limit: float | None = None,
+        spent: float = 0.0,
+        open: Mapping[str, Sequence[Reservation]] | None = None,  # noqa: A002
+    ) -> None:
+        if limit is not None and not limit >= 0:
+            raise UsageError(f"budget: {limit:g} is not an amount of US dollars: give 0 or more")
+        self.limit, self.spent = limit, spent
+        self._open = dict(open or {})
+        self._reserved = 0.0
+        self._calls = 0
+
+    def reserve(self, amount: float, answer: str) -> list[str] | None:
+        """Reserve the most that a call can cost; None where that could exceed the limit while others are in flight.
+
+        Returns the keys of the open reservations that this one replaces. A finished call frees what it did not use,
+        so the caller tries again then. Raises BudgetSpent where no call is in flight and this one still does not fit.
+        """
+        replaced = self._open.get(answer, ())
+        spent = self.spent - math.fsum(one.usd for one in replaced)
+        if self.limit is not None and spent + self._reserved + amount > self.limit:
+            if self._calls:
+                return None
+            raise BudgetSpent(
+                f"budget: ${spent:.4f} of ${self.limit:.2f} is spent and the next call could cost "
+                f"${amount:.4f}: raise the budget and run the same command to go on"
+            )
+        self._open.pop(answer, None)
+        self.spent = max(0.0, spent)
+        self._reserved += amount
+        self._calls += 1
+        return [one.key for one in replaced]
+
+    def settle(self, reserved: float, paid: float) -> None:
+        """Replace a finished call's reservation by what it cost."""
+        self.spent += paid
+        self._calls -= 1
+        self._reserved = max(0.0, self._reserved - reserved) if self._calls else 0.0  # without the error of float sums
+
+
+def cost(price: Price, usage: Usage | None, reserved: float) -> float:
+    """What an attempt cost in US dollars: by its usage, or its reservation where usage is missing or says more.
+
+    None is an attempt that the server does not bill: it was not sent, or the answer is an error.
+    """
+    if usage is None:
+        return 0.0
+    if usage.prompt_tokens <= 0 or min(usage.completion_tokens, usage.cached_tokens) < 0:
+        return reserved
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    return min(reserved, price.usd(usage.prompt_tokens, usage.completion_tokens, cached))
+
+
+@dataclass(slots=True)
+class StageUsage:
+    """The calls of one stage. Tokens and money are those of this process, not of answers from the disk.
+
+    calls: finished calls, failures included. from_disk: requests answered without a call. failures: calls that ended
+    without an answer, by reason. retries: repeated attempts, by reason. cached_tokens are part of prompt_tokens.
+    usd: US dollars of all attempts, whatever came of them. in_flight, waiting: calls being sent, calls queued.
+    """
+
+    calls: int = 0
+    from_disk: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    in_flight: int = 0
+    waiting: int = 0
+    _finished: deque[float] = field(default_factory=lambda: deque(maxlen=4096))
+
+    def add(self, answer: Answer, now: float) -> None:
+        """Count a finished call."""
+        self.calls += 1
+        self.prompt_tokens += answer.prompt_tokens
+        self.cached_tokens += answer.cached_tokens
+        self.completion_tokens += answer.completion_tokens
+        if answer.error:
+            self.failures[answer.error] += 1
+        self._finished.append(now)
+
+    def rate(self, now: float) -> float:
+        """Finished calls a second over the last half minute; 0 before the second call."""
+        while self._finished and self._finished[0] < now - _WINDOW:
+            self._finished.popleft()
+        if len(self._finished) < 2:
+            return 0.0
+        return (len(self._finished) - 1) / max(now - self._finished[0], 1e-9)
+
+    def as_dict(self, now: float) -> dict[str, Any]:
+        """Plain values, for the status file and `--json`."""
+        return {
+            "calls": self.calls,
+            "from_disk": self.from_disk,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "usd": round(self.usd, 6),
+            "failures": dict(sorted(self.failures.copy().items())),
+            "retries": dict(sorted(self.retries.copy().items())),
+            "in_flight": self.in_flight,
+            "waiting": self.waiting,
+            "rate": round(self.rate(now), 3),
+        }
