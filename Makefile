@@ -18,13 +18,13 @@ PIP := $(BIN)/python -m pip install --quiet
 .PHONY: demo demo-long-doc test lint fuzz mutate kill clean
 
 demo: $(VENV)/.demo
-	$(BIN)/airgen demo --target $(TARGET) --runs $(RUNS)
+	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
 
 demo-long-doc: $(VENV)/.demo
-	$(BIN)/airgen demo --task long-doc --target $(TARGET) --runs $(RUNS)
+	$(BIN)/airgen init --demo --task long-doc --target $(TARGET) --runs $(RUNS)
 
 test: $(VENV)/.test lint
-	$(BIN)/airgen models fetch tests
+	$(BIN)/airgen fetch tests
 	temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 		TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
@@ -42,7 +42,7 @@ mutate: $(VENV)/.test
 	$(BIN)/python benchmarks/mutate.py --json mutants.json --least 0.9
 
 kill: $(VENV)/.test
-	$(BIN)/airgen models fetch tests
+	$(BIN)/airgen fetch tests
 	$(BIN)/python benchmarks/kill.py --kills $(KILLS) --json kills.json
 
 clean:

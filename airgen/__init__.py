@@ -1,7 +1,7 @@
 """airgen: turn a real corpus into a retrieval benchmark, after AIR-Bench, and evaluate retrievers on it, after BEIR.
 
-The functions of `airgen.api` are here, too: `airgen.run_pipeline`, `airgen.evaluate`, ... They are imported when they
-are first used, so that `import airgen` and `airgen --version` take no time.
+The functions of `airgen.api` are here, too: `airgen.run`, `airgen.evaluate`, ... They are imported when they are first
+used, so that `import airgen` and `airgen --version` take no time.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airgen.api import Check, check, evaluate, label, open_dataset, run_pipeline, status
+    from airgen.api import *  # noqa: F403
 
-__all__ = ["Check", "__version__", "check", "evaluate", "label", "open_dataset", "run_pipeline", "status"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    from airgen.commands import COMMANDS
+
+    # `report` is a package; a submodule that is not imported yet must not be looked for in the api.
+    if name in ("Check", "open_dataset") or (name != "report" and name.partition("_")[0] in COMMANDS):
         from airgen import api
 
-        return getattr(api, name)
+        if name in api.__all__:
+            return getattr(api, name)
     raise AttributeError(f"module 'airgen' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    from airgen import api
+
+    return sorted({"__version__", *api.__all__} - {"report"})

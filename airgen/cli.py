@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airgen import __version__
-from airgen.commands import COMMANDS, GROUPS
+from airgen.commands import COMMANDS, GROUPS, MODULES
 
 if TYPE_CHECKING:
+    import typer
+
     from airgen.errors import AirgenError
 
 
@@ -27,7 +29,7 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
   Turn your own corpus into a retrieval benchmark, and find the retriever that is best for it.
 
   Start with:   airgen init FOLDER     look at your documents, and write the YAML files for them
-                airgen demo            a small benchmark with a model on this machine, in minutes
+                airgen init --demo     a small benchmark with a model on this machine, in minutes
   Help:         airgen COMMAND --help        Version: airgen --version
   Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable
 """
@@ -36,7 +38,7 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
 def help_text() -> str:
     """The text that `airgen --help` prints."""
     sections = [
-        "\n".join([f"{title}:", *(f"  {name:<13}{line}" for name, line in group.items())])
+        "\n".join([f"{title}:", *(f"  {name:<10}{line}" for name, line in group.items())])
         for title, group in GROUPS.items()
     ]
     return "\n\n".join([ABOUT, *sections])
@@ -58,6 +60,45 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(_PIPE) from None
 
 
+def words_of(name: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a command by their words; that of the command without a word is under the empty one."""
+    found: dict[str, Callable[..., Any]] = {}
+    for part in MODULES.get(name, (name,)):
+        module = importlib.import_module(f"airgen.commands.{part}")
+        for key, value in vars(module).items():
+            if hasattr(value, "shell") and value.__module__ == module.__name__:
+                found[key.removeprefix(name).removeprefix("_").replace("_", "-")] = value
+    return found
+
+
+def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
+    """The command that the words name, the name that its help shows, and the words that are left for it.
+
+    Raises UsageError for a command that is not there, and for a word that is not, where the command needs one.
+    """
+    from airgen.commands.command import app_of
+    from airgen.errors import UsageError
+    from airgen.registry import closest
+
+    name, *rest = words
+    if name not in COMMANDS:
+        raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
+    found = words_of(name)
+    if rest and rest[0] in found:
+        return app_of(found[rest[0]]), f"airgen {name} {rest[0]}", rest[1:]
+    if "" not in found:
+        raise UsageError(f"unknown word {rest[0]!r} after `airgen {name}`{closest(rest[0], list(found))}; "
+                         f"see airgen {name} --help")  # fmt: skip
+    return app_of(found[""], _listed(name, found)), f"airgen {name}", rest
+
+
+def _listed(name: str, found: dict[str, Callable[..., Any]]) -> str:
+    """The lines about the words behind a command."""
+    lines = {word: (one.__doc__ or "").partition("\n")[0] for word, one in found.items() if word}
+    width = max(map(len, lines), default=0)
+    return "\n".join(f"  airgen {name} {word:<{width}}  {line}" for word, line in lines.items())
+
+
 def _run(arguments: list[str] | None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else arguments
     if not words or words[0] in ("-h", "--help"):
@@ -66,12 +107,6 @@ def _run(arguments: list[str] | None) -> NoReturn:
     if words[0] == "--version":
         print(f"airgen {__version__}")
         raise SystemExit(0)
-    name = words[0]
-    if name not in COMMANDS:
-        from airgen.registry import closest
-
-        print(f"airgen: unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help", file=sys.stderr)
-        raise SystemExit(2)
     from airgen.errors import AirgenError, Stopped, disk_error
     from airgen.interruptible import INTERRUPTED, hear_interrupts
 
@@ -80,11 +115,14 @@ def _run(arguments: list[str] | None) -> NoReturn:
     try:
         import typer
 
-        module = importlib.import_module(f"airgen.commands.{name}")
-        command = typer.main.get_command(module.app)
+        if words[0] in COMMANDS and words[1:] in ([], ["--help"]) and "" not in (found := words_of(words[0])):
+            print(f"Usage: airgen {words[0]} WORD [OPTIONS]\n\n  {COMMANDS[words[0]]}\n\n{_listed(words[0], found)}")
+            raise SystemExit(0 if words[1:] else 2)
+        app, name, rest = find_app(words)
+        command = typer.main.get_command(app)
         for part in ("make_context", "invoke"):
             setattr(command, part, _shown_safely(getattr(command, part)))
-        command.main(args=words[1:], prog_name=f"airgen {name}")
+        command.main(args=rest, prog_name=name)
     except AirgenError as error:
         _fail(error)
     except BrokenPipeError:

@@ -9,7 +9,7 @@ and the systems are ranked by them. The ranking by all human labels is what it s
 
     --generated "from documents: cranfield=runs/agree-cranfield"
 
-adds the same labels on queries that `airgen agree` generated, with the same systems; their source is the one positive.
+adds the same labels on queries that `airgen study agree` generated, with the same systems; their source is positive.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read(results: Path, collection: Path, systems: Sequence[SystemSettings]) -> 
 
 
 def read_generated(run: Path, systems: Sequence[SystemSettings]) -> Collected:
-    """The queries of a finished `airgen agree`, each with the document that it was generated from."""
+    """The queries of a finished `airgen study agree`, each with the document that it was generated from."""
     dataset = BeirDataset.open(run / "dataset")
     lines = (run / "dataset" / "private" / "lineage.jsonl").read_text(encoding="utf-8").splitlines()
     sources = {row["query"]: {row["source"]: 1.0} for row in map(json.loads, lines)}

@@ -3,7 +3,7 @@
 python benchmarks/corrected_ranking.py results COLLECTION...        # results: see benchmarks/few_labels.py
 
 All systems are in one audit, with the collection's labels as answers. Spearman is with the ranking by all labels: by
-the judge alone, by the full correction, and by the shrunk one, which `airgen audit compare` gives. "holds" is how often
+the judge alone, by the full correction, and by the shrunk one, which `airgen audit systems` gives. "holds" is how often
 the 95 % interval of how much the judge favours the lexical systems holds the true value, and how often all rank
 intervals hold the true ranks together. Means over 12 drawn samples.
 """

@@ -1,4 +1,4 @@
-"""Where the time of `airgen demo` goes: by stage, by token, and by processor.
+"""Where the time of `airgen init --demo` goes: by stage, by token, and by processor.
 
     python benchmarks/demo.py [--target 8] [--runs FOLDER]
 
@@ -32,7 +32,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as empty:
         runs = options.runs or Path(empty) / "runs"
         before, began = os.times(), time.monotonic()
-        command = [sys.executable, "-m", "airgen", "demo", "--target", str(options.target), "--runs", str(runs)]
+        words = f"init --demo --target {options.target} --runs".split()
+        command = [sys.executable, "-m", "airgen", *words, str(runs)]
         subprocess.run(command, check=True)
         after, seconds = os.times(), time.monotonic() - began
         used = after.children_user + after.children_system - before.children_user - before.children_system

@@ -1,6 +1,6 @@
 """Dense retrieval beside sentence-transformers' own way, one thread each, alternating in one process.
 
-    python benchmarks/dense.py        after airgen models fetch tests
+    python benchmarks/dense.py        after airgen fetch tests
     python benchmarks/dense.py --passages 2000 --vectors 200000
 
 Two things are compared: encoding a corpus of a real length mix and searching it, and the search alone on many random

@@ -1,6 +1,6 @@
 """Do examples from a near domain make better queries than fixed ones? Drafts of both, to be read blind.
 
-    airgen agree COLLECTION --pipeline P.yaml --from any      # P.yaml: an embedded model, small prompts, questions
+    airgen study agree COLLECTION --pipeline P.yaml --from any   # P.yaml: an embedded model, small prompts, questions
     python benchmarks/example_bank.py COLLECTION --pipeline P.yaml --runs runs --out bank --target 28
 
 For samples of the finished job, the query's prompt is answered again, for the same character and scenario; its examples

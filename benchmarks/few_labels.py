@@ -3,7 +3,7 @@
 airgen evaluate COLLECTION... --systems benchmarks/systems-few-labels.yaml --top 100 --out results
 python benchmarks/few_labels.py results COLLECTION... --target docs/trust.md
 
-For forty pairs of systems and three drawn samples of each, `airgen audit compare` is played with the collection's
+For forty pairs of systems and three drawn samples of each, `airgen audit systems` is played with the collection's
 labels (relevant or not) as answers. Judges: `lsa` (a logistic regression on the rank of one LSA system) and
 `voters` (on the ranks of five systems), both fitted to the other collections; and two simulated ones, whose scores are
 normal with an AUC of .75 and .90 and whose probabilities are exact.
@@ -11,7 +11,7 @@ normal with an AUC of .75 and .90 and whose probabilities are exact.
 coverage: how often the 95 % interval for a number of answers that was fixed before holds the difference by all labels.
 fewer: how many times more answers plain sampling needs for intervals of the same width (people only, every pair of the
 two top tens with the same chance; "pool": every pair in the top ten of any system). called: share of pairs for which
-`airgen audit compare`, which looks after every 25 answers, has said which system is better. wrong: share of all pairs
+`airgen audit systems`, which looks after every 25 answers, has said which system is better. wrong: share of all pairs
 for which it has named the worse one.
 """
 

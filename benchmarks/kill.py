@@ -162,14 +162,15 @@ PHASES = [
         hub_state,
         ("export",),
     ),
-    Phase(
-        "suite", ("suite", "build", "suite.yaml"), files("suites"), ("export",), over="finished versions do not change"
-    ),
+    Phase("suite", ("run", "suite.yaml"), files("suites"), ("export",), over="finished versions do not change"),
     Phase("audit", ("audit", "sample", "job.yaml", "20"), files("runs/job/audit"), ("export",)),
     Phase("audit score", ("audit", "score", "job.yaml", "answers.json"), files("runs/job/dataset"), ("audit",)),
     Phase(
         "holes",
-        ("holes", "runs/job/dataset", "--run", "hits.run", "--pipeline", "job.yaml", "--out", "holes", "--depth", "6"),
+        (
+            *("audit", "holes", "runs/job/dataset", "--run", "hits.run", "--pipeline", "job.yaml"),
+            *("--out", "holes", "--depth", "6"),
+        ),
         lines("holes/judgments.jsonl"),
         ("export",),
         calls=True,

@@ -1,7 +1,7 @@
 """What each part of quality control is worth to the agreement with human labels, on the queries of a finished
-`airgen agree`; nothing is asked, nothing is generated.
+`airgen study agree`; nothing is asked, nothing is generated.
 
-    airgen agree COLLECTION --pipeline P.yaml --systems pipelines/systems-agree.yaml --target 30
+    airgen study agree COLLECTION --pipeline P.yaml --systems pipelines/systems-agree.yaml --target 30
     python benchmarks/levers.py COLLECTION --pipeline P.yaml --target 30
 
 The pipeline's judge must be `kind: rerankers`, its calibration one that has not seen the collection. Every row labels

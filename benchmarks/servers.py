@@ -1,6 +1,6 @@
 """A small job on servers that nobody here wrote: llama.cpp's HTTP server, and LiteLLM's proxy in front of it.
 
-    airgen models fetch qwen2.5-coder-1.5b
+    airgen fetch qwen2.5-coder-1.5b
     python -m venv LITELLM && LITELLM/bin/pip install 'litellm[proxy]'
     python benchmarks/servers.py --litellm LITELLM/bin/litellm
 

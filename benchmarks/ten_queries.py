@@ -1,8 +1,8 @@
-"""What are ten human queries worth as examples (`generation.examples`)? Two runs of `airgen agree` on one collection.
+"""What are ten human queries worth as examples (`generation.examples`)? Two runs of `study agree` on one collection.
 
     python benchmarks/ten_queries.py COLLECTION --out ten
-    cd ten && airgen agree collection --pipeline plain.yaml --systems SYSTEMS
-    cd ten && airgen agree collection --pipeline like.yaml --systems SYSTEMS
+    cd ten && airgen study agree collection --pipeline plain.yaml --systems SYSTEMS
+    cd ten && airgen study agree collection --pipeline like.yaml --systems SYSTEMS
 
 Writes the collection without ten of its queries, drawn by a seed, these ten as `ten.txt`, and the two pipelines, which
 differ in `examples` alone. So no query that was an example takes part in the human ranking.

@@ -1,9 +1,9 @@
 """Which cut of the votes ranks systems as people's labels do? The tables of docs/control.md, "Votes as labels".
 
-    airgen agree COLLECTION --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml     # for each one
+    airgen study agree COLLECTION --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml   # for each
     python benchmarks/votes.py COLLECTION... [--runs runs] [--queries 30] [--work runs/votes] [--third]
 
-Labels are made again, by several rules, on the generated queries of `airgen agree` and on people's queries. One
+Labels are made again, by several rules, on the generated queries of `airgen study agree` and on people's queries. One
 relevant passage of each of these plays the source (means of eight draws). Printed: Spearman of 28 systems with the
 ranking by people's queries and labels (nDCG@10), positives a query, and queries that are left. The pool of a query is
 the top 50 of bge-small, the top 20 of five systems, and, of people's queries, their relevant passages. e5 and SPLADE

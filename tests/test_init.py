@@ -138,8 +138,8 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
     assert job.pipeline.language == job.corpus.language == language
     problems = preflight(job)
     if name == "nothing":
-        assert value["next"][:2] == ["pip install 'airgen-bench[embedded]'", "airgen models fetch quickstart"]
-        assert problems and all("embedded" in line or "airgen models fetch" in line for line in problems)
+        assert value["next"][:2] == ["pip install 'airgen-bench[embedded]'", "airgen fetch quickstart"]
+        assert problems and all("embedded" in line or "airgen fetch" in line for line in problems)
     else:
         assert problems == [] and len(value["next"]) == 2
     backend = job.pipeline.llm.backend
@@ -196,7 +196,7 @@ def test_what_it_says_of_one_document_and_of_damaged_ones(tmp_path: Path) -> Non
     (place / "b.md").write_text("")
     text = call("init", place, "--out", tmp_path / "own")
     assert f"1 document: English 100%; {3 * len(ENGLISH.split())} words\n" in text
-    assert f"  ! 1 not readable: empty file\n    which ones: airgen corpus dropped {tmp_path}" in text
+    assert f"  ! 1 not readable: empty file\n    which ones: airgen show corpus {tmp_path}" in text
 
 
 def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import airgen
-from airgen.commands import demo
+from airgen.commands import init
 from airgen.errors import AirgenError
+from airgen.pipeline.starter import install_extras
 from airgen.registry import EXTRAS, load_extra
 
 ROOT = Path(airgen.__file__).parents[1]
@@ -105,7 +106,7 @@ def test_extras_and_the_registry_name_the_same_packages() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     for distribution, extra in EXTRAS.values():
         assert any(re.match(rf"{re.escape(distribution)}\b", line) for line in extras[extra]), (distribution, extra)
-    assert set(demo.EXTRAS) <= set(extras)
+    assert set(init.DEMO_EXTRAS) <= set(extras)
 
 
 def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,10 +120,12 @@ def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.Mo
     with pytest.raises(
         AirgenError, match=r"the demo needs xllamacpp: pip install 'airgen-bench\[embedded,long-doc,corpus\]'"
     ):
-        demo._install(say=False)
+        install_extras(init.DEMO_EXTRAS, print)
 
 
-@pytest.mark.parametrize("words", ["--help", "--version", "settings", "demo --help", "corpus list", "check nowhere"])
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "show settings", "init --help", "show corpus", "check nowhere"]
+)
 @pytest.mark.parametrize("both", [False, True])
 def test_nobody_reads_the_output(words: str, both: bool) -> None:
     """`airgen ... | head -0`: quiet, and never "wrong usage" or 0 for what could not be said."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import typer
 
 import airgen
-from airgen.commands import COMMANDS
+from airgen.cli import find_app
 from airgen.paths import data_dir
 from airgen.settings.base import find_yaml
 
@@ -26,12 +25,18 @@ HELD = {
 }
 
 
+def lines_and_spans(page: str) -> set[str]:
+    """Every `airgen ...` of a page: in code spans and in code blocks, without comments."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ").partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL))
+    return {text for text in (*lines, *spans) if text.startswith("airgen ")}
+
+
 def commands() -> list[str]:
-    """Every `airgen ...` of the page: in code spans and in code blocks, without comments."""
-    blocks = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
-    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL))
-    return sorted({text for text in (*lines, *spans) if text.startswith("airgen ") and len(text.split()) > 2})
+    """The commands of docs/papers.md that say more than their name."""
+    found = {text for text in lines_and_spans(PAGE) if len(text.split()) > 2}
+    return sorted(text for text in found if find_app(text.split()[1:])[2])
 
 
 def numbers(section: str, what: str) -> set[int]:
@@ -54,11 +59,8 @@ def test_every_table_and_figure_has_a_row(paper: str) -> None:
 
 def parsed(text: str) -> None:
     """Look at a command line as the command would, without running it: subcommand, options, values, arguments."""
-    name, *words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', text)[1:]]
-    command: Any = typer.main.get_command(importlib.import_module(f"airgen.commands.{name}").app)
-    while hasattr(command, "commands") and words:
-        assert words[0] in command.commands, f"{text}: no subcommand {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+    app, _, words = find_app([word.strip('"') for word in re.findall(r'"[^"]*"|\S+', text)[1:]])
+    command: Any = typer.main.get_command(app)
     options = {word: one for one in command.params if one.param_type_name == "option" for word in one.opts}
     arguments, rest = [], iter(words)
     given = set()
@@ -78,18 +80,35 @@ def parsed(text: str) -> None:
 
 @pytest.mark.parametrize("text", commands())
 def test_a_command_can_be_called(text: str) -> None:
-    assert text.split()[1] in COMMANDS, text
     parsed(text)
+
+
+def pages() -> list[Path]:
+    """Every page that names commands."""
+    return [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_every_page_names_commands_and_options_that_exist(page: Path) -> None:
+    """A command of a page may be cut short, but its words and options exist."""
+    for text in lines_and_spans(page.read_text(encoding="utf-8")):
+        words = text.partition(" > ")[0].partition(" && ")[0].split()[1:]
+        if words[0].startswith("-") or words[0] == "COMMAND" or words[1:] in ([], ["--help"]):
+            continue
+        app, _, rest = find_app(words)
+        options = {name for one in typer.main.get_command(app).params for name in one.opts}
+        wrong = [word for word in rest if word.startswith("--") and word not in options]
+        assert not wrong, f"{text}: no option {wrong[0]}"
 
 
 def test_there_are_commands_to_check() -> None:
     assert len(commands()) > 30
     with pytest.raises(AssertionError, match="no-such"):
-        parsed("airgen agree msmarco --pipeline full --systems x --no-such")
+        parsed("airgen study agree msmarco --pipeline full --systems x --no-such")
     with pytest.raises(AssertionError, match="--after is missing"):
-        parsed("airgen gain a --before b")
+        parsed("airgen study gain a --before b")
     with pytest.raises(AssertionError, match="an argument is missing"):
-        parsed("airgen correlate --by task")
+        parsed("airgen study correlate --by task")
 
 
 def test_what_commands_name_ships() -> None:
@@ -97,8 +116,8 @@ def test_what_commands_name_ships() -> None:
     named = set()
     for text in commands():
         named |= set(re.findall(r"--(?:pipeline|systems|label-with) (\S+)", text)) - {"SYSTEMS", "systems.yaml"}
-        named |= {text.split()[2].partition("#")[0]} if text.split()[1] in ("check", "run", "status") else set()
-    named |= {text.split()[3] for text in commands() if text.startswith("airgen suite build ")}
+        job = find_app(text.split()[1:])[2][0].partition("#")[0]
+        named |= {job} if re.match(r"airgen (check|run|show) " + job, text) else set()
     assert {"full", "quickstart", "systems-airbench-17", "systems-offline", "airbench-24.05"} <= named
     for name in named:
         assert find_yaml("pipelines", name).is_file(), name

@@ -69,7 +69,7 @@ def test_searches(kernels: list[str]) -> None:
 
 def test_a_job_and_its_evaluation(kernels: list[str], tmp_path: Path) -> None:
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     found = {}
     for place, kernel in enumerate(kernels):
         folder = tmp_path / kernel

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,9 @@ from typing import Any
 import pytest
 import typer
 
+from airgen.cli import words_of
 from airgen.commands import COMMANDS
+from airgen.commands.command import app_of
 from airgen.errors import SettingsError
 from airgen.evaluation.chunkers import load_chunkers
 from airgen.evaluation.collections import load_collections
@@ -168,9 +169,8 @@ def test_no_setting_can_be_nan_or_infinite() -> None:
 
 def commands() -> Iterator[tuple[str, Any]]:
     for name in COMMANDS:
-        command = typer.main.get_command(importlib.import_module(f"airgen.commands.{name}").app)
-        for part in (getattr(command, "commands", None) or {"": command}).values():
-            yield name, part
+        for function in words_of(name).values():
+            yield name, typer.main.get_command(app_of(function))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "-1"])

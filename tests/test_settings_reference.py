@@ -13,7 +13,7 @@ from airgen.settings import Pipeline
 
 def test_the_file_is_what_the_models_say() -> None:
     written = (data_dir("docs") / "settings.md").read_text(encoding="utf-8")
-    assert written == reference(), "run: airgen settings > docs/settings.md"
+    assert written == reference(), "run: airgen show settings > docs/settings.md"
 
 
 def test_every_key_and_kind_is_there() -> None:
@@ -29,5 +29,5 @@ def test_every_key_and_kind_is_there() -> None:
 
 
 def test_one_word_finds_its_lines() -> None:
-    assert "| `top_k` |" in call("settings", "top_k") and "| `seed` |" not in call("settings", "top_k")
-    assert "no setting mentions 'blub'" in call("settings", "blub")
+    assert "| `top_k` |" in call("show", "settings", "top_k") and "| `seed` |" not in call("show", "settings", "top_k")
+    assert "no setting mentions 'blub'" in call("show", "settings", "blub")

@@ -37,13 +37,13 @@ def test_a_shipped_corpus_has_many_names(name: str, empty: Path) -> None:
 
 
 def test_commands_take_names() -> None:
-    assert "python" in call("corpus", "sample", "python-reference", "-n", 1).lower()
+    assert "python" in call("show", "corpus", "python-reference", "--sample", 1).lower()
     with pytest.raises(SettingsError, match=r"'quickstrat' \(did you mean 'quickstart'\?\)"):
         call("check", "quickstrat")
     with pytest.raises(SettingsError, match=r"nowhere\.yaml: no such file"):
         call("check", "nowhere.yaml")
     with pytest.raises(CorpusError, match=r"no corpus is named 'python-refrence' \(did you mean 'python-reference'"):
-        call("corpus", "stats", "python-refrence")
+        call("show", "corpus", "python-refrence")
 
 
 def test_ones_own_file_comes_first(empty: Path) -> None:
@@ -69,13 +69,13 @@ def test_a_path_that_was_meant_from_the_working_directory_is_explained(empty: Pa
     text = "name: mine\nlanguage: en\ndomain: d\nlicence: l\nsource: s\nreader: {kind: markdown, path: handbook/}\n"
     (empty / "corpora" / "mine.yaml").write_text(text)
     with pytest.raises(CorpusError) as caught:
-        call("corpus", "stats", "mine")
+        call("show", "corpus", "mine")
     message = str(caught.value)
     assert f"{empty / 'corpora' / 'handbook'}: no such file" in message
     assert f"{empty / 'handbook'} exists: write ../handbook" in message
     (empty / "corpora" / "mine.yaml").write_text(text.replace("handbook/", "nothing/"))
     with pytest.raises(CorpusError, match=r"nothing: no such file; check reader\.path"):
-        call("corpus", "stats", "mine")
+        call("show", "corpus", "mine")
     (empty / "systems").mkdir()
     (empty / "systems" / "own.yaml").write_text("systems:\n- {name: e, kind: expanded, expansions: handbook/a.md}\n")
     from airgen.evaluation import load_systems
@@ -92,6 +92,8 @@ def test_a_corpus_of_ones_own_that_lost_all_documents(empty: Path) -> None:
     (empty / "mine.yaml").write_text(
         "{name: mine, language: en, domain: d, licence: CC0-1.0, source: s, reader: {kind: markdown, path: docs}}"
     )
-    with pytest.raises(CorpusError, match=r"has no passages: all 1 documents .* `airgen corpus dropped` with .* YAML"):
-        call("corpus", "stats", "mine.yaml")
-    assert "too short" in call("corpus", "dropped", "mine.yaml")
+    with pytest.raises(
+        CorpusError, match=r"has no passages: all 1 documents .* `airgen show corpus --dropped` with .* YAML"
+    ):
+        call("show", "corpus", "mine.yaml")
+    assert "too short" in call("show", "corpus", "mine.yaml", "--dropped")

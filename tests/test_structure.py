@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import airgen
-from airgen.cli import help_text
-from airgen.commands import COMMANDS, GROUPS
+from airgen import api
+from airgen.cli import find_app, help_text, words_of
+from airgen.commands import COMMANDS, GROUPS, MODULES
 
 PACKAGE = Path(airgen.__file__).parent
 
@@ -19,8 +21,8 @@ PACKAGE = Path(airgen.__file__).parent
 FLOORS = (
     "errors", "keys", "records", "sequences", "languages", "paths", "exact", "interruptible",
     "yaml_text", "database", "registry", "http", "models", "settings", "compute", "store", "text", "dataset", "llms",
-    "prompts", "corpus", "retrievers", "evaluation", "publishing", "training", "pipeline", "quality", "report", "api",
-    "commands", "cli", "__main__",
+    "prompts", "corpus", "retrievers", "evaluation", "publishing", "training", "pipeline", "quality", "report",
+    "commands", "api", "cli", "__main__",
 )  # fmt: skip
 # Published files are all that these know: no job, no work database, no LLM.
 FILES_ONLY = {"dataset", "retrievers", "evaluation", "publishing", "training"}
@@ -37,10 +39,10 @@ def imports_of(path: Path) -> set[str]:
     return found - {"__version__"}
 
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_imports_go_one_way(path: Path) -> None:
     part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if part == "__init__":
@@ -52,7 +54,7 @@ def test_imports_go_one_way(path: Path) -> None:
 
 
 def test_every_floor_exists_and_every_part_has_a_floor() -> None:
-    parts = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
+    parts = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
     assert parts - {"__init__"} == set(FLOORS)
 
 
@@ -78,35 +80,38 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_help_lists_every_command_once() -> None:
     assert sorted(name for group in GROUPS.values() for name in group) == sorted(COMMANDS)
-    modules = [path for path in (PACKAGE / "commands").glob("*.py") if "\napp = new_app(" in path.read_text("utf-8")]
-    assert {path.stem for path in modules if not path.stem.startswith("train_")} == set(COMMANDS)
+    modules = [path for path in (PACKAGE / "commands").glob("*.py") if "\n@command\n" in path.read_text("utf-8")]
+    assert {path.stem for path in modules} == {part for name in COMMANDS for part in MODULES.get(name, (name,))}
+    assert len(COMMANDS) == 12
     for name, line in COMMANDS.items():
-        assert f"  {name:<13}{line}" in help_text()
+        assert f"  {name:<10}{line}" in help_text()
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_has_help_with_an_example(name: str) -> None:
-    import importlib
+def test_every_command_and_word_has_help_with_an_example(name: str) -> None:
+    for word, function in words_of(name).items():
+        app, shown, rest = find_app([name, *([word] if word else []), "--help"])
+        assert (shown, rest) == (f"airgen {name} {word}".strip(), ["--help"])
+        said = CliRunner().invoke(app, rest)
+        assert said.exit_code == 0 and f"Example: {shown}" in " ".join(said.stdout.split()), shown
+        # The function of Python has its name, and is the same.
+        assert getattr(api, f"{name}_{word}".rstrip("_").replace("-", "_")) is function
 
-    import typer
 
-    module = importlib.import_module(f"airgen.commands.{name}")
-    commands = module.app.registered_commands
-    assert commands
-    for command in commands:
-        assert "Example" in (command.callback.__doc__ or ""), f"{name}: {command.callback.__name__}"
-    assert typer.main.get_command(module.app) is not None
+def test_every_function_of_the_api_is_a_command() -> None:
+    names = {f"{name}_{word}".rstrip("_").replace("-", "_") for name in COMMANDS for word in words_of(name)}
+    assert names | {"Check", "open_dataset"} == set(api.__all__)
 
 
 def test_every_module_says_what_it_is_for_and_keeps_private_names() -> None:
     """A name with an underscore is private. `__all__` stands only where a module shows names of others."""
-    for path in MODULES:
+    for path in FILES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree), path
         imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
                     for alias in node.names if (node.module or "").startswith("airgen")}  # fmt: skip
         private = {name for name in imported if name.startswith("_") and not name.startswith("__")}
-        assert private <= {module.stem for module in MODULES}, path
+        assert private <= {module.stem for module in FILES}, path
         shown = [node for node in tree.body if isinstance(node, ast.Assign) and "__all__" in map(_name, node.targets)]
         for node in shown:
             assert imported & set(ast.literal_eval(node.value)) or path.name == "__init__.py", path
@@ -118,7 +123,7 @@ def _name(node: ast.expr) -> str:
 
 def test_no_two_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions count, too: a circle that is only closed at run time is a circle."""
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
     names = {name.removesuffix(".__init__"): path for name, path in names.items()}
     arrows: dict[str, set[str]] = {}
     for name, path in names.items():
@@ -146,7 +151,7 @@ def test_no_two_modules_import_each_other_in_a_circle() -> None:
 def test_no_two_public_classes_have_one_name() -> None:
     found = [
         node.name
-        for path in MODULES
+        for path in FILES
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]

@@ -1,185 +1,192 @@
-"""`airgen audit`: people check a sample of a dataset's labels."""
+"""`airgen audit`: people decide what a model cannot: labels, what is relevant, which system is better, holes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from airgen.commands.command import Outcome, command, echo, say
+from airgen.commands.options import (
+    RUNS,
+    Budget,
+    Dataset,
+    JobName,
+    Place,
+    Runs,
+    Seed,
+    Split,
+    arg,
+    number,
+    opt,
+    paths,
+)
 
-from airgen.commands.options import RUNS, Dataset, Json, PipelineFile, Runs, Seed, Split, echo, finite, new_app
+if TYPE_CHECKING:
+    from airgen.pipeline.estimate import Estimate
+    from airgen.pipeline.job import Job
+    from airgen.quality.audit.relevance_audit import RelevanceAudit
+    from airgen.quality.audit.sample import AuditResult
+    from airgen.quality.audit.system_audit import SystemAudit
+    from airgen.quality.holes import JudgedHoles
+    from airgen.quality.pooling import Pooling
 
-app = new_app("audit")
-
-AuditFolder = Annotated[
-    Path | None, typer.Option(help="Folder of the sample. Default: RUNS/NAME/audit, for a dataset audit/NAME.")
-]
-PipelineOrDataset = Annotated[
-    Path, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline; or a dataset directory, such as a released one.")
-]
+Folder = Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit, for a dataset audit/NAME.")]
+JobOrDataset = Annotated[Place, arg("JOB|DATASET", "A job, or a dataset directory, such as a released one.")]
+Answers = Annotated[Sequence[Place], opt("Answers that the page saved (repeatable): say what they decide.")]
 
 
-@app.command()
-def sample(
-    pipeline: PipelineOrDataset,
-    count: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of pairs that people are shown.")],
-    out: AuditFolder = None,
+@dataclass(frozen=True)
+class Drawn:
+    """A sample for people: its folder, which has audit.html, and what is in it."""
+
+    folder: Path
+    pairs: int
+    about: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"folder": self.folder, "pairs": self.pairs, **self.about}
+
+
+@command
+def audit_sample(
+    what: JobOrDataset,
+    count: Annotated[int, arg("N", "Number of pairs that people are shown.", min=1)],
+    out: Folder = None,
     seed: Seed = 0,
     split: Split = "test",
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[Drawn]:
     """Draw pairs of every kind and level and write them as an HTML page and a CSV file.
 
     Neither file shows the label that the judge gave. Of a dataset without its job the labels of --split are drawn.
 
     Example: airgen audit sample pipelines/quickstart.yaml 40
     """
-    import json
-
-    from airgen.pipeline.job import Job
     from airgen.quality.audit.label_audit import draw_from_labels, draw_sample
 
-    if pipeline.is_dir():
-        folder = out or _folder(pipeline)
-        drawn = draw_from_labels(pipeline, split, count, folder, seed)
-    else:
-        job = Job(pipeline, runs)
-        folder = out or job.directory / "audit"
-        drawn = draw_sample(job, count, folder, seed)
-    if as_json:
-        value = {"folder": str(folder), "pairs": len(drawn.items), "strata": dict(drawn.populations)}
-        echo(json.dumps(value, ensure_ascii=False))
-        return
-    echo(f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}")
-    of_split = f" --split {split}" if pipeline.is_dir() and split != "test" else ""
-    at = f" --out {out}" if out else ""
-    echo(f"then: airgen audit score {pipeline} audit-answers.json{of_split}{at}")
+    job, folder = _source(what, out, Path(runs))
+    drawn = (
+        draw_from_labels(Path(what), split, count, folder, seed)
+        if job is None
+        else draw_sample(job, count, folder, seed)
+    )
+    of_split = f" --split {split}" if job is None and split != "test" else ""
+    lines = [
+        f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}",
+        f"then: airgen audit score {what} audit-answers.json{of_split}" + (f" --out {out}" if out else ""),
+    ]
+    return Outcome(Drawn(folder, len(drawn.items), {"strata": dict(drawn.populations)}), lines)
 
 
-@app.command()
-def score(
-    pipeline: PipelineOrDataset,
-    answers: Annotated[list[Path], typer.Argument(help="Answers: the JSON that the page saves, or the filled-in CSV.")],
-    out: AuditFolder = None,
+@command
+def audit_score(
+    what: JobOrDataset,
+    answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON that the page saves, or the filled-in CSV.")],
+    out: Folder = None,
     split: Split = "test",
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[AuditResult]:
     """Read people's answers and write their agreement, by kind of document and by level, into the dataset's card.
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
-    import json
-
     from airgen.dataset.beir import BeirDataset
-    from airgen.pipeline.job import Job
     from airgen.quality.audit.label_audit import decided_items, labelled_items, score_answers, score_labels
     from airgen.quality.audit.page import chosen_pairs, read_chosen
     from airgen.quality.audit.sample import load_sample
     from airgen.text.display import terminal_table
 
-    if pipeline.is_dir():
-        folder = out or _folder(pipeline)
-        result, place = score_labels(pipeline, split, answers, folder), folder / "result.json"
+    (job, folder), files = _source(what, out, Path(runs)), paths(answers)
+    if job is None:
+        result, place = score_labels(Path(what), split, files, folder), folder / "result.json"
     else:
-        job = Job(pipeline, runs)
-        folder = out or job.directory / "audit"
-        result, place = score_answers(job, answers, folder), job.dataset / "README.md"
-    by_hand = {}
-    if chosen := [one for path in answers for one in read_chosen(path)]:
-        items = labelled_items(BeirDataset.open(pipeline), split) if pipeline.is_dir() else decided_items(job)
+        result, place = score_answers(job, files, folder), job.dataset / "README.md"
+    lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
+    shown = result.as_dict()
+    if chosen := [one for path in files for one in read_chosen(path)]:
+        items = labelled_items(BeirDataset.open(what), split) if job is None else decided_items(job)
         by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)
-    if as_json:
-        echo(json.dumps({**result.as_dict(), **({"chosen_by_hand": by_hand} if by_hand else {})}, ensure_ascii=False))
-        return
-    echo(terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())]))
-    if by_hand:
-        echo(
+        shown["chosen_by_hand"] = by_hand
+        lines.append(
             f"in no estimate: {by_hand['pairs']} answers to pairs that people chose themselves or whose label they had "
             f"seen; {by_hand['confirmed']} confirm the label"
         )
-    echo(f"written into {place}")
+    return Outcome(result, [*lines, f"written into {place}"], json=shown)
 
 
-@app.command()
-def compare(
+def _source(what: Place, out: Place | None, runs: Path) -> tuple[Job | None, Path]:
+    """The job, None for a dataset without its job, and the folder of its sample."""
+    from airgen.dataset.beir import BeirDataset
+    from airgen.evaluation.experiment import results_folder
+    from airgen.pipeline.show import STATUS, find_job
+
+    path = Path(what)
+    if path.is_dir() and not (path / STATUS).is_file():
+        return None, Path(out) if out else results_folder("audit", BeirDataset.open(path).name, "")
+    job = find_job(path, runs)
+    return job, Path(out) if out else job.directory / "audit"
+
+
+@command
+def audit_systems(
     dataset: Dataset,
-    systems: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[A B]", help="Systems of the results, or TREC run files. Default: all of the results."),
-    ] = None,
-    results: Annotated[Path, typer.Option(help="The folder that `airgen evaluate` wrote.")] = Path("results"),
+    systems: Annotated[Sequence[str], arg("A B", "Systems of the results, or run files. Default: all results.")] = (),
+    results: Annotated[Place, opt("The folder that `airgen evaluate` wrote.")] = Path("results"),
     split: Split = "test",
-    answers: Annotated[
-        list[Path] | None, typer.Option(help="Answers that the page saved (repeatable): say what they decide.")
-    ] = None,
-    count: Annotated[int, typer.Option(min=25, help="Number of pairs that people are shown.")] = 100,
+    answers: Answers = (),
+    count: Annotated[int, opt("Number of pairs that people are shown.", min=25)] = 100,
     margin: Annotated[
-        float | None,
-        typer.Option(min=0, callback=finite, help="A difference in mean DCG@10 that does not matter. Default: a 20th."),
+        float | None, number("A difference in DCG@10 that does not matter. Default: a 20th.", min=0)
     ] = None,
     judge: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Probabilities of relevance as TSV or JSONL. Default: the dataset's labels."),
+        Place | None, opt("Probabilities of relevance, TSV or JSONL. Default: labels.", metavar="FILE")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sample. Default: audit/ beside the results.")] = None,
+    out: Annotated[Place | None, opt("Folder of the sample. Default: audit/ beside the results.")] = None,
     seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[Drawn | SystemAudit]:
     """Say which system is better, from the labels and as few answers of a person as possible.
 
     Without --answers: draw pairs on which the systems differ, and write the page. With them: A is better, they differ
     by less than the margin, or about how many more answers would decide. It may be asked after every 25 answers.
 
-    Example: airgen audit compare datasets/scifact bm25 dense --answers audit-answers.json
+    Example: airgen audit systems datasets/scifact bm25 dense --answers audit-answers.json
     """
-    import json
-
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
     from airgen.quality.audit.system_audit import audit_text, draw_systems, score_systems
     from airgen.quality.audit.systems_of import families_of, find_runs, share_models
 
-    opened = BeirDataset.open(dataset)
-    home = results_folder(results, opened.name, split)
-    runs = find_runs(home, systems or [])
-    folder = out or home / ("audit" if not systems else "audit-" + "-".join(runs))
+    dataset, results, probabilities = Path(dataset), Path(results), None if judge is None else Path(judge)
+    home = results_folder(results, BeirDataset.open(dataset).name, split)
+    runs = find_runs(home, systems)
+    folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
-        shared = share_models(dataset, home, list(runs))
-        found = score_systems(folder, answers, margin=margin, models={"systems that share its models": shared})
-        echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else audit_text(found))
-        if not as_json:
-            echo(f"written into {folder / 'result.json'}")
-        return
-    sample = draw_systems(dataset, split, runs, count, folder, families=families_of(home, runs), judge=judge, seed=seed)
-    if as_json:
-        value = {"folder": str(folder), "key": sample.key, "pairs": len(sample.items), "differ": len(sample.pairs)}
-        echo(json.dumps(value, ensure_ascii=False))
-        return
-    drawn = f"{len(sample.items)} of {len(sample.pairs)} pairs that the systems rank differently"
-    echo(f"{drawn}: open {folder / 'audit.html'}")
-    again = " ".join(["airgen audit compare", str(dataset), *(systems or [])])
+        models = {"systems that share its models": share_models(dataset, home, list(runs))}
+        found = score_systems(folder, paths(answers), margin=margin, models=models)
+        return Outcome(found, [audit_text(found), f"written into {folder / 'result.json'}"])
+    families = families_of(home, runs)
+    sample = draw_systems(dataset, split, runs, count, folder, families=families, judge=probabilities, seed=seed)
     extra = [f"--results {results}"] * (results != Path("results")) + [f"--split {split}"] * (split != "test")
     extra += [f"--out {out}"] if out else []
-    echo(" ".join([f"then: {again}", *extra, "--answers audit-answers.json"]))
+    drawn = f"{len(sample.items)} of {len(sample.pairs)} pairs that the systems rank differently"
+    again = " ".join(["airgen audit systems", str(dataset), *systems, *extra, "--answers audit-answers.json"])
+    value = Drawn(folder, len(sample.items), {"key": sample.key, "differ": len(sample.pairs)})
+    return Outcome(value, [f"{drawn}: open {folder / 'audit.html'}", f"then: {again}"])
 
 
-@app.command()
-def relevance(
-    pipeline: PipelineFile,
-    answers: Annotated[
-        list[Path] | None, typer.Option(help="Answers that the page saved (repeatable): say which word fits.")
-    ] = None,
-    set_it: Annotated[
-        bool, typer.Option("--set", help="With --answers: write the word that fits into the pipeline's YAML.")
-    ] = False,
-    queries: Annotated[int, typer.Option(min=1, help="Number of queries, each with five passages.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
+@command
+def audit_relevance(
+    pipeline: JobName,
+    answers: Answers = (),
+    set_it: Annotated[bool, opt("With --answers: write the word that fits into the pipeline's YAML.", "--set")] = False,
+    queries: Annotated[int, opt("Number of queries, each with five passages.", min=1)] = 10,
+    out: Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
     seed: Seed = 0,
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[Drawn | RelevanceAudit]:
     """Say whether `relevance: answer` or `subject` fits, from a person's answers to ten queries of a job of votes.
 
     Without --answers: draw five passages of each query, and write the page. With them: precision and recall of the
@@ -187,43 +194,93 @@ def relevance(
 
     Example: airgen audit relevance pipelines/agree.yaml --answers audit-answers.json --set
     """
-    import json
-
     from airgen.errors import UsageError
-    from airgen.pipeline.job import Job
+    from airgen.pipeline.show import find_job
     from airgen.quality.audit.relevance_audit import draw_relevance, score_relevance, set_relevance
 
-    job = Job(pipeline, runs)
-    folder = out or job.directory / "audit-relevance"
+    job = find_job(pipeline, Path(runs))
+    folder = Path(out) if out else job.directory / "audit-relevance"
     if answers:
-        found = score_relevance(job, answers, folder)
-        if set_it and found.word is not None and found.word != found.now:
-            set_relevance(job.path, found.word)
-        echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else found.as_text())
+        found = score_relevance(job, paths(answers), folder)
+        lines, error = [found.as_text()], None
         if set_it and found.word is None:
-            raise UsageError(
+            error = UsageError(
                 f"{job.path}: nothing is set, as the answers do not tell: ask more (--queries), or write the word"
             )
-        if set_it and not as_json and found.word != found.now:
-            echo(f"{job.path} says {found.word} now; labels are made again, without an LLM: airgen run {job.path}")
-        return
+        elif set_it and found.word is not None and found.word != found.now:
+            set_relevance(job.path, found.word)
+            lines.append(
+                f"{job.path} says {found.word} now; labels are made again, without an LLM: airgen run {job.path}"
+            )
+        return Outcome(found, lines, error=error)
     if set_it:
         raise UsageError("--set needs --answers: the file that the page saved")
     sample = draw_relevance(job, folder, queries, seed)
     drawn = len({one.query for one in sample.items})
-    if as_json:
-        value = {"folder": str(folder), "key": sample.key, "queries": drawn, "pairs": len(sample.items)}
-        echo(json.dumps(value, ensure_ascii=False))
-        return
     few = "" if drawn == queries else f" (not {queries}: the re-rankers find the source of no other)"
-    echo(f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}")
-    at = f" --out {out}" if out else ""
-    echo(f"then: airgen audit relevance {pipeline}{at} --answers audit-answers.json")
+    lines = [
+        f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}",
+        f"then: airgen audit relevance {pipeline}{f' --out {out}' if out else ''} --answers audit-answers.json",
+    ]
+    return Outcome(Drawn(folder, len(sample.items), {"key": sample.key, "queries": drawn}), lines)
 
 
-def _folder(dataset: Path) -> Path:
-    """The folder of the sample of a dataset without its job."""
-    from airgen.dataset.beir import BeirDataset
-    from airgen.evaluation.experiment import results_folder
+@command
+def audit_holes(
+    dataset: Dataset,
+    run: Annotated[Sequence[Place], opt("A TREC run file.")] = (),
+    submissions: Annotated[Sequence[Place], opt("A folder of submissions, or one zip.", metavar="DIR")] = (),
+    judge: Annotated[str | None, opt("module:function(query text, passage text) -> label.")] = None,
+    pipeline: Annotated[Place | None, opt("Use this pipeline's judge; for submissions its re-rankers, too.")] = None,
+    depth: Annotated[int, opt("Depth of the runs down to which hits are judged.", min=1)] = 10,
+    metric: Annotated[str, opt("The measure to compare before and after judging.")] = "nDCG@10",
+    split: Split = "test",
+    out: Annotated[Place, opt("Folder where judgments are kept, so that no pair is judged twice.")] = Path("holes"),
+    next_version: Annotated[str | None, opt("With --submissions: write OUT/dataset.", metavar="VERSION")] = None,
+    estimate: Annotated[bool, opt("With --submissions: say what it would cost, and ask nothing.")] = False,
+    budget: Budget = None,
+) -> Outcome[JudgedHoles | Pooling]:
+    """Judge the unjudged top hits of runs or submissions, without showing the judge which system found them.
 
-    return results_folder("audit", BeirDataset.open(dataset).name, "")
+    Scores before and after are compared. Without --judge and --pipeline the command only counts these hits and writes
+    them to OUT/holes.jsonl, where people can label them.
+
+    Example: airgen audit holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
+    """
+    from airgen.errors import UsageError
+    from airgen.pipeline.show import job_file
+    from airgen.quality.holes import judge_function, judge_holes
+    from airgen.quality.pooling import judge_submissions
+
+    if judge and pipeline:
+        raise UsageError("--judge or --pipeline, not both")
+    if bool(run) == bool(submissions):
+        raise UsageError("give --run or --submissions, and not both")
+    if (next_version or estimate) and not submissions:
+        raise UsageError("--next-version and --estimate need --submissions")
+    if estimate and not pipeline:
+        raise UsageError("--estimate needs --pipeline, whose judge would be asked")
+    if estimate and next_version:
+        raise UsageError("--estimate asks nothing, so there is no --next-version to write")
+    home, folder, ask = Path(dataset), Path(out), judge_function(judge) if judge else None
+    base = None if pipeline is None else job_file(pipeline)
+    if run:
+        found = judge_holes(home, paths(run), folder, split=split, depth=depth, measure=metric, ask=ask, pipeline=base,
+                            budget_usd=budget)  # fmt: skip
+        counts = f"{found.holes} holes, {found.judged} judged, {found.not_in_the_dataset} not in the dataset"
+        return Outcome(found, [found.table(metric), f"{counts}; to label: {folder / 'holes.jsonl'}"])
+
+    def before_asking(cost: Estimate) -> bool:
+        calls = sum(stage.calls for stage in cost.stages)
+        tokens = sum(stage.prompt_tokens + stage.completion_tokens for stage in cost.stages)
+        usd = "an unknown price" if cost.usd is None else f"{cost.usd:.4f} USD"
+        say("\n".join([f"{calls:,} judgments, about {tokens:,} tokens, {usd}", *(f"! {one}" for one in cost.warnings)]))
+        return not estimate
+
+    pooled = judge_submissions(
+        home, paths(submissions), folder, pipeline=base, judge=ask, split=split, depth=depth, measure=metric,
+        version=next_version, budget_usd=budget, before_asking=before_asking,
+    )  # fmt: skip
+    for file, reasons in pooled.refused.items():
+        echo(f"left out: {file}: {'; '.join(reasons)}", err=True)
+    return Outcome(pooled, pooled.lines(metric, next_version))

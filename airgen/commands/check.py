@@ -1,86 +1,92 @@
-"""`airgen check`: is everything there that a pipeline needs, and what will it cost?"""
+"""`airgen check`: is everything there that a pipeline or a suite needs, and what will it cost? And prompts, tried."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from airgen.commands.options import RUNS, Budget, Json, PipelineFile, Runs, Target, echo, new_app
+from airgen.commands.command import Outcome, command
+from airgen.commands.options import RUNS, Budget, JobName, Runs, Target, arg, opt
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
+    from airgen.pipeline.try_prompts import PromptTrial
 
 
-app = new_app()
+@dataclass(frozen=True)
+class Check:
+    """What a job or a suite costs and lacks, a line each.
+
+    estimate: None where the corpus cannot be read, and of a suite. probed: what the probe learnt. datasets: of a suite.
+    """
+
+    problems: list[str]
+    advice: list[str]
+    estimate: Estimate | None = None
+    probed: list[str] | None = None
+    untested: list[str] | None = None
+    usd: float | None = None
+    datasets: list[dict[str, Any]] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values: the figures of the estimate stand beside the lines."""
+        own = {name: getattr(self, name) for name in ("problems", "advice", "usd")}
+        if self.datasets is not None:
+            return {**own, "datasets": self.datasets}
+        figures = {"seconds": self.estimate.seconds, **asdict(self.estimate)} if self.estimate else {}
+        return {**own, "probed": self.probed, "untested": self.untested, **figures}
 
 
-@app.command()
+@command
 def check(
-    pipeline: PipelineFile,
+    pipeline: JobName,
     target: Target = None,
     budget: Budget = None,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Ask each model a few short questions: what it takes, how fast it is.")
-    ] = False,
+    probe: Annotated[bool, opt("Ask each model a few short questions: what it takes, how fast it is.")] = False,
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[Check]:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
     The systems file of the pipeline is checked as well. Nothing is asked of a model without --probe, which costs cents
     at most and makes the estimate one of minutes, too. Of a suite, every dataset is checked and priced, by its
-    published size where the corpus is not here. Example: airgen check pipelines/full.yaml --probe
+    published size where the corpus is not here.
+
+    Example: airgen check pipelines/full.yaml --probe
     """
-    from airgen.commands.suite_costs import print_suite_check
     from airgen.errors import UsageError
     from airgen.pipeline.job import Job
+    from airgen.pipeline.preflight import check_suite, suite_lines
+    from airgen.pipeline.show import job_file
     from airgen.settings.suite import is_suite
 
-    if is_suite(pipeline):
-        if target is not None or probe:
-            raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
-        print_suite_check(pipeline, runs, budget_usd=budget, as_json=as_json)
-        return
-    print_check(Job(pipeline, runs, target=target), budget_usd=budget, probe=probe, as_json=as_json)
+    path = job_file(pipeline, Path(runs))
+    if not is_suite(path):
+        return check_job(Job(path, Path(runs), target=target), budget=budget, probe=probe)
+    if target is not None or probe:
+        raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
+    found = check_suite(path, Path(runs), budget_usd=budget)
+    rows = [{**asdict(row), "usd": row.estimate.usd if row.estimate else None} for row in found.datasets]
+    value = Check(list(found.problems), list(found.warnings), usd=found.usd, datasets=rows)
+    shown = {"name": found.suite.name, **value.as_dict(), "problems": found.problems, "advice": found.warnings}
+    return Outcome(value, suite_lines(found), json=shown, code=1 if found.problems else 0)
 
 
-@dataclass(frozen=True)
-class CheckedJob:
-    """What a job costs and lacks. found: the estimate, if the corpus can be read. probed: what the probe learnt."""
-
-    found: Estimate | None
-    problems: list[str]
-    advice: list[str]
-    probed: list[str]
-    untested: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        found = self.found
-        figures = {"usd": found.usd, "seconds": found.seconds, **asdict(found)} if found else {"usd": None}
-        lines = {name: getattr(self, name) for name in ("problems", "advice", "probed", "untested")}
-        return {**lines, **figures}
-
-
-def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -> CheckedJob:
-    """What a job will cost and take, and what it lacks.
-
-    With `probe`, each LLM that is not known yet is asked a few questions.
-    """
+def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> Outcome[Check]:
+    """What a job will cost and take, and what it lacks. With `probe`, each LLM that is not known yet is asked."""
     from airgen.corpus.fetch import is_fetched
     from airgen.errors import AirgenError
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
 
-    problems, warnings = preflight(job, budget_usd=budget_usd), [*advice(job), *downloads(job)]
-    said: list[str] = []
+    problems, warnings = preflight(job, budget_usd=budget), [*advice(job), *downloads(job)]
+    probed: list[str] = []
     if probe and not problems:
         try:
-            probe_models(job, said.append, budget_usd=budget_usd, every=True)
+            probe_models(job, probed.append, budget_usd=budget, every=True)
         except AirgenError as error:
             problems += str(error).splitlines()
     elif probe:
@@ -90,61 +96,63 @@ def checked(job: Job, *, budget_usd: float | None = None, probe: bool = False) -
     if published:
         warnings.append(f"its corpus is not here: it is priced by the published {published.tokens:,} tokens a passage")
     try:
-        found = estimate(job, published.tokens if published else None, budget_usd)
+        found = estimate(job, published.tokens if published else None, budget)
         problems += found.problems
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
-    return CheckedJob(found, problems, warnings, said, untested)
+    value = Check(problems, warnings, found, probed, untested, found.usd if found else None)
+    return Outcome(value, _lines(job, value), code=1 if problems else 0)
 
 
-def print_check(job: Job, *, as_json: bool, budget_usd: float | None = None, probe: bool = False) -> None:
-    """Print what a job will cost and take, and what it lacks; exit code 1 where it lacks something."""
-    import json
-
-    done = checked(job, budget_usd=budget_usd, probe=probe)
-    if as_json:
-        echo(json.dumps(done.as_dict(), indent=1))
-    else:
-        print_checked(job, done)
-    if done.problems:
-        raise typer.Exit(1)
-
-
-def print_checked(job: Job, done: CheckedJob) -> None:
+def _lines(job: Job, done: Check) -> list[str]:
     """The estimate, then each line that somebody must know."""
     from airgen.corpus.language_checks import in_words
+    from airgen.pipeline.estimate import estimate_lines
     from airgen.settings import RELEVANCE
 
-    if done.found:
-        _print_estimate(job, done.found)
-    echo(f"  relevant: {RELEVANCE[job.pipeline.relevance]} (relevance: {job.pipeline.relevance})")
-    if line := in_words(job.pipeline.language):
-        echo(f"  {line}")
-    for line in done.probed:
-        echo(f"  probe: {line}")
-    for line in [*(done.found.warnings if done.found else []), *done.advice, *done.problems]:
-        echo(f"  ! {line}")
+    pipeline, found = job.pipeline, done.estimate
+    lines = estimate_lines(job, found) if found else []
+    lines.append(f"  relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})")
+    lines += [f"  {line}"] if (line := in_words(pipeline.language)) else []
+    lines += [f"  probe: {line}" for line in done.probed or ()]
+    lines += [f"  ! {line}" for line in [*(found.warnings if found else []), *done.advice, *done.problems]]
     if not done.problems:
-        echo("  everything that it needs is there")
+        lines.append("  everything that it needs is there")
         if done.untested:
-            echo(f"  not tested: whether {', '.join(done.untested)} answers, and how fast: airgen check --probe asks")
+            asked = ", ".join(done.untested)
+            lines.append(f"  not tested: whether {asked} answers, and how fast: airgen check --probe asks")
+    return lines
 
 
-def _print_estimate(job: Job, found: Estimate) -> None:
-    if job.pipeline.queries is not None:
-        echo(f"{job.pipeline.name}: {found.samples:,} queries of your own; labels that you bring are not judged again")
-    else:
-        echo(f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents")
-    echo(f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}")
-    for stage in found.stages:
-        usd = "unknown" if stage.usd is None else f"{stage.usd:.4f}"
-        tokens = f"{stage.prompt_tokens:>13,}{stage.completion_tokens:>13,}"
-        echo(f"  {stage.stage:<14}{stage.calls:>9,}{tokens}{usd:>10}")
-    calls = sum(stage.calls for stage in found.stages)
-    total = "unknown" if found.usd is None else f"{found.usd:.4f}"
-    read = sum(stage.prompt_tokens for stage in found.stages)
-    wrote = sum(stage.completion_tokens for stage in found.stages)
-    echo(f"  {'in all':<14}{calls:>9,}{read:>13,}{wrote:>13,}{total:>10}")
-    if found.seconds is not None:
-        minutes = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
-        echo(f"  about {minutes} of calls to models, besides retrieval and re-ranking")
+@command
+def check_prompts(
+    pipeline: JobName,
+    names: Annotated[Sequence[str], arg("PROMPT", "One or more prompts: names, or .j2 files.")],
+    documents: Annotated[int, opt("Number of documents.", "-n", min=1)] = 3,
+    runs: Runs = RUNS,
+) -> Outcome[PromptTrial]:
+    """Send prompts for real documents and show the parsed answers side by side, with the results of a job's checks.
+
+    Answers are kept, so that none is paid for twice.
+
+    Example: airgen check prompts pipelines/quickstart.yaml query my/query.j2 -n 5
+    """
+    from airgen.pipeline.show import job_file
+    from airgen.pipeline.try_prompts import try_on_documents
+    from airgen.text.display import terminal_table, terminal_text
+
+    trial = try_on_documents(job_file(pipeline, Path(runs)), list(names), documents, Path(runs))
+    totals, lines = trial.totals(), []
+    width = max(map(len, names))
+    for row in trial.rows:
+        lines.append(terminal_text(f"{row['document']}  {row['title']}"))
+        for name, one in row["tried"].items():
+            problem = f"  ({one.problem})" if one.problem else ""
+            lines.append(terminal_text(f"  {name:<{width}}  {one.answer}{problem}"))
+    table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
+    for name, total in totals.items():
+        share = "" if total["borrowed"] is None else f"{total['borrowed']:.0%}"
+        tokens = [f"{total[one]:,.0f}" for one in ("prompt_tokens", "completion_tokens")]
+        table.append([name, f"{total['usable']} of {total['documents']}", *tokens, share])
+    shown = {"documents": trial.rows, "totals": totals}
+    return Outcome(trial, [*lines, terminal_table(table)], json=shown)

@@ -1,61 +1,96 @@
-"""`airgen export`: write the dataset of a job again, elsewhere, or without a stage."""
+"""`airgen export`: a job's dataset written again, its labels for other tools, or its files in another layout."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from airgen.commands.command import Outcome, command, echo
+from airgen.commands.options import RUNS, Dataset, DatasetOrSuite, JobName, Place, Runs, Split, arg, opt
 
-from airgen.commands.options import RUNS, Json, PipelineFile, Runs, echo, new_app
+if TYPE_CHECKING:
+    from airgen.dataset.layouts import Converted
+    from airgen.dataset.manifest import Manifest
 
-app = new_app()
 
-
-@app.command()
+@command
 def export(
-    pipeline: PipelineFile,
-    out: Annotated[Path | None, typer.Option(help="Directory to write. Default: the job's own dataset.")] = None,
+    pipeline: JobName,
+    out: Annotated[Place | None, opt("Directory to write. Default: the job's own dataset.")] = None,
     without: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Leave out a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5; repeatable)."
-        ),
-    ] = None,
-    layout: Annotated[str | None, typer.Option(help="Convert the finished dataset to trec or air-bench.")] = None,
+        Sequence[str],
+        opt("Leave out a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5)."),
+    ] = (),
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[Manifest]:
     """Write the dataset from the rows of the work database. No LLM is called.
 
     Example: airgen export pipelines/quickstart.yaml --without control --out ablation
     """
-    import json
-
     from airgen.errors import UsageError
     from airgen.pipeline.assemble import ABLATIONS
     from airgen.pipeline.job import Job
+    from airgen.pipeline.show import job_file
     from airgen.registry import closest
 
-    for name in without or []:
+    for name in without:
         if name not in ABLATIONS:
             raise UsageError(f"--without {name}{closest(name, list(ABLATIONS))}")
     if without and out is None:
         raise UsageError("--without needs --out: the job's own dataset is the complete one")
-    job = Job(pipeline, runs)
-    if layout is not None:
-        from airgen.dataset.layouts import export_layout
-
-        if out is None or without:
-            raise UsageError("--layout needs --out, and writes the finished dataset: it takes no --without")
-        export_layout(job.dataset, layout, out)
-        echo(json.dumps({"directory": str(out), "layout": layout}) if as_json else f"{out}: {layout}")
-        return
-    directory = out or job.dataset
+    job = Job(job_file(pipeline, Path(runs)), Path(runs))
+    directory = job.dataset if out is None else Path(out)
     with job.open_store() as store:
-        manifest = job.export(store, job.accepted(store), directory, without or ())
-    counts = {
-        "passages": manifest.statistics.passages,
-        "queries": {k: v.queries for k, v in manifest.statistics.splits.items()},
-    }
-    echo(json.dumps({"directory": str(directory), **counts}) if as_json else f"{directory}: {counts}")
+        manifest = job.export(store, job.accepted(store), directory, without)
+    queries = {split: one.queries for split, one in manifest.statistics.splits.items()}
+    counts = {"passages": manifest.statistics.passages, "queries": queries}
+    return Outcome(manifest, f"{directory}: {counts}", json={"directory": directory, **counts})
+
+
+@command
+def export_labels(
+    dataset: Dataset,
+    to: Annotated[str, opt("quepid, opensearch, elasticsearch, ranx, trec (pytrec_eval) or ir_datasets.")],
+    out: Annotated[Place | None, opt("The file to write; for ir_datasets a folder. Default: its usual name.")] = None,
+    split: Split = "test",
+    variant: Annotated[str, opt("Other labels of a dataset of airgen: graded (0 to 3), positives, soft.")] = "",
+    index: Annotated[str, opt("elasticsearch: the index that is searched.")] = "my-index",
+    fields: Annotated[str, opt("elasticsearch: the fields that are searched.")] = "title text",
+) -> Outcome[Converted]:
+    """Write queries and labels for other tools. `airgen run --queries` reads those of Quepid, OpenSearch, TREC back.
+
+    Example: airgen export labels runs/quickstart/dataset --to opensearch --variant graded
+    """
+    from airgen.dataset.beir import BeirDataset
+    from airgen.dataset.layouts import FORMATS, convert
+
+    target = Path(FORMATS[to][0] if to in FORMATS else to) if out is None else Path(out)
+    names = fields.replace(",", " ").split()
+    found = convert(BeirDataset.open(dataset), split, to, target, variant=variant, index=index, fields=names)
+    if found.without_text:
+        echo(f"{found.without_text:,} of these queries have no text in the dataset", err=True)
+    return Outcome(found, f"{found.out}: {found.labels:,} labels of {found.queries:,} queries")
+
+
+@command
+def export_layout(
+    home: DatasetOrSuite,
+    layout: Annotated[str, arg("LAYOUT", "trec or air-bench.")],
+    out: Annotated[Place, opt("Directory to write.", metavar="DIR")],
+) -> Outcome[list[Path]]:
+    """Convert datasets for other tools: TREC files (ir_datasets, trec_eval), or AIR-Bench's folders (air-benchmark).
+
+    Example: airgen export layout suites/python/26.11 air-bench --out export
+    """
+    from airgen.dataset.layouts import export_layout as write_layout
+    from airgen.dataset.layouts import export_layouts
+    from airgen.publishing.suites import datasets_of, is_dataset
+
+    home, out = Path(home), Path(out)
+    if is_dataset(home):
+        files = write_layout(home, layout, out)
+    else:
+        files = export_layouts({key: home / key for key in datasets_of(home)}, layout, out)
+    names = [path.relative_to(out).as_posix() for path in files]
+    return Outcome(list(files), names, json={"directory": out, "files": names})

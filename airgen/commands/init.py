@@ -1,42 +1,58 @@
-"""`airgen init`: from a folder of documents to the YAML files of a first benchmark."""
+"""`airgen init`: the YAML files of a first benchmark, from a folder of documents; or one that airgen ships, at once."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from airgen.commands.options import Json, echo, new_app
+from airgen.commands.command import Outcome, command, echo, progress_bar, say
+from airgen.commands.options import RUNS, Place, Runs, arg, opt
 
 if TYPE_CHECKING:
-    from airgen.corpus.survey import Survey
+    from airgen.pipeline.job import RunResult
+
+DEMO_EXTRAS = ("embedded", "long-doc", "corpus")  # what the demo needs beside the base
 
 
-app = new_app()
+@dataclass(frozen=True)
+class Started:
+    """What was found and written. run: the result of the demo, which runs at once."""
+
+    files: list[str] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)
+    formats: list[dict[str, Any]] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)
+    documents: int = 0
+    languages: dict[str, int] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
+    problem: str = ""
+    run: RunResult | None = None
 
 
-@app.command()
+@command
 def init(
-    documents: Annotated[
-        str,
-        typer.Argument(metavar="DOCUMENTS", help="A folder of documents, one file, or the address of a sitemap."),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for corpus.yaml, pipeline.yaml and systems.yaml.")] = Path(),
-    name: Annotated[str, typer.Option(help="Name of the benchmark. Default: the folder's name.")] = "",
+    documents: Annotated[str, arg("DOCUMENTS", "A folder of documents, one file, or the address of a sitemap.")] = "",
+    out: Annotated[Place, opt("Folder for corpus.yaml, pipeline.yaml and systems.yaml.")] = Path(),
+    name: Annotated[str, opt("Name of the benchmark. Default: the folder's name.")] = "",
     relevance: Annotated[
         Literal["answer", "subject"],
-        typer.Option(help="A passage is relevant if it answers the query, or if it is about the query's subject."),
+        opt("A passage is relevant if it answers the query, or if it is about the query's subject."),
     ] = "answer",
-    pages: Annotated[int, typer.Option(min=1, help="Number of pages of a sitemap to fetch at most.")] = 1000,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    as_json: Json = False,
-) -> None:
+    pages: Annotated[int, opt("Number of pages of a sitemap to fetch at most.", min=1)] = 1000,
+    force: Annotated[bool, opt("Replace files that are there.")] = False,
+    demo: Annotated[bool, opt("Make a small benchmark of shipped documents at once, without a key.")] = False,
+    task: Annotated[Literal["qa", "long-doc"], opt("With --demo: the paper's task to show.")] = "qa",
+    target: Annotated[int, opt("With --demo: number of accepted queries.", min=1)] = 8,
+    runs: Runs = RUNS,
+) -> Outcome[Started]:
     """Look at documents, say what they are, and write a corpus, a pipeline and systems for them and for this machine.
 
-    Nothing is asked of a model. Example: airgen init handbook/
+    Nothing is asked of a model. With --demo a pipeline that airgen ships is run, and four systems are evaluated: what
+    is missing is installed (in a virtual environment only) and fetched (1.2 GB, once); run it again to go on.
+
+    Example: airgen init handbook/        airgen init --demo
     """
-    import json
     import re
     from urllib.parse import urlsplit
 
@@ -44,6 +60,11 @@ def init(
     from airgen.errors import CorpusError, UsageError
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
+    if demo:
+        return _demo(task, target, Path(runs))
+    if not documents:
+        raise UsageError("give a folder of documents, a file, or the address of a sitemap; or --demo")
+    out = Path(out)
     address = documents if re.match(r"https?://", documents) else ""
     if not address and not Path(documents).exists():
         raise CorpusError(f"{documents}: no such file or folder")
@@ -64,36 +85,30 @@ def init(
     machine = Machine.here(found.language)
     name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
     texts = starter_files(found, machine, name, out, address, relevance)
-    first = to_install(found, machine)
+    pipeline = out / "pipeline.yaml"
+    started = Started(
+        [str(out / file) for file in texts],
+        [*to_install(found, machine), f"airgen check {pipeline}", f"airgen run {pipeline}"],
+        [{"kind": one.kind, "files": one.files, "bytes": one.bytes, "left_out": one.left_out} for one in found.formats],
+        dict(found.others), len(found.lengths), dict(found.languages),
+        {"median": found.words(0.5), "p90": found.words(0.9)}, found.problem,
+    )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
-    pipeline = out / "pipeline.yaml"
-    next_ = [*first, f"airgen check {pipeline}", f"airgen run {pipeline}"]
-    if as_json:
-        value = {
-            "formats": [
-                {"kind": one.kind, "files": one.files, "bytes": one.bytes, "left_out": one.left_out}
-                for one in found.formats
-            ],
-            "others": dict(found.others), "documents": len(found.lengths), "languages": dict(found.languages),
-            "words": {"median": found.words(0.5), "p90": found.words(0.9)}, "problem": found.problem,
-            "files": [str(out / file) for file in texts], "next": next_,
-        }  # fmt: skip
-        echo(json.dumps(value, ensure_ascii=False, indent=1))
-        return
-    _print_survey(found, out / "corpus.yaml")
-    echo(f"machine: {machine.words}")
-    echo(f"wrote {', '.join(str(out / file) for file in texts)}: read them, they say why each setting is there")
-    _print_relevance(found, relevance)
-    echo("\nGo on with:")
-    for command in next_:
-        echo(f"  {command}")
+    lines = [
+        *found.lines(out / "corpus.yaml"),
+        f"machine: {machine.words}",
+        f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
+        *_relevance(found.example, relevance),
+        "\nGo on with:",
+        *(f"  {one}" for one in started.next),
+    ]
+    return Outcome(started, lines)
 
 
 def _fetched(address: str, out: Path, pages: int) -> Path:
     """The folder of a sitemap's pages."""
-    from airgen.commands.progress_bar import progress_bar
     from airgen.corpus.sitemap import download
 
     folder = out / "pages"
@@ -103,56 +118,35 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
     return folder
 
 
-def _print_relevance(found: Survey, relevance: str) -> None:
+def _relevance(example: str, relevance: str) -> list[str]:
     """What counts as relevant, on a document of the user's own: the one choice that nobody else can make."""
-    about = f' "{found.example}"' if found.example else ""
-    echo(
-        f"relevant ({relevance}): two passages beside your document{about}: one answers the same question, the other is"
-    )
-    if relevance == "answer":
-        echo("  about the same subject only. The first counts. If both should count: --relevance subject --force")
-    else:
-        echo("  about the same subject only. Both count. If only the first should count: --relevance answer --force")
-
-
-def _print_survey(found: Survey, corpus: Path) -> None:
-    from airgen.languages import language_name
-    from airgen.text.display import terminal_table
-
-    total = sum(one.files for one in found.formats) + found.others.total()
-    echo(f"{found.path}: {total:,} file{'s' if total != 1 else ''}")
-    rows = [
-        [f"  {one.kind}", f"{one.files:,}", _size(one.bytes), f"left out: {one.left_out}" if one.left_out else ""]
-        for one in found.formats
+    about = f' "{example}"' if example else ""
+    what = "Both count. If only the first" if relevance == "subject" else "The first counts. If both"
+    other = "answer" if relevance == "subject" else "subject"
+    return [
+        f"relevant ({relevance}): two passages beside your document{about}: one answers the same question, the other "
+        "is",
+        f"  about the same subject only. {what} should count: --relevance {other} --force",
     ]
-    if found.others:
-        endings = ", ".join(f"{count} {ending}" for ending, count in found.others.most_common(4))
-        rows.append(["  others", f"{found.others.total():,}", "", f"not read: {endings}"])
-    echo("\n".join(line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()))
-    if found.problem:
-        echo(f"  ! {found.problem}")
-    if not found.lengths:
-        return
-    count = len(found.lengths)
-    sample = f"{'all' if found.complete else 'the first'} {count:,} documents" if count > 1 else "1 document"
-    known = found.languages.total() or 1
-    shares = [(code, n / known) for code, n in found.languages.most_common(3)]
-    languages = ", ".join(f"{language_name(code)} {share:.0%}" for code, share in shares if share >= 0.005)
-    split = ", ".join(
-        f"{one['kind']} by {one['split']}" for one in found.reader.get("readers", [found.reader]) if "split" in one
-    )
-    split = f" (cut: {split})" if split else ""
-    spread = f"{found.words(0):,} to {found.words(1):,} words, half of them up to {found.words(0.5):,}, 90 % up to"
-    lengths = f"{spread} {found.words(0.9):,}" if count > 1 else f"{found.words(1):,} words"
-    echo(f"{sample}{split}: {languages}; {lengths}")
-    for reason, times in found.dropped.most_common(3):
-        echo(f"  ! {times:,} not readable: {reason}")
-    if found.dropped:
-        echo(f"    which ones: airgen corpus dropped {corpus} --reason reader")
-    for one in found.reader.get("readers", [found.reader]):
-        if "fields" in one:
-            echo("columns: " + ", ".join(f"{name} = {column}" for name, column in one["fields"].items()))
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.1f} kB"
+def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
+    """Install, fetch and run what airgen ships."""
+    from airgen import models
+    from airgen.commands.fetch import fetch
+    from airgen.commands.run import run_job
+    from airgen.pipeline.show import find_job, read_report, render_work
+    from airgen.pipeline.starter import install_extras
+
+    install_extras(DEMO_EXTRAS, say)
+    name, needs = ("quickstart", []) if task == "qa" else ("quickstart-long-doc", ["indian-constitution"])
+    if missing := [one for one in models.expand(["quickstart"]) if not models.fetched(one)]:
+        needs = [*missing, *needs]
+    if needs:
+        fetch(needs)
+    done = run_job(name, runs, target=target)
+    work = render_work(read_report(find_job(name, runs)))
+    where = "" if runs == RUNS else f" --runs {runs}"
+    go_on = [f"airgen show {name} --queries{where}", "airgen init FOLDER"]
+    lines = [*done.text, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]
+    return Outcome(Started(next=go_on, run=done.value), lines, json=done.json, error=done.error)

@@ -1,47 +1,37 @@
-"""`airgen publish`: send a dataset or a suite to the Hub, with the labels of some splits in a private repository."""
+"""`airgen publish`: datasets and suites for others, labels of some splits kept private; and what others send in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from airgen.commands.options import Json, echo, new_app
+from airgen.commands.command import Outcome, Rows, command, echo
+from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, opt, paths
 
 if TYPE_CHECKING:
+    from airgen.dataset.verify import DatasetProblem
     from airgen.publishing.publish import Published, Upload
+    from airgen.publishing.scores import SystemScore
+    from airgen.publishing.suites import DatasetChange
 
 
-app = new_app()
-
-
-@app.command()
+@command
 def publish(
-    dataset: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A finished dataset directory, or a finished version of a suite.")
-    ],
-    repo: Annotated[
-        str, typer.Option(metavar="ORG/NAME", help="The public repository; of a suite, its page and its other names.")
-    ],
+    dataset: DatasetOrSuite,
+    repo: Annotated[str, opt("The public repository; of a suite, its page and its other names.", metavar="ORG/NAME")],
     private_qrels: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPLIT", help="Put this split's labels into the private repository ORG/qrels-NAME (repeatable)."
-        ),
-    ] = None,
+        Sequence[str],
+        opt("Put this split's labels into the private repository ORG/qrels-NAME.", metavar="SPLIT"),
+    ] = (),
     layout: Annotated[
         Literal["airgen", "air-bench"],
-        typer.Option(help="air-bench: the repositories of AIR-Bench, ORG/{task}_{domain}_{language} and its qrels."),
+        opt("air-bench: the repositories of AIR-Bench, ORG/{task}_{domain}_{language} and its qrels."),
     ] = "airgen",
-    yes: Annotated[bool, typer.Option("--yes", help="Send the files; without it they are only listed.")] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Also write the report of what is public to this folder, for a web site. It is not sent."),
-    ] = None,
-    permission: Annotated[str, typer.Option(help="The rights holder's permission, if the licence gives none.")] = "",
-    as_json: Json = False,
-) -> None:
+    yes: Annotated[bool, opt("Send the files; without it they are only listed.")] = False,
+    report: Annotated[Place | None, opt("Also write the report of what is public to this folder.")] = None,
+    permission: Annotated[str, opt("The rights holder's permission, if the licence gives none.")] = "",
+) -> Outcome[Rows[Upload] | Rows[Published]]:
     """Publish a dataset or a suite on the Hugging Face Hub. Run the command again after a failure: it goes on.
 
     Every dataset is checked before anything is sent, and the tags come last, so that a tagged version is whole.
@@ -50,7 +40,6 @@ def publish(
 
     Example: airgen publish runs/python-reference/dataset --repo my-org/python-reference --private-qrels test --yes
     """
-    import json
     import tempfile
     from dataclasses import asdict
     from functools import partial
@@ -62,45 +51,158 @@ def publish(
     from airgen.publishing.suites import dataset_folders, is_dataset
     from airgen.report.report import make_report
 
-    folders = dataset_folders(dataset)
+    home, tell = Path(dataset), partial(echo, err=True)
+    folders = dataset_folders(home)
     for folder in folders.values() if private_qrels else ():
         for problem in secrecy_problems(folder):
-            echo(f"{folder}: {problem}" if len(folders) > 1 else str(problem), err=True)
+            tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
-        if layout == "airgen" and is_dataset(dataset):
-            uploads = plan(dataset, repo, Path(work), private_qrels=private_qrels or (), permission=permission)
+        if layout == "airgen" and is_dataset(home):
+            uploads = plan(home, repo, Path(work), private_qrels=private_qrels, permission=permission)
         else:
             uploads = plan_suite(
-                dataset, repo, Path(work), layout=layout, private_qrels=private_qrels or (), permission=permission
+                home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission
             )
         if report is not None:
             parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
-            made = make_report(parts, report, public=True, private=())
-            echo(f"{made}  the report of what is public", err=True)
-        if not yes:
-            if as_json:
-                rows = [{**asdict(upload), "directory": None} for upload in uploads]
-                echo(json.dumps(rows, indent=1))
-                return
-            for upload in uploads:
-                echo(f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes")
-                _print_files(upload)
-            echo("Nothing was sent. Add --yes to publish.")
-            return
-        say = partial(echo, err=True)
-        published = carry_out(uploads, Hub(say=say), say=say)
-    if as_json:
-        echo(json.dumps([asdict(item) for item in published], indent=1))
-        return
-    for item in published:
-        echo(f"{_name(item, item.url)}, revision {item.revision}, {len(item.sent)} files sent")
-        _print_files(item)
+            made = make_report(parts, Path(report), public=True, private=())
+            tell(f"{made}  the report of what is public")
+        if yes:
+            sent = carry_out(uploads, Hub(say=tell), say=tell)
+    if yes:
+        lines = [
+            line
+            for one in sent
+            for line in (f"{_name(one, one.url)}, revision {one.revision}, {len(one.sent)} files sent", *_files(one))
+        ]
+        return Outcome(Rows(sent), lines)
+    lines = [
+        line
+        for one in uploads
+        for line in (f"{_name(one, one.repo)}, version {one.version}: {one.bytes:,} bytes", *_files(one))
+    ]
+    shown = [{**asdict(one), "directory": None} for one in uploads]  # the folder is gone
+    return Outcome(Rows(uploads), [*lines, "Nothing was sent. Add --yes to publish."], json=shown)
 
 
 def _name(part: Upload | Published, place: str) -> str:
     return f"{place} ({'private' if part.private else 'public'})"
 
 
-def _print_files(part: Upload | Published) -> None:
-    for name, sha256 in part.files.items():
-        echo(f"  {sha256[:16]}  {name}")
+def _files(part: Upload | Published) -> list[str]:
+    return [f"  {sha256[:16]}  {name}" for name, sha256 in part.files.items()]
+
+
+@command
+def publish_verify(
+    directories: Annotated[Places, arg("DIR", "Datasets or versions of suites.")],
+) -> Outcome[dict[str, list[DatasetProblem]]]:
+    """Check hashes, ids, labels, splits and leaks of finished datasets. The exit code is 1 if there is an error.
+
+    Example: airgen publish verify runs/python-reference/dataset
+    """
+    from airgen.publishing.suites import verify_directory
+
+    found = {name: problems for home in paths(directories) for name, problems in verify_directory(home).items()}
+    lines = [f"{name}: {line}" for name, problems in found.items() for line in list(map(str, problems)) or ["whole"]]
+    wrong = any(one.severity == "error" for problems in found.values() for one in problems)
+    return Outcome(found, lines, code=1 if wrong else 0)
+
+
+@command
+def publish_diff(
+    old: Annotated[Place, arg("OLD", "Directory of a finished version.")],
+    new: Annotated[Place, arg("NEW", "Directory of the version to compare with it.")],
+) -> Outcome[Rows[DatasetChange]]:
+    """List what changed between two versions: datasets that were added, trimmed or extended.
+
+    It also lists queries that changed their split, which none should.
+
+    Example: airgen publish diff suites/python/26.11 suites/python/26.12
+    """
+    from airgen.publishing.suites import diff, diff_text
+
+    changes = diff(Path(old), Path(new))
+    return Outcome(Rows(changes), diff_text(changes))
+
+
+@command
+def publish_submit(
+    out: Annotated[Place, opt("The submission to write.", metavar="ZIP")],
+    results: Annotated[Place | None, arg("RESULTS", "air-benchmark's folder {retriever}/{reranker}.")] = None,
+    dataset: Annotated[Sequence[Place], opt("The dataset of the --run in the same place.", metavar="DIR")] = (),
+    run: Annotated[Sequence[Place], opt("A TREC run file.", metavar="RUN")] = (),
+    model: Annotated[str, opt("Name of the retriever; needed with --run.")] = "",
+    reranker: Annotated[str, opt("Name of the re-ranker, with --run.")] = "NoReranker",
+    split: Annotated[str, opt("The split to submit, with --run.")] = "test",
+) -> Outcome[Path]:
+    """Pack search results as a submission: TREC runs with their datasets, or air-benchmark's folder of results.
+
+    Example: airgen publish submit --dataset data/python-reference --run bm25.run --model BM25 --out bm25.zip
+    """
+    from airgen.errors import UsageError
+    from airgen.publishing.submission import pack, read_results_tree, results_of_run
+
+    if bool(results) == bool(run) or len(dataset) != len(run):
+        raise UsageError("give either RESULTS, or a --dataset for each --run")
+    if run and not model:
+        raise UsageError("--run needs --model, the system's name on the leaderboard")
+    packed = read_results_tree(Path(results)) if results else []
+    notes: list[str] = []
+    for home, path in zip(paths(dataset), paths(run), strict=True):
+        of_run, missing = results_of_run(home, path, model=model, reranker=reranker, split=split)
+        packed.append(of_run)
+        if missing:
+            notes.append(f"{path}: {missing} queries of {split} have no hits and will count as zero")
+            echo(notes[-1], err=True)
+    pack(packed, Path(out))
+    rows = [{"entry": one.entry, "queries": len(one.hits)} for one in packed]
+    lines = [f"{one.entry}: {len(one.hits):,} queries" for one in packed]
+    return Outcome(Path(out), [*lines, str(out)], json={"file": out, "results": rows, "notes": notes})
+
+
+@command
+def publish_score(
+    submission: Annotated[Place, arg("ZIP", "A submission, of airgen or air-benchmark.")],
+    qrels: Annotated[Sequence[Place], opt("A dataset, private labels, or a folder with such.", metavar="DIR")],
+    split: Split = "test",
+    bm25: Annotated[Place | None, opt("BM25's submission; checks Reranking Only.", metavar="ZIP")] = None,
+    save: Annotated[Place | None, opt("Save the score for `airgen publish leaderboard`.", metavar="DIR")] = None,
+    replace: Annotated[bool, opt("Replace the saved score of this name.")] = False,
+) -> Outcome[SystemScore]:
+    """Validate a submission and score it with the labels of the split. Queries without results count as zero.
+
+    A submission that is refused ends in all reasons at once.
+
+    Example: airgen publish score bm25.zip --qrels private/ --save scores/
+    """
+    from dataclasses import asdict
+
+    from airgen.publishing.scores import load_labels, save_score, score_results
+    from airgen.publishing.submission import Submission
+
+    official = Submission(Path(bm25)) if bm25 else None
+    scored = score_results(Submission(Path(submission)), load_labels(paths(qrels), split), bm25=official)
+    lines = scored.lines()
+    if save:
+        lines.append(str(save_score(scored, Path(save), replace=replace)))
+    return Outcome(scored, lines, json={"class": scored.system_class, **asdict(scored)})
+
+
+@command
+def publish_leaderboard(
+    scores: Annotated[Place, arg("DIR", "Folder with the files of `airgen publish score --save`.")],
+    out: Annotated[Place | None, opt("Folder to write to. Default: the first DIR.", metavar="DIR")] = None,
+    title: Annotated[str, opt("Title of the page.")] = "Leaderboard",
+) -> Outcome[list[Path]]:
+    """Write a page with saved scores: AIR-Bench's three classes of systems, by task, domain and language.
+
+    Example: airgen publish leaderboard scores/ --title "Python retrieval"
+    """
+    import json
+
+    from airgen.publishing.leaderboard import write_leaderboard
+    from airgen.publishing.scores import load_scores
+
+    files = list(write_leaderboard(load_scores(Path(scores)), Path(out or scores), title=title))
+    return Outcome(files, list(map(str, files)), json=json.loads(files[1].read_text(encoding="utf-8")))

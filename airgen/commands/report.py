@@ -1,57 +1,73 @@
-"""`airgen report`: a page to browse everything that is known of jobs, datasets and results."""
+"""`airgen report`: a page to browse everything that is known of jobs, datasets and results, written or served."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from airgen.commands.options import RUNS, Json, Runs, echo, new_app
-
-app = new_app()
+from airgen.commands.command import Outcome, command, echo, is_silent
+from airgen.commands.options import RUNS, Place, Places, Runs, arg, opt, paths
 
 
-@app.command()
+@command
 def report(
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="WHAT...", help="Pipelines, work directories of jobs, datasets, suites, folders of results."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder to write, or the HTML file. Default: RUNS/NAME/report, else ./report."),
-    ] = None,
-    single_file: Annotated[
-        bool, typer.Option("--single-file", help="Write one HTML file instead of a folder; for small runs.")
-    ] = False,
-    public: Annotated[
-        bool, typer.Option("--public", help="Leave out private labels and all that could tell them.")
-    ] = False,
+    what: Annotated[Places, arg("WHAT", "Jobs (pipelines, names, work directories), datasets, suites, results.")],
+    out: Annotated[Place | None, opt("The folder, or the HTML file. Default: RUNS/NAME/report, ./report.")] = None,
+    single_file: Annotated[bool, opt("Write one HTML file instead of a folder; for small runs.")] = False,
+    public: Annotated[bool, opt("Leave out private labels and all that could tell them.")] = False,
     private_qrels: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPLIT",
-            help="With --public: a split whose labels are private (repeatable). Default: every split but dev.",
-        ),
-    ] = None,
+        Sequence[str],
+        opt("With --public: a split whose labels are private. Default: every split but dev.",
+            metavar="SPLIT"),
+    ] = (),
+    live: Annotated[bool, opt("Serve the page to this machine only, and follow a running job, until Ctrl-C.")] = False,
+    port: Annotated[int, opt("With --live: port on 127.0.0.1. Default: a free one.", min=0, max=65535)] = 0,
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
+) -> Outcome[Path]:  # fmt: skip
     """Write a report to browse: every query, label and system. It opens in a browser, without a server or a network.
 
-    Of a job that runs or was stopped, the report shows what there is so far.
+    Of a job that runs or was stopped, the report shows what there is so far. With --live nothing is written, and the
+    job is only read: open the address that is printed, which holds a token, without which nothing is shown.
 
     Example: airgen report pipelines/quickstart.yaml        airgen report datasets/scifact results --single-file
     """
-    import json
-
     from airgen.errors import UsageError
     from airgen.report.report import make_report
 
     if private_qrels and not public:
         raise UsageError("--private-qrels says what a public report leaves out: add --public")
-    page = make_report(what, out, runs=runs, single_file=single_file, public=public, private=private_qrels)
-    echo(json.dumps({"page": str(page)}) if as_json else str(page))
+    if live and (public or single_file or out):
+        raise UsageError("--live writes nothing: it takes no --out, --single-file or --public")
+    if live:
+        return _serve(paths(what), port, Path(runs))
+    page = make_report(
+        paths(what), None if out is None else Path(out), runs=Path(runs), single_file=single_file, public=public,
+        private=list(private_qrels) or None,
+    )  # fmt: skip
+    return Outcome(page, str(page), json={"page": page})
+
+
+def _serve(what: list[Path], port: int, runs: Path) -> Outcome[Path]:
+    """Serve the report until the user ends it. The address is said at once: the command ends only then."""
+    import signal
+    import sys
+    import threading
+    from tempfile import TemporaryDirectory
+
+    from airgen.report.server import serving
+    from airgen.report.view import View
+    from airgen.text.display import json_text
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with TemporaryDirectory(prefix="airgen-live-") as folder:
+            found = View([str(one) for one in what], Path(folder), runs)
+            with serving(found, port) as address:
+                only = "Only this machine can open it, and only with this address. Ctrl-C ends it."
+                echo(json_text({"address": address}) if is_silent() else f"{found.title}: open {address}\n{only}")
+                sys.stdout.flush()
+                found.watch(threading.Event())
+    except KeyboardInterrupt:
+        echo("\nended", err=True)
+    return Outcome(Path(), hidden=True)

@@ -1,64 +1,246 @@
-"""`airgen show`: everything that is known about one query."""
+"""`airgen show`: look at a job, at one of its queries, at a corpus, at prompts, settings, models and collections."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
+from airgen.commands.options import RUNS, PassageLimit, Place, Runs, Seed, arg, opt
 
-from airgen.commands.options import RUNS, Json, Runs, echo, new_app
+if TYPE_CHECKING:
+    from airgen.pipeline.job import Job
 
-app = new_app()
 
-
-@app.command()
+@command
 def show(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="[PIPELINE] QUERY_ID",
-            help="A pipeline or a job's name, the query's id (or how it begins), or both.",
-        ),
-    ],
-    query: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    what: Annotated[Place, arg("JOB|QUERY_ID", "A job (pipeline, name, work directory), or how a query's id begins.")],
+    query: Annotated[str, arg("QUERY_ID", "How the id of one of the job's queries begins.")] = "",
+    queries: Annotated[bool, opt("List the job's queries, and why those that were left out were.")] = False,
+    watch: Annotated[bool, opt("Show the job's progress again every two seconds, until it ends.")] = False,
     runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
-    """Show the document, character, scenario, rewrites, negatives, votes, judgments and decisions of one query.
+) -> Outcome[dict[str, Any]]:
+    """Show the stages, counts, failures and cost of a job, also while it runs; or everything that is known of a query.
 
-    A pipeline, or the name of a job, without an id lists its queries. An id alone is looked up in all jobs
-    below --runs.
+    Of a query: document, character, scenario, rewrites, negatives, votes, judgments and decisions. Its id alone is
+    looked up in all jobs below --runs.
 
     Example: airgen show pipelines/quickstart.yaml        airgen show q3f2a
     """
-    import json
+    from airgen.errors import SettingsError, UsageError
+    from airgen.pipeline.show import (
+        find_job,
+        find_lineage,
+        job_with,
+        life,
+        listed,
+        read_report,
+        render_life,
+        render_report,
+    )
 
-    from airgen.errors import UsageError
-    from airgen.pipeline.show import find_job, find_lineage, job_with, life, render_life
-
-    job = find_job(what, runs)
-    if job is None and query is not None:
-        raise UsageError(f"{what}: no pipeline, and no job of that name under {runs}")
-    if job is None:
-        job, query = job_with(what, runs), what
+    try:
+        job = find_job(what, Path(runs))
+    except SettingsError:
+        if Path(what).suffix or Path(what).exists():
+            raise
+        if query or queries or watch:
+            raise UsageError(f"{what}: no pipeline, and no job of that name under {runs}") from None
+        job, query = job_with(str(what), Path(runs)), str(what)
+    if not query and not queries:
+        report = _watched(job) if watch else read_report(job)
+        return Outcome(report, render_report(report))
+    if watch:
+        raise UsageError("--watch is for a job as a whole")
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
-        if query is None:
-            ids = job.ids
-            rows = [{"id": ids.query(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
-            rows += [
-                {"id": ids.query(one.lineage), "query": one.lineage.final.text, "outcome": one.words}
-                for one in accepted.rejected
-                if one.lineage.query is not None
-            ]
-            if as_json:
-                echo(json.dumps(rows, ensure_ascii=False, indent=1))
-            else:
-                for row in rows:
-                    outcome = "" if row["outcome"] == "accepted" else f"  ({row['outcome']})"
-                    echo(f"{row['id']}  {row['query']}{outcome}")
-            return
-        value = life(store, job, *find_lineage(accepted, query, job.ids))
-    if as_json:
-        value.pop("lines")
-    echo(json.dumps(value, ensure_ascii=False, indent=1) if as_json else render_life(value))
+        if query:
+            value = life(store, job, *find_lineage(accepted, query, job.ids))
+            text = render_life(value)
+            value.pop("lines")
+            return Outcome(value, text)
+        rows = listed(accepted, job.ids)
+    left_out = {row["id"]: "" if row["outcome"] == "accepted" else f"  ({row['outcome']})" for row in rows}
+    return Outcome({"queries": rows}, [f"{row['id']}  {row['query']}{left_out[row['id']]}" for row in rows], json=rows)
+
+
+def _watched(job: Job) -> dict[str, Any]:
+    """The last state of a job whose states are printed until it ends."""
+    import time
+
+    from airgen.pipeline.show import read_report, render_report
+
+    while (report := read_report(job))["running"]:
+        echo(f"{render_report(report)}\n", err=True)
+        time.sleep(2)
+    return report
+
+
+@command
+def show_settings(
+    find: Annotated[str, arg("WORD", "Only the lines with this word.")] = "",
+) -> Outcome[str]:
+    """Print every key of every YAML file, with its type, limits and default, as Markdown.
+
+    Example: airgen show settings rerankers
+    """
+    from airgen.pipeline.settings_reference import reference
+
+    text = reference()
+    if find:
+        heading, found = "", []
+        for line in text.splitlines():
+            if line.startswith("#"):
+                heading = line
+            elif find.lower() in line.lower() and line.startswith("| `"):
+                found += [heading, line] if heading else [line]
+                heading = ""
+        text = "\n".join(found) if found else f"no setting mentions {find!r}"
+    return Outcome(text, text)
+
+
+@command
+def show_prompts(
+    name: Annotated[str, arg("PROMPT", "Name of a prompt: query, small/query, judge, ... Default: list all.")] = "",
+    pipeline: Annotated[Place | None, opt("Fill the prompt in, for a document of this pipeline's corpus.")] = None,
+    document: Annotated[int, opt("With --pipeline: number of the document in the corpus, from 0.", min=0)] = 0,
+) -> Outcome[Any]:
+    """List the prompts, print the template of one with those that it includes, or print it as it would be sent.
+
+    Example: airgen show prompts small/query --pipeline pipelines/quickstart.yaml --document 3
+    """
+    from airgen.errors import UsageError
+    from airgen.pipeline.show import job_file
+    from airgen.pipeline.try_prompts import trial_inputs
+    from airgen.prompts import PromptSet
+
+    if pipeline is not None and not name:
+        raise UsageError("--pipeline fills in one prompt: give its name, too")
+    if pipeline is not None:
+        own, values, _ = trial_inputs(job_file(pipeline), document)
+        messages = own.get(name).render(**values)
+        return Outcome(messages, [f"=== {one.role} ===\n{one.content}\n" for one in messages])
+    prompts = PromptSet()
+    if name:
+        prompt = prompts.get(name)
+        included = [f"# {other}\n{text}" for other, text in prompt.included.items()]
+        return Outcome(prompt.source, [*included, prompt.source])
+    rows = [prompts.get(one) for one in prompts.names()]
+    lines, by_language = [], dict[str, list[str]]()
+    for one in rows:
+        if one.translates:  # the folders of the languages, with the prompts that each has in its own language
+            folder, _, short = one.name.rpartition("/")
+            by_language.setdefault(f"{folder}/", []).append(short)
+        else:
+            lines.append(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
+    lines += [f"{folder:<24} {', '.join(names)}" for folder, names in by_language.items()]
+    shown = ("name", "version", "about", "inputs", "fingerprint")
+    return Outcome(Rows({key: getattr(one, key) for key in shown} for one in rows), lines)
+
+
+@command
+def show_models() -> Outcome[Rows[dict[str, Any]]]:
+    """List every model that airgen can fetch: its purpose, size and licence, and whether it is in the cache.
+
+    Example: airgen show models
+    """
+    from airgen import models
+    from airgen.text.display import terminal_table
+
+    rows = Rows[dict[str, Any]]()
+    table = [["model", "what for", "MB", "licence", "here"]]
+    for one in models.catalogue().values():
+        here = models.fetched(one.name)
+        known = {key: getattr(one, key) for key in ("name", "kind", "purpose", "licence", "bytes", "download")}
+        rows.append({**known, "fetched": here, "path": str(models.path(one.name)) if here else None})
+        table.append([one.name, one.purpose, f"{one.bytes / 1e6:,.0f}", one.licence, "yes" if here else "-"])
+    lines = [line.rstrip() for line in terminal_table(table, (0, 1, 3, 4)).splitlines()]
+    lines += [f"{group} = {' + '.join(members)}" for group, members in models.GROUPS.items()]
+    return Outcome(rows, [*lines, f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)"])
+
+
+@command
+def show_collections(
+    name: Annotated[str, arg("LIST", "A list of collections that airgen ships (beir), or a YAML.")] = "beir",
+) -> Outcome[Rows[dict[str, Any]]]:
+    """List the sets of a published benchmark: size, download, licence, and whether they are on this machine.
+
+    Example: airgen show collections beir
+    """
+    from airgen.evaluation.collections import load_collections
+    from airgen.text.display import terminal_table
+
+    listed = load_collections(name)
+    rows = Rows[dict[str, Any]]()
+    table = [["set", "split", "queries", "passages", "download", "here", "licence"]]
+    notes = []
+    for one in listed.collections:
+        there = listed.is_there(one)
+        rows.append({**one.model_dump(), "path": str(listed.place(one)), "fetched": there})
+        size = "not public" if one.bytes is None else f"{one.bytes / 1e6:,.0f} MB"
+        counts = [f"{one.queries:,}", f"{one.passages:,}", size, "yes" if there else ""]
+        table.append([one.name, one.split, *counts, one.licence])
+        notes += [f"{one.name}: {words}" for words in (one.get, one.note) if words]
+    folder = f"folder: {listed.place(listed.collections[0]).parent}"
+    return Outcome(rows, [terminal_table(table), *notes, folder])
+
+
+@command
+def show_corpus(
+    name: Annotated[str, arg("CORPUS", "A corpus, or NAME#ID: one long document of it. Default: list all.")] = "",
+    sample: Annotated[int | None, opt("Print so many passages, drawn uniformly from the whole corpus.", min=1)] = None,
+    dropped: Annotated[bool, opt("Print documents that were dropped: why, and how they begin.")] = False,
+    reason: Annotated[str, opt("With --dropped: only those whose cleaner or reason contains this text.")] = "",
+    count: Annotated[int, opt("With --dropped: number of documents to print.", "--count", "-n", min=1)] = 20,
+    task: Annotated[
+        str | None, opt("The task to prepare for. Default: the corpus's own.", metavar="qa|long-doc")
+    ] = None,
+    limit: PassageLimit = None,
+    languages: Annotated[bool, opt("Identify the language of every passage.")] = False,
+    seed: Seed = 0,
+) -> Outcome[Any]:
+    """Look at a corpus before anything is paid for: counts, tokens, lengths, and why documents were dropped.
+
+    Without a name, all corpora are listed: those in ./corpora and those that airgen ships.
+
+    Example: airgen show corpus python-reference        airgen show corpus handbook.yaml --sample 3
+    """
+    from airgen.corpus import load_corpus_settings, prepare
+    from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines
+    from airgen.corpus.statistics import statistics_lines, summarise
+    from airgen.errors import CorpusError, UsageError
+    from airgen.records import Dropped, Passage
+
+    if not name:
+        every = corpora()
+        return Outcome(Rows(every), corpora_lines(every))
+    if sample and dropped:
+        raise UsageError("--sample and --dropped: choose one")
+    settings = load_corpus_settings(name)
+    if task not in (None, "qa", "long-doc"):
+        raise UsageError(f"--task {task}: qa or long-doc")
+    kind: Any = task or settings.task
+    if limit is not None:  # the first passages, for which a sample of all documents is not needed
+        settings = settings.unlimited
+    found: list[Dropped] = []
+    total = 0
+    with progress_bar(f"reading {settings.name}", "{task.completed:,.0f} documents") as update:
+        rows = prepare(settings, kind, limit=sample or limit, seed=seed if sample else None,
+                       progress=lambda done: update(advance=done))  # fmt: skip
+        if sample:
+            drawn = Rows(row for row in rows if isinstance(row, Passage))
+            return Outcome(drawn, [line for row in drawn for line in passage_lines(row)])
+        if not dropped:
+            summary = summarise(settings, kind, rows, identify_languages=languages)
+            return Outcome(summary, statistics_lines(summary, settings.tokenizer))
+        try:
+            for row in rows:
+                if isinstance(row, Dropped) and reason.lower() in f"{row.cleaner}: {row.reason}".lower():
+                    total += 1
+                    if len(found) < count:
+                        found.append(row)
+        except CorpusError:
+            if not total:  # a corpus of which nothing is left is what this is for
+                raise
+    more = f"{total:,} dropped" + (f", {len(found)} shown" if total > len(found) else "")
+    return Outcome(Rows(found), [*(line for row in found for line in dropped_lines(row)), more])

@@ -238,8 +238,8 @@ def fetched(settings: CorpusSettings) -> Path:
 def _how(settings: CorpusSettings) -> str:
     source = settings.fetch
     if source is None or source.kind != "file":
-        return f"airgen corpus fetch {settings.name}"
-    return f"get the file from {source.url}, then: airgen corpus fetch {settings.name} --from FILE"
+        return f"airgen fetch {settings.name}"
+    return f"get the file from {source.url}, then: airgen fetch {settings.name} --from FILE"
 
 
 def record(settings: CorpusSettings) -> dict[str, str]:
@@ -247,7 +247,7 @@ def record(settings: CorpusSettings) -> dict[str, str]:
     try:
         found: dict[str, str] = json.loads((fetched(settings) / _MARK).read_text(encoding="utf-8"))
     except ValueError as error:
-        again = f"airgen corpus fetch {settings.name} --force"
+        again = f"airgen fetch {settings.name} --force"
         raise CorpusError(f"corpus {settings.name!r}: {_MARK} in its folder is damaged: {again}") from error
     return found
 

@@ -268,7 +268,7 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
             dropped += 1
     if not passages:
         words = (
-            f": all {dropped} documents were dropped, see `airgen corpus dropped` with the corpus YAML"
+            f": all {dropped} documents were dropped, see `airgen show corpus --dropped` with the corpus YAML"
             if dropped
             else ""
         )

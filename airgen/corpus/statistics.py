@@ -104,3 +104,19 @@ def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
     for size, times in sizes.items():
         counts[size // width] += times
     return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
+
+
+def statistics_lines(found: CorpusSummary, tokenizer: str) -> list[str]:
+    """For a terminal: the counts, the lengths as bars, what was dropped, the languages."""
+    length, top = found.tokens, max((count for _, _, count in found.histogram), default=1)
+    lines = [
+        f"{found.name}: {found.task}, {found.language}, {found.domain}; licence {found.licence}; {found.source}",
+        f"{found.read:,} read, {found.passages:,} passages, {length.total:,} tokens ({tokenizer}): "
+        f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, {length.least} to {length.most}",
+    ]
+    for low, high, count in found.histogram:
+        lines.append(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
+    lines += [f"dropped {count:>9,}  {cleaner}: {reason}" for cleaner, reason, count in found.funnel]
+    if found.languages:
+        lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in found.languages[:12]))
+    return lines

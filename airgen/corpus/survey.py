@@ -21,12 +21,12 @@ from airgen.corpus.readers.files import files_below
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
-from airgen.languages import LANGUAGES
+from airgen.languages import LANGUAGES, language_name
 from airgen.records import Document
 from airgen.registry import names, resolve
 from airgen.settings.parts import read_part
 from airgen.text.analysis.languages import STOPWORDS
-from airgen.text.display import one_line
+from airgen.text.display import one_line, terminal_table
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 
@@ -86,6 +86,43 @@ class Survey:
     def words(self, share: float) -> int:
         """The length that this share of the documents does not exceed, in words; 0 without a sample."""
         return self.lengths[min(int(share * len(self.lengths)), len(self.lengths) - 1)] if self.lengths else 0
+
+    def lines(self, corpus: Path) -> list[str]:
+        """For a terminal: what was found. corpus: the YAML that is written for it."""
+        total = sum(one.files for one in self.formats) + self.others.total()
+        rows = [
+            [f"  {one.kind}", f"{one.files:,}", _size(one.bytes), f"left out: {one.left_out}" if one.left_out else ""]
+            for one in self.formats
+        ]
+        if self.others:
+            endings = ", ".join(f"{count} {ending}" for ending, count in self.others.most_common(4))
+            rows.append(["  others", f"{self.others.total():,}", "", f"not read: {endings}"])
+        found = [f"{self.path}: {total:,} file{'s' if total != 1 else ''}"]
+        found += [line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()]
+        found += [f"  ! {self.problem}"] if self.problem else []
+        if not self.lengths:
+            return found
+        count = len(self.lengths)
+        sample = f"{'all' if self.complete else 'the first'} {count:,} documents" if count > 1 else "1 document"
+        known = self.languages.total() or 1
+        shares = [(code, n / known) for code, n in self.languages.most_common(3)]
+        languages = ", ".join(f"{language_name(code)} {share:.0%}" for code, share in shares if share >= 0.005)
+        readers = self.reader.get("readers", [self.reader])
+        split = ", ".join(f"{one['kind']} by {one['split']}" for one in readers if "split" in one)
+        spread = f"{self.words(0):,} to {self.words(1):,} words, half of them up to {self.words(0.5):,}, 90 % up to"
+        lengths = f"{spread} {self.words(0.9):,}" if count > 1 else f"{self.words(1):,} words"
+        found.append(f"{sample}{f' (cut: {split})' if split else ''}: {languages}; {lengths}")
+        found += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
+        if self.dropped:
+            found.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
+        for one in readers:
+            if "fields" in one:
+                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in one["fields"].items()))
+        return found
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.1f} kB"
 
 
 def survey(path: Path) -> Survey:

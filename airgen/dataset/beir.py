@@ -232,7 +232,7 @@ class BeirDataset:
         if split in self.withheld:
             raise DatasetError(
                 f"{self.path}: the labels of {split} are private, so nothing can be scored here: run systems with "
-                f"`airgen evaluate {self.path} --split {split}` and send in their runs with `airgen submit`"
+                f"`airgen evaluate {self.path} --split {split}` and send in their runs with `airgen publish submit`"
             )
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 

@@ -156,7 +156,7 @@ def copy_file(source: Path, directory: Path, name: str, entry: FileEntry) -> Fil
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source / name, target)  # with its mode: the secret is its owner's alone
     if file_sha256(target) != entry.sha256:
-        raise DatasetError(f"{source / name} differs from the manifest: run airgen verify {source}")
+        raise DatasetError(f"{source / name} differs from the manifest: run airgen publish verify {source}")
     return entry
 
 

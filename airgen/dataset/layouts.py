@@ -19,7 +19,7 @@ ranx           JSON: {query id: {passage id: label}}, for `ranx.Qrels.from_file(
 trec           TREC qrels, for pytrec_eval, ir_measures and trec_eval
 ir_datasets    a folder with docs.tsv, queries.tsv and qrels.trec, for `ir_datasets.create_dataset`
 
-Quepid and OpenSearch name a query by its text. `airgen label` reads both back, and TREC qrels.
+Quepid and OpenSearch name a query by its text. `airgen run --queries` reads both back, and TREC qrels.
 """
 
 from __future__ import annotations

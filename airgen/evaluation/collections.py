@@ -113,7 +113,7 @@ class CollectionList(Settings):
         there = [one for one in self.collections if self.is_there(one)]
         if not there:
             names = ", ".join(one.name for one in self.collections[:3])
-            raise UsageError(f"{self.name}: {names} not fetched: airgen collections fetch {self.name}")
+            raise UsageError(f"{self.name}: {names} not fetched: airgen fetch {self.name}")
         found = {}
         for one in there:
             for name, below in one.members.items():

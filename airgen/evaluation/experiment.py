@@ -10,7 +10,7 @@ is kept; where only the measures changed, it is scored again.
 Run systems on a split whose labels are private: the runs are kept, and the scores wait for the labels.
 
 searched = run_without_labels("data/notes", load_systems("systems.yaml"), "results", EvaluationOptions())
-searched[0].run                    # the TREC run that `airgen submit` packs
+searched[0].run                    # the TREC run that `airgen publish submit` packs
 """
 
 from __future__ import annotations
@@ -170,7 +170,9 @@ def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings], folder: Pa
                 if same:
                     held = card.with_name("held-out.tsv")
                     advice = (
-                        f"score its run with `airgen metrics RUN {held}`" if held.is_file() else "use another split"
+                        f"score its run with `airgen evaluate measures RUN {held}`"
+                        if held.is_file()
+                        else "use another split"
                     )
                     found.append(
                         f"system {system.name}: {'.'.join(filter(None, (place, name)))} was trained on queries of "

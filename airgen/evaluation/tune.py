@@ -26,6 +26,7 @@ from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import text_key
 from airgen.retrievers.base import Hits
 from airgen.retrievers.combine import Normalisation, reciprocal_rank_fusion, weighted_sum
+from airgen.text.display import terminal_table
 
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
@@ -87,6 +88,19 @@ class TunedHybrid:
     gain: Gain
     over_best: Gain
     stable: float
+
+    def lines(self, split: str) -> list[str]:
+        """For a terminal: the scores, and whether the weights are worth it."""
+        rows = [[f"{self.queries} queries of {split}", self.measure]]
+        rows += [[name, f"{value:.4f}"] for name, value in self.singles.items()]
+        rows.append(["equal weights (rrf)", f"{self.equal:.4f}"])
+        rows.append(["tuned, on queries that did not choose the weights", f"{self.held_out:.4f}"])
+        rows.append(["tuned, on the queries that chose them (too good)", f"{self.apparent:.4f}"])
+        lines = [terminal_table(rows)]
+        for other, gain in (("equal weights", self.gain), ("the best single system", self.over_best)):
+            sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else "cannot be told apart"
+            lines.append(f"over {other}: {gain.value:+.4f} (95 % {gain.low:+.4f} to {gain.high:+.4f}): {sure}")
+        return [*lines, f"{self.stable:.0%} of the folds chose the same method"]
 
 
 def candidates(systems: int) -> list[Fusion]:

@@ -1,6 +1,6 @@
 """A model on this machine's CPU: llama.cpp through xllamacpp, without a key or a network.
 
-    backend = EmbeddedBackend("qwen2.5-coder-1.5b")       # after `airgen models fetch qwen2.5-coder-1.5b`
+    backend = EmbeddedBackend("qwen2.5-coder-1.5b")       # after `airgen fetch qwen2.5-coder-1.5b`
 
 **The same request always gets the same answer.** A float sum depends on how tokens are grouped into batches, so with
 llama.cpp's prefix cache and parallel slots an answer depends on the calls before it: of 8 greedy answers of 24 tokens,
@@ -63,7 +63,7 @@ class EmbeddedSettings(LlmSettings):
 class EmbeddedBackend(Backend):
     """Chat with a GGUF model. It loads the model at the first call, then answers one call at a time.
 
-    model: a name of `airgen models list`. path: a GGUF file instead. threads: computing threads, by default all
+    model: a name of `airgen show models`. path: a GGUF file instead. threads: computing threads, by default all
     cores of this process. context: the most tokens of a prompt and its answer together. slots: how many callers take
     turns; the prefixes of one prompt more are kept, and each takes memory for `context` tokens (230 MB for 8,192 of
     the default model). Raises ModelError where the model was not fetched, MissingExtra without xllamacpp.
@@ -87,9 +87,9 @@ class EmbeddedBackend(Backend):
         if importlib.util.find_spec("xllamacpp") is None:
             found.append("llm.backend embedded needs the package xllamacpp: pip install 'airgen-bench[embedded]'")
         if settings.model not in catalogue():
-            found.append(f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen models list`")
+            found.append(f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen show models`")
         elif not fetched(settings.model):
-            found.append(f"the model {settings.model} is not here: airgen models fetch {settings.model}")
+            found.append(f"the model {settings.model} is not here: airgen fetch {settings.model}")
         return found
 
     def __init__(

@@ -272,7 +272,7 @@ def path(name: str) -> Path:
     """The file of a fetched model, or its folder if it has several files. Raises ModelError if it is missing."""
     model = entry(name)
     if not fetched(name):
-        raise ModelError(f"the model {name} is not here: airgen models fetch {name}")
+        raise ModelError(f"the model {name} is not here: airgen fetch {name}")
     return _place(model)
 
 
@@ -397,7 +397,7 @@ def verify(name: str, progress: Callable[[FetchProgress], None] | None = None) -
     model = entry(name)
     folder = _folder(model)
     if not folder.exists():
-        return [f"{name} is not here: airgen models fetch {name}"]
+        return [f"{name} is not here: airgen fetch {name}"]
     problems: list[str] = []
     done = 0
 
@@ -410,7 +410,7 @@ def verify(name: str, progress: Callable[[FetchProgress], None] | None = None) -
     for file in model.files:
         place = folder / file.name
         if not place.is_file():
-            problems.append(f"{name}: {file.name} is missing: airgen models fetch {name}")
+            problems.append(f"{name}: {file.name} is missing: airgen fetch {name}")
         elif file_sha256(place, read) != file.sha256:
             problems.append(f"{name}: {file.name} has a wrong SHA-256: delete {folder} and fetch it again")
     return problems

@@ -251,3 +251,28 @@ def _observed(job: Job) -> dict[str, float]:
         if done >= 5 and accepted.lineages and job.pipeline.queries is None:
             found["accepted"] = (len(accepted.lineages) + accepted.surplus) / done
     return found
+
+
+def estimate_lines(job: Job, found: Estimate) -> list[str]:
+    """For a terminal: calls, tokens and money of each stage, and of all."""
+    if job.pipeline.queries is not None:
+        head = f"{found.samples:,} queries of your own; labels that you bring are not judged again"
+    else:
+        head = f"{job.pipeline.target:,} queries from about {found.samples:,} documents"
+
+    def row(name: str, calls: int, read: int, wrote: int, usd: float | None) -> str:
+        money = "unknown" if usd is None else f"{usd:.4f}"
+        return f"  {name:<14}{calls:>9,}{read:>13,}{wrote:>13,}{money:>10}"
+
+    rows = [(one.calls, one.prompt_tokens, one.completion_tokens) for one in found.stages]
+    lines = [
+        f"{job.pipeline.name}: {head}",
+        f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}",
+    ]
+    lines += [row(one.stage, *figures, one.usd) for one, figures in zip(found.stages, rows, strict=True)]
+    calls, read, wrote = (sum(column) for column in zip((0, 0, 0), *rows, strict=True))
+    lines.append(row("in all", calls, read, wrote, found.usd))
+    if found.seconds is not None:
+        time = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
+        lines.append(f"  about {time} of calls to models, besides retrieval and re-ranking")
+    return lines

@@ -17,7 +17,7 @@ Queries that tell no system from another: the systems of quality control put a p
 
 A query that every system answers perfectly costs time in an evaluation and raises all means alike. Dropping such
 queries has a price: the rest is harder for the models of quality control than for other models, so the report of
-`airgen agree` gives their gain in rank separately.
+`airgen study agree` gives their gain in rank separately.
 
 Queries without an answer: of a share of the accepted queries, all relevant passages are left out of the dataset.
 

@@ -67,14 +67,16 @@ _WAKE_SECONDS = 0.2
 class RunResult:
     """What a run left behind. `manifest` is None where it stopped before the export.
 
-    failed: a line for each system of the evaluation that could not be run. report: the page to browse, if it was
-    written.
+    scores: of each system, best first. ranking: their table for a terminal, with intervals. verdict: what can be told
+    of them, and what to do next. failed: a line for each system that could not be run. report: the page to browse.
     """
 
     directory: Path
     manifest: Manifest | None = None
     already_done: bool = False
     scores: list[dict[str, Any]] = field(default_factory=list)
+    ranking: str = ""
+    verdict: str = ""
     failed: list[str] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
     note: str = ""

@@ -1,8 +1,8 @@
-"""The pipeline that `airgen label` writes: another one's models and judge, for queries that are there already.
+"""The pipeline that `airgen run --queries` writes: another one's models and judge, for queries that are there already.
 
     path = label_pipeline(Path("log.csv"), Path("pipeline.yaml"), sample=500)      # log.yaml, beside pipeline.yaml
 
-Everything else is done by `airgen run` with this file, so `airgen status`, `show` and `check` take it, too.
+Everything else is done by `airgen run` with this file, so `airgen show` and `check` take it, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airgen.settings.base import find_yaml, parse_yaml
 from airgen.settings.control import VOTES
 from airgen.yaml_text import read_yaml
 
-_HEADER = "# Written by `airgen label`: `airgen run` with this file goes on. {}\n"
+_HEADER = "# Written by `airgen run --queries`: `airgen run` with this file goes on. {}\n"
 _NO_DOCUMENTS = "There is no corpus: name one with --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
 
 

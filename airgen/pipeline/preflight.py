@@ -1,7 +1,7 @@
 """Everything that a job needs, checked before it begins: keys, models, files, extras, disk, the systems to evaluate.
 
 preflight(job)                   # one line for each thing that is missing; `airgen check` prints them
-ensure_ready(job)                # the same as an error; `airgen run` and `airgen agree` call it before anything is paid
+ensure_ready(job)                # the same as an error, before anything is paid
 rehearse(job, display)           # every local model is loaded and used once
 probe_models(job, display.say)   # each LLM that is not known yet is asked a few questions
 
@@ -451,3 +451,37 @@ def _row(name: str, job: Job, corpus: CorpusSettings, dataset: SuiteDataset, fou
         target * depth * len(control.rerankers),
         priced,
     )  # fmt: skip
+
+
+def suite_lines(found: SuiteEstimate) -> list[str]:
+    """For a terminal: what each dataset costs, the sum, and what is missing."""
+    rows, suite = found.datasets, found.suite
+    queries, width = sum(row.queries for row in rows), max(len(row.name) for row in rows)
+    lines = [f"{suite.name} {suite.version}: {len(rows)} datasets, {queries:,} queries"]
+    lines.append(f"  {'dataset':<{width}}{'queries':>9}{'calls':>11}{'tokens in':>16}{'tokens out':>14}{'USD':>11}")
+
+    def line(name: str, queries: int, figures: list[int], money: str) -> str:
+        calls, read, wrote = figures
+        return f"  {name:<{width}}{queries:>9,}{calls:>11,}{read:>16,}{wrote:>14,}{money:>11}"
+
+    sums = [0, 0, 0]
+    for row in rows:
+        stages = row.estimate.stages if row.estimate else []
+        figures = [
+            sum(getattr(one, name) for one in stages) for name in ("calls", "prompt_tokens", "completion_tokens")
+        ]
+        sums = [one + other for one, other in zip(sums, figures, strict=True)]
+        usd = row.estimate.usd if row.estimate else None
+        source = "   by its corpus" if row.estimate and not row.published else ""
+        lines.append(line(row.name, row.queries, figures, "unknown" if usd is None else f"{usd:,.2f}") + source)
+    total = sum(row.estimate.usd or 0.0 for row in rows if row.estimate)
+    lines.append(line("in all", queries, sums, f"{total:,.2f}" if found.usd is not None else f"> {total:,.2f}"))
+    known = [row for row in rows if row.passages is not None and row.embedded is not None]
+    passages, tokens = sum(row.passages or 0 for row in known), sum(row.embedded or 0 for row in known)
+    pairs = sum(row.reranked for row in rows)
+    lines.append(
+        f"  besides, {passages:,} passages ({tokens:,} tokens) are encoded once, {pairs:,} pairs are re-ranked"
+    )
+    for problem, count in [*found.warnings.items(), *found.problems.items()]:
+        lines.append(f"  ! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
+    return lines if found.problems else [*lines, "  everything that it needs is there"]

@@ -167,7 +167,7 @@ class Display:
         except OSError as error:
             if not self._silent:
                 self._silent = True
-                self.say(f"{disk_error(error)}; the run goes on, but `airgen status` cannot follow it")
+                self.say(f"{disk_error(error)}; the run goes on, but `airgen show` cannot follow it")
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 

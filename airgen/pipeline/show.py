@@ -57,6 +57,16 @@ def name_of(lineage: Lineage, ids: PublicIds) -> str:
     return ids.query(lineage) if lineage.query is not None else ids.sample(lineage)
 
 
+def listed(accepted: Accepted, ids: PublicIds) -> list[dict[str, str]]:
+    """The id and text of each query, and what became of it."""
+    rows = [{"id": ids.query(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
+    return rows + [
+        {"id": ids.query(one.lineage), "query": one.lineage.final.text, "outcome": one.words}
+        for one in accepted.rejected
+        if one.lineage.query is not None
+    ]
+
+
 def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
     """Everything that is known of one query, as plain values; `lines` are the stages' own, for the terminal."""
     return next(lives(store, job, [(lineage, rejected)]))
@@ -207,24 +217,33 @@ def render_life(value: dict[str, Any]) -> str:
     return terminal_lines("\n".join(lines))
 
 
-def find_job(name: str, runs: Path) -> Job | None:
-    """The job of a pipeline (a file, or the name of a shipped one), a work directory, or a job's name under `runs`.
+def find_job(name: str | Path, runs: Path = Path("runs")) -> Job:
+    """The job that a pipeline, a work directory or a job's name means, with the target that it was last run with."""
+    return last_run(job_file(name, runs), Path(name).parent if _is_job(Path(name)) else runs)
 
-    None where the words are none of these. Raises UsageError for a work directory whose pipeline is not there any more.
+
+def job_file(name: str | Path, runs: Path = Path("runs")) -> Path:
+    """The pipeline's file of a job, which is named by that file, by a shipped pipeline's name, by its work directory,
+    or by its own name under `runs`.
+
+    Raises SettingsError for a name that is none of these, UsageError for a work directory whose pipeline is not there.
     """
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        return Job(path, runs)
-    for directory in (path, runs / name):
-        if (directory / STATUS).is_file():
-            found = job_of_directory(directory)
-            if isinstance(found, str):
-                raise UsageError(f"{directory}: {found}: name the pipeline's YAML instead")
-            return found
-    try:
-        return Job(find_yaml("pipelines", name), runs)
-    except SettingsError:
-        return None
+    directory = Path(name)
+    if not _is_job(directory):
+        try:
+            return find_yaml("pipelines", name)
+        except SettingsError:
+            directory = runs / name
+            if not _is_job(directory):
+                raise
+    found = job_of_directory(directory)
+    if isinstance(found, str):
+        raise UsageError(f"{directory}: {found}: name the pipeline's YAML instead")
+    return found.path
+
+
+def _is_job(directory: Path) -> bool:
+    return (directory / STATUS).is_file()
 
 
 def job_of_directory(directory: Path) -> Job | str:
@@ -290,7 +309,7 @@ WHERE fingerprint IN (SELECT unnest(?)) GROUP BY stage, reason ORDER BY 3 DESC, 
 
 
 def read_report(job: Job) -> dict[str, Any]:
-    """Plain values for `airgen status`. Raises StoreError where the job was never run or its database is damaged."""
+    """Plain values for `airgen show`. Raises StoreError where the job was never run or its database is damaged."""
     path = job.directory / "work.duckdb"
     status = read_status(job.directory / "status.json") or {}
     if not path.exists():

@@ -224,7 +224,7 @@ class Stage:
     ends: a skip here ends the lineage.
     belongs: whether a row of this parent is the lineage's (a judgment belongs to the pair that it judges).
     prompt: the name of its prompt, without the family `small/`; None for a stage that asks no prompt of its own.
-    cost, stand_in, scripted: see `estimate`, `airgen prompts try` and the scripted backend. `stand_in` gives, for a
+    cost, stand_in, scripted: see `estimate`, `airgen check prompts` and the scripted backend. `stand_in` gives, for a
     passage, what the prompts of this stage and of later ones take besides the document.
     show: what `airgen show` prints of a lineage: JSON values, and lines for the terminal.
     label: its name in the funnel. after: for a stage from outside airgen, the stage that it follows.

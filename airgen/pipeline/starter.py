@@ -8,9 +8,13 @@ The pipeline uses what is here: `airgen check` has nothing to say about it, unle
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +109,7 @@ def to_install(found: Survey, machine: Machine) -> list[str]:
         extras.add("embedded")
     commands = [f"pip install 'airgen-bench[{','.join(sorted(extras))}]'"] if extras else []
     if not machine.key and not machine.local_model:
-        commands.append("airgen models fetch quickstart")
+        commands.append("airgen fetch quickstart")
     return commands
 
 
@@ -145,9 +149,7 @@ def _flow(value: Any) -> str:
 def _corpus(found: Survey, machine: Machine, name: str, out: Path, language: str, pages: str) -> str:
     path = Path(os.path.relpath(found.path.resolve(), out.resolve())).as_posix()
     reader: dict[str, Any] = {"kind": found.reader["kind"], "path": path, **found.reader}
-    lines = [
-        "# The documents, and how they are read and cleaned. `airgen corpus stats corpus.yaml` shows what is left."
-    ]
+    lines = ["# The documents, and how they are read and cleaned. `airgen show corpus corpus.yaml` shows what is left."]
     lines += [
         f"# Left out: {one.files} {one.kind}: {one_line(one.left_out, 200)}" for one in found.formats if one.left_out
     ]
@@ -295,7 +297,7 @@ def _control(machine: Machine, language: str) -> tuple[str, str, str]:
     fetch = "quickstart" if english else MULTILINGUAL
     why = (
         f"words alone find few paraphrases. Better: pip install 'airgen-bench[embedded]',\n"
-        f"                                # airgen models fetch {fetch}, airgen init --force"
+        f"                                # airgen fetch {fetch}, airgen init --force"
     )
     three = "[bm25, {kind: bm25, analyser: {ngram: 4}}, {kind: bm25, analyser: {stem: false}}]"
     latent = ", {kind: lsa, dim: 200}" if "scipy" in machine.packages else ""
@@ -352,3 +354,29 @@ def _systems(machine: Machine, language: str) -> str:
         '  #    id_path: _id, score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}',
     ]
     return "\n".join(lines) + "\n"
+
+
+def install_extras(extras: Sequence[str], say: Callable[[str], None]) -> None:
+    """Install the missing packages of airgen's extras with pip, in a virtual environment only.
+
+    Raises AirgenError with the command where that cannot be.
+    """
+    needed = [name for name, (_, extra) in EXTRAS.items() if extra in extras]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    pip = f"pip install 'airgen-bench[{','.join(extras)}]'"
+    if sys.prefix == sys.base_prefix:
+        raise AirgenError(f"the demo needs {', '.join(missing)}: {pip}, best in a virtual environment")
+    try:
+        declared = importlib.metadata.requires("airgen-bench") or []
+    except importlib.metadata.PackageNotFoundError:
+        raise AirgenError(f"the demo needs {', '.join(missing)}: {pip}") from None
+    parts = (line.partition(";") for line in declared)
+    marks = [f"extra == {quote}{extra}{quote}" for extra in extras for quote in "'\""]
+    wanted = [name.strip() for name, _, rest in parts if any(mark in rest for mark in marks)]
+    say(f"installing {', '.join(wanted)}")
+    done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise AirgenError(f"pip could not install the packages of the demo: see its words above, or try {pip}")
+    importlib.invalidate_caches()

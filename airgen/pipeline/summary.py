@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,13 +15,14 @@ from airgen.compute import computing
 from airgen.dataset.content import FunnelStep
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.result import peak_bytes
+from airgen.evaluation.significance import Comparison
 from airgen.pipeline.job import Job, RunResult
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
 from airgen.pipeline.progress import BEAT_SECONDS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings.compute import compute_settings
-from airgen.text.display import dollars, json_text, terminal_table, terminal_text
+from airgen.text.display import dollars, terminal_lines, terminal_table, terminal_text
 
 STOPS = ("corpus", "hard_negative", "judgment")
 
@@ -69,21 +70,22 @@ def run_pipeline(
         except AirgenError:
             with suppress(AirgenError):
                 if steps := job.funnel_so_far():
-                    _print_funnel(display.console, steps)
+                    text = "\n".join(_funnel_lines(steps))
+                    display.console.print(text, markup=False, highlight=False, soft_wrap=True)
             raise
         if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
-            scores, failed = evaluate_systems(job, display)
-            result = replace(result, scores=scores, failed=failed)
+            result = evaluate_systems(job, display, result)
     memory = peak_bytes()
     return replace(result, seconds=time.monotonic() - began, memory_mb=None if memory is None else memory / (1 << 20))
 
 
-def evaluate_systems(job: Job, display: Display) -> tuple[list[dict[str, Any]], list[str]]:
-    """Scores of the pipeline's systems on its finished dataset, and a line for each system that failed.
+def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
+    """The result with the scores of the pipeline's systems on its finished dataset, best first, and what they say.
 
-    A run that exists already is not made again.
+    A run that exists already is not made again. `failed` has a line for each system that failed.
     """
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+    from airgen.evaluation.tables import compare_results, ranking_text
 
     settings = job.pipeline.evaluate
     path = job.systems_file
@@ -100,74 +102,85 @@ def evaluate_systems(job: Job, display: Display) -> tuple[list[dict[str, Any]], 
             encoding=bar.encoding,
             failed=lambda name, error: failed.append(f"{path.name}: system {name}: {error}"),
         )  # fmt: skip
-    return [{"system": one.name, **one.means} for one in results], failed
+    if not results:
+        return replace(result, failed=failed)
+    results = sorted(results, key=lambda one: -one.score)
+    comparison = compare_results(results)
+    scores = [{"system": one.name, **one.means, "interval": list(one.intervals[one.headline])} for one in results]
+    verdict = _verdict(job, comparison, results[0].queries, audited=bool(result.manifest and result.manifest.audit))
+    ranking = f"{ranking_text(results, comparison)}\n{verdict}"
+    return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 
-def print_result(result: RunResult, *, as_json: bool = False, reasons: int = 4) -> None:
-    """The last lines of a run: the funnel with its most frequent `reasons`, the scores, the bill and the paths."""
-    if as_json:
-        value = asdict(replace(result, manifest=None))
-        value["directory"] = str(result.directory)
-        value["report"] = None if result.report is None else str(result.report)
-        value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
-        print(json_text(value, indent=1, default=str))
-        return
-    console = Console()
+def _verdict(job: Job, found: Comparison, queries: int, *, audited: bool) -> str:
+    """One line: are there queries enough to rank these systems, were the labels checked, and what to do next."""
+    pairs = len(found.pairs)
+    told = pairs - sum(map(len, found.together)) // 2
+    if not pairs:
+        text = "one system is no comparison: name more in the systems YAML"
+    elif told == pairs:
+        text = f"{queries:,} queries are enough: every pair of these systems is told apart"
+    else:
+        text = f"{told} of {pairs} pairs of systems are told apart by {queries:,} queries"
+        best, *others = found.names
+        unsure = [one for one in found.pairs if {one.first, one.second} == {best, others[0]}]
+        pair = unsure[0] if others[0] in found.together[0] else None
+        more = "label more of your own queries" if job.pipeline.queries is not None else "raise `target`"
+        if pair is not None and pair.queries_needed:
+            text += f"; about {pair.queries_needed:,} would tell {best} from {others[0]} ({more})"
+        elif pair is None:
+            text += f"; {best} is the best for certain"
+        else:
+            text += f"; {best} and {others[0]} have equal scores"
+    checked = "" if audited else f". No person has checked the labels yet: airgen audit sample {job.path} 40"
+    return terminal_text(f"Verdict: {text}{checked}")
+
+
+def result_values(result: RunResult) -> dict[str, Any]:
+    """A run's result as plain values: the funnel in place of the manifest."""
+    value = asdict(replace(result, manifest=None))
+    value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
+    return value
+
+
+def result_lines(result: RunResult, reasons: int = 4) -> list[str]:
+    """The last lines of a run: the funnel with its most frequent `reasons`, the ranking, the bill and the paths."""
+    lines: list[str] = []
     if result.manifest is not None:
-        _print_funnel(console, result.manifest.funnel, reasons)
+        lines += _funnel_lines(result.manifest.funnel, reasons)
         note = result.manifest.notes.get(REFRESHED)
-        for line in change_lines(note, result.manifest.info.version) if isinstance(note, dict) else ():
-            console.print(terminal_text(line), markup=False, highlight=False, soft_wrap=True)
+        lines += change_lines(note, result.manifest.info.version) if isinstance(note, dict) else []
         if result.scores:
-            _print_scores(console, result)
+            lines += ["", result.ranking, ""]
     if result.note:
-        console.print(terminal_text(result.note), markup=False)
-    calls = sum(stage["calls"] for stage in result.usage.values())
+        lines.append(result.note)
     if result.already_done:
-        console.print("already finished: no model was asked and nothing was paid", markup=False)
+        lines.append("already finished: no model was asked and nothing was paid")
     elif result.usage:
-        read = sum(stage["prompt_tokens"] for stage in result.usage.values())
-        cached = sum(stage["cached_tokens"] for stage in result.usage.values())
-        wrote = sum(stage["completion_tokens"] for stage in result.usage.values())
-        usd = sum(stage["usd"] for stage in result.usage.values())
-        console.print(
+        calls, read, cached, wrote, usd = (
+            sum(stage[name] for stage in result.usage.values())
+            for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
+        )
+        lines.append(
             f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
-            f"{result.seconds:.0f} s" + ("" if result.memory_mb is None else f", {result.memory_mb:,.0f} MB"),
-            markup=False, highlight=False,
-        )  # fmt: skip
+            f"{result.seconds:.0f} s" + ("" if result.memory_mb is None else f", {result.memory_mb:,.0f} MB")
+        )
     for name, what in (
         ("dataset", "the benchmark (BEIR layout, card: README.md)"),
         ("evaluation", "run files, scores, tables"),
         ("work.duckdb", "every step of every query: airgen show"),
     ):
         if (result.directory / name).exists():
-            _print_path(console, result.directory / name, what)
+            lines.append(f"{result.directory / name}  {what}")
     if result.report is not None:
-        _print_path(console, result.report, "the report: open it in a browser")
+        lines.append(f"{result.report}  the report: open it in a browser")
+    return [terminal_lines(line) for line in lines]
 
 
-def _print_path(console: Console, path: Path, what: str) -> None:
-    console.print(terminal_text(f"{path}  {what}"), markup=False, highlight=False, soft_wrap=True)
-
-
-def _print_funnel(console: Console, steps: Sequence[FunnelStep], most: int = 4) -> None:
+def _funnel_lines(steps: Sequence[FunnelStep], most: int = 4) -> list[str]:
     rows = [["stage", "entered", "left", "why not"]]
     for step in steps:
         reasons = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
         more = [f"{len(reasons) - most} other reasons"] if len(reasons) > most else []
         rows.append([step.stage, f"{step.entered:,}", f"{step.left:,}", "; ".join([*reasons[:most], *more])])
-    console.print("Funnel")
-    _print_table(console, rows, left=(0, 3))
-
-
-def _print_scores(console: Console, result: RunResult) -> None:
-    measures = [name for name in result.scores[0] if name != "system"]
-    rows = [[str(row["system"]), *(f"{row[name]:.4f}" for name in measures)] for row in result.scores]
-    console.print("\nScores")
-    _print_table(console, [["system", *measures], *rows])
-    console.print()
-
-
-def _print_table(console: Console, rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> None:
-    lines = (line.rstrip() for line in terminal_table(rows, left).splitlines())
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return ["Funnel", *(line.rstrip() for line in terminal_table(rows, (0, 3)).splitlines())]

@@ -138,7 +138,7 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
     """Write index.html and leaderboard.json to `out`. Raises DatasetError if there are no scores."""
     tables = leaderboard(scores)
     if not tables:
-        raise DatasetError("there are no scores to show: save some with `airgen score --save DIR`")
+        raise DatasetError("there are no scores to show: save some with `airgen publish score --save DIR`")
     write_text(out / "index.html", _page(tables, title))
     value = [
         {

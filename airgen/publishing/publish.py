@@ -111,7 +111,7 @@ def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -
     found = [*verify(dataset), *(secrecy_problems(dataset) if withhold else [])]
     problems = [p for p in found if p.severity == "error" or (withhold and p.kind == "mark")]
     if problems:
-        more = f" (and {len(problems) - 1} more: airgen verify names them)" if len(problems) > 1 else ""
+        more = f" (and {len(problems) - 1} more: airgen publish verify names them)" if len(problems) > 1 else ""
         raise DatasetError(f"{dataset} is not published: {problems[0]}{more}")
     check_redistribution(manifest.info.source_licence, permission=permission)
     labels = work / "labels" if withhold else None

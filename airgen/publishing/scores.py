@@ -105,6 +105,21 @@ class SystemScore:
             return CLASSES[0]
         return CLASSES[1] if self.model.lower() == "bm25" else CLASSES[2]
 
+    def lines(self) -> list[str]:
+        """For a terminal: the headline measure of each dataset, and what is missing."""
+        lines = [f"{self.model} + {self.reranker}, version {self.version}: {self.system_class}"]
+        for one in self.datasets:
+            head = HEAD[one.task]
+            line = f"{one.key} {one.split}: {head} {one.measures[head]:.5f}"
+            if one.missing_count:
+                line += f"; {one.missing_count} of {one.queries} queries missing: {', '.join(one.missing[:5])}"
+            if one.unknown_queries:
+                line += f"; {one.unknown_queries} unknown queries left out"
+            if one.unknown_documents:
+                line += f"; {one.unknown_documents} hits of unknown documents"
+            lines.append(line)
+        return lines + [f"no results for {name}" for name in self.absent]
+
 
 def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels]:
     """The labels of `split` in all datasets, label parts and suites below directories. Raises DatasetError for none."""

@@ -2,13 +2,13 @@
 
 What could tell generated passages from the others besides their words, as plain questions about one row.
 
-`airgen verify` compares the answers for generated passages with those for the others. A large language model has its
-habits: typographic quotes, Markdown, line breaks, titles with capitals.
+`airgen publish verify` compares the answers for generated passages with those for the others. A large language model
+has its habits: typographic quotes, Markdown, line breaks, titles with capitals.
 
 Can private labels be computed from what is public? The checks that need no retrieval and no LLM.
 
 An adversary has airgen's code, the public part, the corpus that it was made from and the original ids. The attack
-itself, with all its steps, is `tests/publishing/test_attack.py`; `airgen verify` and `airgen publish` run what is here.
+itself, with all its steps, is `tests/publishing/test_attack.py`; `airgen publish` runs what is here.
 """
 
 from __future__ import annotations

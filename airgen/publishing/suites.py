@@ -12,19 +12,20 @@ The changes between two versions of a suite: datasets that were added, removed, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from airgen.dataset.air_bench import air_bench_datasets
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
-from airgen.errors import BudgetSpent, DatasetError
+from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.publishing import dataset_key
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.suite import Suite
@@ -240,6 +241,25 @@ def dataset_folders(home: Path) -> dict[str, Path]:
             raise DatasetError(f"{home} holds {key} in several versions ({known}): name the folder of one version")
         found[key] = home if len(released) == 1 else one.folder
     return found or {home.resolve().name: home}
+
+
+def opened_datasets(given: Sequence[Path]) -> dict[Path, BeirDataset]:
+    """{folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its own.
+
+    Raises UsageError for two datasets of one name; those of a suite are told apart by their keys.
+    """
+    opened = {folder: BeirDataset.open(folder) for home in given for folder in dataset_folders(home).values()}
+    for home in given:
+        folders = dataset_folders(home)
+        names = [opened[folder].name for folder in folders.values()]
+        for key, folder in folders.items():
+            if names.count(opened[folder].name) > 1:
+                opened[folder] = replace(opened[folder], called=key.replace("/", "_"))
+    so_far: dict[str, Path] = {}
+    for folder, dataset in opened.items():
+        if (other := so_far.setdefault(dataset.name, folder)) != folder:
+            raise UsageError(f"{other} and {folder} are both named {dataset.name!r}: evaluate them with two --out")
+    return opened
 
 
 def datasets_of(home: Path) -> dict[str, Manifest]:

@@ -10,17 +10,21 @@ those gain most when the holes are judged.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measure, score
-from airgen.evaluation.run import Run
+from airgen.evaluation.run import Run, read_run
 from airgen.keys import text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.ask_each import ask_about
@@ -28,8 +32,9 @@ from airgen.pipeline.control.judge import judge_pair
 from airgen.pipeline.stage import Refusal, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
+from airgen.records import prompt_text
 from airgen.settings import load_pipeline
-from airgen.text.display import json_text
+from airgen.text.display import json_text, terminal_table
 
 Labels = Mapping[str, Mapping[str, float]]
 Pair = tuple[str, str]
@@ -181,3 +186,77 @@ def judge_with(
 
     rules = Flow().scripted
     ask_about(pairs, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)
+
+
+@dataclass(frozen=True)
+class JudgedHoles:
+    """What became of the holes of some runs: their number, how many are judged, and how many are not in the dataset."""
+
+    holes: int
+    judged: int
+    not_in_the_dataset: int
+    systems: list[Change]
+
+    def table(self, measure: str) -> str:
+        """For a terminal: every system before and after."""
+        rows = [["run", "holes before", "after", f"{measure} before", "after", "rank before", "after"]]
+        for one in self.systems:
+            figures = [f"{one.hole_before:.3f}", f"{one.hole_after:.3f}", f"{one.before:.4f}", f"{one.after:.4f}"]
+            rows.append([one.system, *figures, str(one.rank_before), str(one.rank_after)])
+        return terminal_table(rows)
+
+
+def judge_holes(
+    home: Path,
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    split: str,
+    depth: int,
+    measure: str,
+    ask: Callable[[str, str], float] | None = None,
+    pipeline: Path | None = None,
+    budget_usd: float | None = None,
+) -> JudgedHoles:
+    """Judge the holes of run files with a function of two texts, or with a pipeline's judge, and score them again.
+
+    Without either they are only counted and written to OUT/holes.jsonl. Raises DatasetError for runs of another
+    dataset.
+    """
+    dataset = BeirDataset.open(home)
+    labels = dataset.qrels(split).labels
+    found = {str(path): read_run(path) for path in runs}
+    pairs = find_holes(found.values(), labels, depth)
+    wanted = {passage for _, passage in pairs}
+    texts = {one.id: prompt_text(one.title, one.text) for one in dataset.passages() if one.id in wanted}
+    queries = {key: query.text for key, query in dataset.queries().items()}
+    out.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(out / "judgments.jsonl")
+    left = [pair for pair in pairs if pair not in ledger.judged]
+    unknown = {pair for pair in left if pair[1] not in texts or pair[0] not in queries}
+    if unknown and len(unknown) == len(pairs):
+        raise DatasetError(f"none of the unjudged hits is in {home}: check that the runs belong to this dataset")
+    left = [pair for pair in left if pair not in unknown]
+    write_holes(out / "holes.jsonl", left, queries, texts)
+    if ask is not None:
+        ledger.judge(left, lambda query, passage: float(ask(queries[query], texts[passage])))
+    elif pipeline is not None:
+        judge_with(pipeline, out, left, queries, texts, ledger, budget_usd=budget_usd)
+    judged = {pair: ledger.judged[pair] for pair in pairs if pair in ledger.judged}
+    changes = before_and_after(found, labels, fill(labels, judged), measure, depth)
+    return JudgedHoles(len(pairs), len(judged), len(unknown), changes)
+
+
+def judge_function(target: str) -> Callable[[str, str], Any]:
+    """The function at `module:function`, from the working directory too. Raises UsageError."""
+    module, _, name = target.replace(":", ".").rpartition(".")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"--judge {target}: {error}") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(found):
+        raise UsageError(f"--judge {target}: is not a function")
+    return found  # type: ignore[no-any-return]

@@ -44,6 +44,7 @@ from airgen.quality.holes import Labels, Ledger, Pair, fill, find_holes, hole_sh
 from airgen.records import Recall
 from airgen.settings import ControlSettings, Pipeline, load_pipeline
 from airgen.store import Store
+from airgen.text.display import terminal_table
 
 Interval = tuple[float, float]
 
@@ -191,6 +192,35 @@ class Pooling:
     relevant: int
     estimate: Estimate | None = None
     dataset: Path | None = None
+
+    def lines(self, measure: str, version: str | None) -> list[str]:
+        """For a terminal: who moved, and what was judged."""
+
+        def span(pair: Interval, digits: int = 3) -> str:
+            return f"[{pair[0]:.{digits}f}, {pair[1]:.{digits}f}]"
+
+        rows = [
+            ["system", f"{measure} before", "95 %", "after", "95 %", "change", "95 %", "rank", "95 %", "after", "95 %"]
+        ]
+        rows += [
+            [
+                one.system, f"{one.before:.3f}", span(one.before_interval),
+                f"{one.after:.3f}", span(one.after_interval), f"{one.change:+.3f}", span(one.change_interval),
+                str(one.rank_before), span(one.ranks_before, 0), str(one.rank_after), span(one.ranks_after, 0),
+            ]
+            for one in self.moves
+        ]  # fmt: skip
+        moved = [one for one in self.moves if one.rank_before != one.rank_after]
+        sure = [one for one in moved if one.ranks_after[1] < one.rank_before or one.ranks_after[0] > one.rank_before]
+        lines = [
+            terminal_table(rows),
+            f"{len(moved)} of {len(self.moves)} systems have another rank, {len(sure)} of them beyond its interval",
+            f"{self.unjudged} hits without a label, {self.voted} chosen by the re-rankers, {self.judged} judged, "
+            f"{self.relevant} relevant; {self.unknown} are not in the dataset",
+        ]
+        if self.dataset:
+            lines.append(f"{self.dataset}: version {version}; score the submissions again with `airgen publish score`")
+        return lines
 
 
 def judge_submissions(

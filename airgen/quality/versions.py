@@ -11,7 +11,7 @@ What `airgen suite compare` and `airgen suite contamination` print.
 
 How the ranking of a pipeline's systems has changed since the earlier version of its dataset.
 
-text = drift_since(job, "0.1")          # what `airgen suite compare` says of versions/0.1 and dataset
+text = drift_since(job, "0.1")          # what `airgen study compare` says of versions/0.1 and dataset
 """
 
 from __future__ import annotations

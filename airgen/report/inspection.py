@@ -74,7 +74,7 @@ the corpus scores, {found.floor:.4f}.</p>
 <dl class="checks">
 {"".join(_definition(one) for one in found.findings)}</dl></section>
 </main>
-<footer id="foot">Made by airgen inspect. inspect.json has all figures.</footer>
+<footer id="foot">Made by airgen study inspect. inspect.json has all figures.</footer>
 </body>
 </html>
 """

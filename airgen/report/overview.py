@@ -204,7 +204,7 @@ def _diversity(source: ReportSource) -> dict[str, Any] | None:
 
 
 def _agreement(source: ReportSource) -> dict[str, Any] | None:
-    """What `airgen agree` found for this job: ranks by people's labels and by generated ones."""
+    """What `airgen study agree` found for this job: ranks by people's labels and by generated ones."""
     if source.public or source.home is None:
         return None
     try:

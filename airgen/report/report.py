@@ -140,7 +140,7 @@ def title_of(sources: Sequence[ReportSource]) -> str:
 def write_data(
     pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str, *, live: bool = False
 ) -> None:
-    """Write all data. The summary is the last: it says what there is. live: the report is served by `airgen view`."""
+    """Write all data. The summary is the last: it says what there is. live: it is served."""
     datasets, every = [], list[list[Board]]()
     for source in sources:
         with ExitStack() as stack:

@@ -185,12 +185,12 @@ class _Handler(BaseHTTPRequestHandler):
         token = bearer.strip() if scheme.lower() == "bearer" else known.value if known else ""
         if self.server.knows(token):
             return True
-        self._refuse(403, "open the address that `airgen view` printed: it holds a token")
+        self._refuse(403, "open the address that `airgen report --live` printed: it holds a token")
         return False
 
     def _take_token(self, token: str) -> None:
         if not self.server.knows(token):
-            self._refuse(403, "this token is not the one that `airgen view` printed")
+            self._refuse(403, "this token is not the one that `airgen report --live` printed")
             return
         cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
         # A redirect that another site began would come without a strict cookie; a page that goes on by itself does not.

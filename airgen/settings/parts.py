@@ -221,7 +221,7 @@ def needs(settings: Settings, folder: Path | None = None) -> list[str]:
         place = located(value, folder)
         if value in models.catalogue():
             if not models.fetched(value):
-                missing.append(f"the model {value} is not here: airgen models fetch {value}")
+                missing.append(f"the model {value} is not here: airgen fetch {value}")
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
             missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
     for name, _ in marked(type(settings), "key"):

@@ -47,7 +47,7 @@ def explain(path: Path, error: duckdb.Error) -> StoreError:
         if os.strerror(code) in ours:
             return _system_error(path, code, words)
     if isinstance(error, duckdb.IOException) and "Could not set lock on file" in ours:
-        return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen status`")
+        return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen show`")
     if isinstance(error, duckdb.OutOfMemoryException):
         return StoreError(f"{path}: not enough memory or temporary disk space ({words}): free some and run it again")
     if torn := _TORN.search(ours):

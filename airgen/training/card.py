@@ -2,7 +2,7 @@
 
 MODEL/card.json        kind, base, data, recipe, figures, costs; written last, so a folder with it is complete
 MODEL/README.md        the same in words
-MODEL/held-out.tsv     qrels of the queries that a fold held out: `airgen metrics RUN MODEL/held-out.tsv`
+MODEL/held-out.tsv     qrels of the queries that a fold held out: `airgen evaluate measures RUN MODEL/held-out.tsv`
 """
 
 from __future__ import annotations

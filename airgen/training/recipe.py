@@ -98,7 +98,7 @@ class TrainingRequest:
     """The options of `airgen train KIND`.
 
     on: a dataset directory in BEIR format (published, generated, or mined pairs), or several with weights. base: the
-    model to start from: a name of `airgen models list`, a folder, or a Hub name. out: the folder of the trained model.
+    model to start from: a name of `airgen show models`, a folder, or a Hub name. out: the folder of the trained model.
     changes: NAME=VALUE, single settings that replace the recipe's. resume: go on from an existing checkpoint.
     """
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.models
 
 def test_a_job_has_the_bytes_of_one_process(tmp_path: Path) -> None:
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     make_corpus(tmp_path / "small.jsonl", 40)
     (tmp_path / "small.yaml").write_text(CORPUS)
     text = PIPELINE.replace("[bm25, dense,", "[bm25, maxsim,").replace("target: 12", "target: 4")

@@ -1,4 +1,4 @@
-"""`airgen corpus ...` as a user types it, on a corpus of their own."""
+"""`airgen show corpus` and `airgen fetch` as a user types it, on a corpus of their own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import call as called
 from corpus_maker import prose
-from typer.testing import CliRunner
 
-from airgen.commands.corpus import app
-from airgen.errors import CorpusError
+from airgen.errors import UsageError
 
 
 @pytest.fixture
@@ -27,30 +26,29 @@ def mine(tmp_path: Path) -> Path:
 
 
 def call(*words: str) -> str:
-    found = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    assert "\x1b" not in found.stdout
-    return found.stdout
+    found = called(*words)
+    assert "\x1b" not in found
+    return found
 
 
 def test_stats(mine: Path) -> None:
-    text = call("stats", str(mine))
+    text = call("show", "corpus", str(mine))
     assert "31 read, 30 passages, 1,800 tokens" in text and "dropped         1  length: too short" in text
-    value = json.loads(call("stats", str(mine), "--json"))
+    value = json.loads(call("show", "corpus", str(mine), "--json"))
     assert (value["passages"], value["licence"]) == (30, "CC0-1.0")
 
 
 def test_sample_is_the_same_each_time(mine: Path) -> None:
-    first = call("sample", str(mine), "-n", "2", "--json")
-    assert [json.loads(row)["id"] for row in first.splitlines()] == [json.loads(row)["id"] for row in call(
-        "sample", str(mine), "-n", "2", "--json").splitlines()]  # fmt: skip
-    assert call("sample", str(mine), "-n", "2").count("── d") == 2
+    words = ("show", "corpus", str(mine), "--sample", "2")
+    first = json.loads(call(*words, "--json"))
+    assert len(first) == 2 and first == json.loads(call(*words, "--json"))
+    assert call(*words).count("── d") == 2
 
 
 def test_dropped_shows_what_and_why(mine: Path) -> None:
-    text = call("dropped", str(mine))
+    text = call("show", "corpus", str(mine), "--dropped")
     assert "s  length: too short (1 tokens < 20)" in text and text.endswith("1 dropped\n")
-    assert call("dropped", str(mine), "--reason", "duplicate") == "0 dropped\n"
+    assert call("show", "corpus", str(mine), "--dropped", "--reason", "duplicate") == "0 dropped\n"
 
 
 def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,14 +56,14 @@ def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     (folder / "broken.yaml").write_text("name: broken\n")
     monkeypatch.chdir(mine.parent)
-    rows = {row["name"]: row for row in json.loads(call("list", "--json"))}
+    rows = {row["name"]: row for row in json.loads(call("show", "corpus", "--json"))}
     assert rows["broken"]["state"].startswith("broken") and rows["python-reference"]["state"] == "here"
 
 
 def test_fetch_of_what_is_here(mine: Path) -> None:
     assert "so nothing is fetched" in call("fetch", str(mine))
-    with pytest.raises(CorpusError, match="no corpus is named"):
-        CliRunner().invoke(app, ["fetch", str(mine), "no-such"], catch_exceptions=False)
+    with pytest.raises(UsageError, match="nothing to fetch is named 'no-such'"):
+        call("fetch", str(mine), "no-such")
 
 
 def test_dropped_names_files_that_have_no_text(tmp_path: Path) -> None:
@@ -79,5 +77,5 @@ def test_dropped_names_files_that_have_no_text(tmp_path: Path) -> None:
         "name: mine\nlanguage: en\ndomain: web\nlicence: CC0-1.0\nsource: here\ntokenizer: words\n"
         "reader: {kind: markdown, path: docs}\nclean: {language: off, offensive_share: off}\n"
     )
-    lines = call("dropped", str(tmp_path / "c.yaml"), "--reason", "reader").splitlines()
+    lines = call("show", "corpus", str(tmp_path / "c.yaml"), "--dropped", "--reason", "reader").splitlines()
     assert lines == ["docs/away.md  reader: not a file", "docs/empty.md  reader: empty file", "2 dropped"]

@@ -69,7 +69,7 @@ def test_fetched_once_checked_and_read(tmp_path: Path) -> None:
     archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA, "other.txt": b"x"})
     settings = made(tmp_path, archive, sha256=hashlib.sha256(archive.read_bytes()).hexdigest(), members=["data/*"])
     assert not is_fetched(settings)
-    with pytest.raises(CorpusError, match="airgen corpus fetch made"):
+    with pytest.raises(CorpusError, match="airgen fetch made"):
         list(prepare(settings, "qa"))
     said: list[str] = []
     folder = fetch(settings, say=said.append)

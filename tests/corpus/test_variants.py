@@ -42,7 +42,7 @@ def test_a_variant_has_its_name_and_its_values() -> None:
     assert hindi.reader == {"kind": "jsonl", "path": "hi.jsonl", "fields": {"id": "key", "text": "body"}}
     assert (hindi.limit, hindi.title, hindi.base) == (7, "hi first", Path("corpora").resolve())
     assert {"wiki-bn", "wiki-hi"} <= set(manifest_names()) and "wiki" not in manifest_names()
-    assert "wiki-hi" in call("corpus", "list")
+    assert "wiki-hi" in call("show", "corpus")
 
 
 def test_the_file_itself_is_no_corpus_and_a_wrong_name_is_explained(folder: Path) -> None:
@@ -60,20 +60,20 @@ def test_a_file_of_ones_own_is_taken_over(folder: Path) -> None:
     text = "{name: own, language: en, domain: d, licence: l, source: s, reader: {kind: text, path: .},\n"
     text += " fetch: {kind: file, url: 'https://books.example.org/bees'}}\n"
     (folder / "corpora" / "own.yaml").write_text(text)
-    missing = r"get the file from https://books\.example\.org/bees, then: airgen corpus fetch own --from FILE"
+    missing = r"get the file from https://books\.example\.org/bees, then: airgen fetch own --from FILE"
     with pytest.raises(CorpusError, match=f"'own' cannot be fetched for you: {missing}"):
-        call("corpus", "fetch", "own")
+        call("fetch", "own")
     with pytest.raises(CorpusError, match=f"'own' is not on this machine: {missing}"):
-        call("corpus", "stats", "own")
+        call("show", "corpus", "own")
     words = "Bees feed on nectar and pollen, and they keep honey for the winter in a hive of wax combs. "
     (folder / "bees.txt").write_text(words * 3)
-    assert "1 files, sha256" in call("corpus", "fetch", "own", "--from", folder / "bees.txt")
-    assert "1 read, 1 passages" in call("corpus", "stats", "own")
-    assert "already in" in call("corpus", "fetch", "own")
+    assert "1 files, sha256" in call("fetch", "own", "--from", folder / "bees.txt")
+    assert "1 read, 1 passages" in call("show", "corpus", "own")
+    assert "already in" in call("fetch", "own")
     (folder / "bees.txt").write_text("Another text about bees. " + words * 3)
-    call("corpus", "fetch", "own", "--from", folder / "bees.txt")  # another file takes its place
-    assert "Another text" in call("corpus", "sample", "own")
+    call("fetch", "own", "--from", folder / "bees.txt")  # another file takes its place
+    assert "Another text" in call("show", "corpus", "own", "--sample", "5")
     with pytest.raises(CorpusError, match=r"nothing\.txt: no such file"):
-        call("corpus", "fetch", "own", "--from", folder / "nothing.txt")
+        call("fetch", "own", "--from", folder / "nothing.txt")
     with pytest.raises(UsageError, match="--from FILE: name one corpus"):
-        call("corpus", "fetch", "own", "wiki-bn", "--from", folder / "bees.txt")
+        call("fetch", "own", "wiki-bn", "--from", folder / "bees.txt")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from command_line import call
-from typer.testing import CliRunner
+from command_line import call, invoke
 
 from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.beir import BeirDataset
@@ -112,8 +110,8 @@ def test_the_commands_work_on_released_sets(released: Path, tmp_path: Path, monk
     # Without labels the run is kept, and packed as air-benchmark names it.
     home = released / "qa_finance_en"
     said = call("evaluate", home, "--systems", "systems.yaml", "--split", "test")
-    command = next(line for line in said.splitlines() if line.startswith("  airgen submit")).split()
-    call(command[1], *command[2:])
+    command = next(line for line in said.splitlines() if line.startswith("  airgen publish submit")).split()
+    call(*command[1:])
     with ZipFile("bm25.zip") as archive:
         assert archive.namelist() == ["qa/finance/en_default_test.json"]
         entry = json.loads(archive.read("qa/finance/en_default_test.json"))
@@ -122,9 +120,11 @@ def test_the_commands_work_on_released_sets(released: Path, tmp_path: Path, monk
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("my_judge.py").write_text("def judge(query, passage):\n    return float('lost' in passage)\n")
     run_file = Path("results/qa_finance_en_default/dev/bm25.run.gz")
-    value = json.loads(call("holes", home, "--run", run_file, "--split", "dev", "--judge", "my_judge:judge", "--json"))
+    value = json.loads(
+        call("audit", "holes", home, "--run", run_file, "--split", "dev", "--judge", "my_judge:judge", "--json")
+    )
     assert (value["holes"], value["judged"]) == (1, 1)
-    assert "qa_finance_en_default" in call("diversity", home)
+    assert "qa_finance_en_default" in call("study", "diversity", home)
 
 
 def test_a_released_set_is_audited(released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_released_set_is_audited(released: Path, tmp_path: Path, monkeypatch: 
     assert json.loads(Path("audit/qa_finance_en_default/result.json").read_text()) == result
     labels = released / "qrels-qa_finance_en-dev" / VERSION / "default/dev_qrels.jsonl"
     labels.write_text(labels.read_text().replace('"relevance": 1', '"relevance": 0'))
-    problem = CliRunner().invoke(import_module("airgen.commands.audit").app, command[3:]).exception
+    problem = invoke("audit", *command[3:]).exception
     assert isinstance(problem, DatasetError) and "2 of 3 labels are others" in str(problem)
 
 
@@ -168,13 +168,12 @@ def test_labels_of_another_version(released: Path) -> None:
 def test_several_versions_in_one_repository(released: Path, tmp_path: Path) -> None:
     release(released, "qa_finance_en", version="AIR-Bench_24.04")
     (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n", encoding="utf-8")
-    app = import_module("airgen.commands.evaluate").app
     arguments = ["--systems", str(tmp_path / "systems.yaml"), "--out", str(tmp_path / "results")]
-    problem = CliRunner().invoke(app, [str(released), *arguments]).exception
+    problem = invoke("evaluate", released, *arguments).exception
     assert isinstance(problem, DatasetError)
     assert "in several versions (AIR-Bench_24.04, AIR-Bench_24.05): name the folder of one version" in str(problem)
     both = [str(released / "qa_finance_en" / version) for version in ("AIR-Bench_24.04", VERSION)]
-    problem = CliRunner().invoke(app, [*both, *arguments]).exception
+    problem = invoke("evaluate", *both, *arguments).exception
     assert isinstance(problem, UsageError) and "both named 'qa_finance_en_default'" in str(problem)
 
 

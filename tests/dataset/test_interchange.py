@@ -110,7 +110,7 @@ def test_trec_qrels_come_back(written):
 def test_a_real_run_scores_the_same_with_converted_labels(written, tmp_path):
     run = run_from_dict({"q1": {"p2": 2.0, "p1": 1.0}, "q2": {"p3": 1.0}})
     write_run(tmp_path / "a.run", run, "a")
-    text = call("metrics", tmp_path / "a.run", written("trec"), "--metrics", "nDCG@10", "--json")
+    text = call("evaluate", "measures", tmp_path / "a.run", written("trec"), "--metrics", "nDCG@10", "--json")
     assert json.loads(text)["means"] == score(read_run(tmp_path / "a.run"), by_id(), "nDCG@10").means()
 
 
@@ -135,12 +135,12 @@ def test_other_labels_and_what_a_format_cannot_hold(folder, tmp_path):
 
 def test_the_command_says_what_it_wrote(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "judgments.json: 6 labels of 4 queries" in call("convert", folder, "--to", "opensearch")
+    assert "judgments.json: 6 labels of 4 queries" in call("export", "labels", folder, "--to", "opensearch")
     assert (tmp_path / "judgments.json").is_file()
-    value = json.loads(call("convert", folder, "--to", "quepid", "--out", "a/b.csv", "--json"))
+    value = json.loads(call("export", "labels", folder, "--to", "quepid", "--out", "a/b.csv", "--json"))
     assert value == {"out": "a/b.csv", "queries": 4, "labels": 6, "without_text": 1}
     with pytest.raises(DatasetError, match=r"holds files but no qrels\.trec"):
-        call("convert", folder, "--to", "ir_datasets", "--out", folder)
+        call("export", "labels", folder, "--to", "ir_datasets", "--out", folder)
 
 
 @pytest.mark.parametrize("kind", ["quepid", "opensearch", "trec"])

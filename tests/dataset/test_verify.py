@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from dataset_maker import INFO, make_content
-from typer.testing import CliRunner
 
 from airgen.dataset.content import CorpusRow, QrelRow
 from airgen.dataset.manifest import FileEntry, data_digest, load_manifest, manifest_text
@@ -182,12 +182,10 @@ def test_secrets_are_found_and_never_quoted_whole() -> None:
 
 
 def test_command(dataset: Path) -> None:
-    from airgen.commands.verify import app
-
-    result = CliRunner().invoke(app, [str(dataset)])
+    result = invoke("publish", "verify", dataset)
     assert (result.exit_code, result.stdout.strip()) == (0, f"{dataset}: whole")
     (dataset / "corpus.jsonl").write_text("")
-    result = CliRunner().invoke(app, [str(dataset), "--json"])
+    result = invoke("publish", "verify", dataset, "--json")
     assert result.exit_code == 1
     assert {"hash", "count", "dangling"} <= {problem["kind"] for problem in json.loads(result.stdout)[str(dataset)]}
     assert INFO.name in str(dataset)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from beir_folder import write_beir
+from command_line import invoke
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from airgen.commands.metrics import app
 from airgen.errors import DatasetError
 from airgen.evaluation import evaluate, run_from_dict
 from airgen.evaluation.dataset_split import labels_by_parent, read_parents, run_by_parent
@@ -52,14 +51,14 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "q.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta1\t1\n")
     files = [str(tmp_path / "r.run"), str(tmp_path / "q.tsv"), "--metrics", "RR@10", "--json"]
     means = [
-        json.loads(CliRunner().invoke(app, [*files, *more]).stdout)["means"]["RR@10"]
+        json.loads(invoke("evaluate", "measures", *files, *more).stdout)["means"]["RR@10"]
         for more in ([], ["--parents", str(tmp_path / "p.jsonl")])
     ]
     assert means == [0.0, 1.0]
 
 
 def test_evaluate_reads_a_dataset_of_chunks_per_document_too(tmp_path: Path) -> None:
-    """The report has a second table, equal to `airgen metrics --parents`; a dataset without parents has none."""
+    """The report has a second table, equal to `evaluate measures --parents`; a dataset without parents has none."""
     passages = [
         {"_id": "a1", "text": "bees dance in the hive"},
         {"_id": "a2", "text": "the queen of the bees"},
@@ -79,7 +78,7 @@ def test_evaluate_reads_a_dataset_of_chunks_per_document_too(tmp_path: Path) -> 
     assert not found.cached and found.means == plain.means
     files = [str(found.paths.run), str(home / "qrels" / "test.tsv"), "--json", "--metrics", " ".join(found.means)]
     parents = ["--parents", str(home / "private" / "parents.jsonl")]
-    means = json.loads(CliRunner().invoke(app, [*files, *parents]).stdout)["means"]
+    means = json.loads(invoke("evaluate", "measures", *files, *parents).stdout)["means"]
     assert {name: row[0] for name, row in found.by_document.items()} == pytest.approx(means)
     assert means["RR@10"] != found.means["RR@10"]
     table = report.read_text().partition("## By document")[2]

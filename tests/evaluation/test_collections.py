@@ -100,7 +100,7 @@ def listed(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_from_fetching_to_the_mean(listed: Path, tmp_path: Path) -> None:
-    assert set(json.loads(call("collections", "fetch", listed, "--json"))) == {"one", "many", "trained"}
+    assert {row["name"] for row in json.loads(call("fetch", listed, "--json"))} == {"one", "many", "trained"}
     found = load_collections(listed)
     assert [found.is_there(one) for one in found.collections] == [True, True, True, False]
     place = found.place(found.named("one"))
@@ -183,12 +183,12 @@ def test_too_little_disk_is_said_before_the_download(listed: Path, monkeypatch: 
 def test_sets_that_are_not_there_are_named(listed: Path, tmp_path: Path) -> None:
     found = load_collections(listed)
     with pytest.raises(UsageError, match=r"closed is not public \(an agreement\): sign it"):
-        call("collections", "fetch", listed, "--only", "closed")
+        call("fetch", listed, "--only", "closed")
     with pytest.raises(UsageError, match=r"no set 'onee' \(did you mean 'one'"):
-        call("collections", "fetch", listed, "--only", "onee")
+        call("fetch", listed, "--only", "onee")
     systems = tmp_path / "systems.yaml"
     systems.write_text("systems: [{name: bm25, kind: bm25}]")
-    with pytest.raises(UsageError, match="one, many, trained not fetched: airgen collections fetch little"):
+    with pytest.raises(UsageError, match="one, many, trained not fetched: airgen fetch little"):
         call("evaluate", listed, "--systems", systems)
     # A set that is not public is used where somebody has put it.
     write_beir(found.place(found.named("closed")), [{"_id": "p", "text": "a cat"}], [{"_id": "q", "text": "cat"}],
@@ -245,5 +245,5 @@ def test_the_list_that_ships_is_that_of_the_paper() -> None:
     assert len(beir.collections) == 19 and [one.name for one in beir.collections if one.in_domain] == ["msmarco"]
     assert [one.name for one in beir.collections if one.md5 is None] == ["bioasq", "signal1m", "trec-news", "robust04"]
     assert len(beir.named("cqadupstack").members) == 12 and beir.named("msmarco").split == "dev"
-    printed = call("collections", "list", "beir")
+    printed = call("show", "collections", "beir")
     assert "Apache-2.0" in printed and "sign NIST's agreement" in printed

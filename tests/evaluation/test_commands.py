@@ -22,26 +22,26 @@ def files(tmp_path):
 
 def test_metrics_prints_means_and_counts(files):
     first, second, labels = files
-    value = json.loads(call("metrics", first, labels, "--metrics", "RR P@1", "--json", "--by-query"))
+    value = json.loads(call("evaluate", "measures", first, labels, "--metrics", "RR P@1", "--json", "--by-query"))
     assert value["means"] == {"RR": 0.75, "P@1": 0.5}
     assert value["queries"] == {"q1": {"RR": 0.5, "P@1": 0.0}, "q2": {"RR": 1.0, "P@1": 1.0}}
-    text = call("metrics", second, labels, "--metrics", "RR")
+    text = call("evaluate", "measures", second, labels, "--metrics", "RR")
     assert "0.5000" in text and "1 missing, 1 not judged" in text
-    assert "nDCG@1000" in call("metrics", first, labels, "--metrics", "air-bench")
+    assert "nDCG@1000" in call("evaluate", "measures", first, labels, "--metrics", "air-bench")
 
 
 def test_compare_prints_pairs(files):
     first, second, labels = files
-    value = json.loads(call("compare", first, second, "--qrels", labels, "--metrics", "RR", "--json"))
+    value = json.loads(call("evaluate", "compare", first, second, "--qrels", labels, "--metrics", "RR", "--json"))
     (pair,) = value["measures"]["RR"]["pairs"]
     assert pair["difference"] == 0.25
     assert value["missing"] == {str(first): 0, str(second): 1}
-    text = call("compare", first, second, "--qrels", labels, "--metrics", "RR")
+    text = call("evaluate", "compare", first, second, "--qrels", labels, "--metrics", "RR")
     assert "not told apart from #" in text and "1–2" in text
     with pytest.raises(UsageError, match="two run files"):
-        call("compare", first, "--qrels", labels)
+        call("evaluate", "compare", first, "--qrels", labels)
     with pytest.raises(UsageError, match="given twice"):
-        call("compare", first, first, "--qrels", labels)
+        call("evaluate", "compare", first, first, "--qrels", labels)
 
 
 def test_evaluate_writes_tables_for_all_datasets(dataset, tmp_path):

@@ -116,7 +116,7 @@ def test_intervals_over_systems_hold_what_they_say() -> None:
 def test_the_papers_table_5(tmp_path: Path) -> None:
     (tmp_path / "table5.csv").write_text(TABLE_5)
     out = tmp_path / "out"
-    value = json.loads(call("correlate", tmp_path / "table5.csv", "--by", "dataset", "--out", out, "--json"))
+    value = json.loads(call("study", "correlate", tmp_path / "table5.csv", "--by", "dataset", "--out", out, "--json"))
     pairs = {(pair["first"], pair["second"]): pair["figures"] for pair in value["pairs"]}
     rounded = {second: round(pairs["human", second]["spearman"], 4) for second in ("generated", "negatives", "control")}
     assert rounded == {"generated": 0.8211, "negatives": 0.8358, "control": 0.7010}
@@ -126,7 +126,7 @@ def test_the_papers_table_5(tmp_path: Path) -> None:
         "correlation.md", "correlation.json", "correlation.svg", "scores.svg",
     }  # fmt: skip
     assert "0.82" in (out / "correlation.svg").read_text() and "repllama" in (out / "scores.svg").read_text()
-    text = call("correlate", tmp_path / "table5.csv", "--by", "dataset", "--out", out, "--only", "BM25",
+    text = call("study", "correlate", tmp_path / "table5.csv", "--by", "dataset", "--out", out, "--only", "BM25",
                 "--only", "bge-m3", "--only", "e5-base-v2")  # fmt: skip
     assert "6 of 6 pairs have only 3 systems in common" in text and "–" in text  # no interval over three systems
 
@@ -188,8 +188,10 @@ def test_files_that_mteb_wrote(mteb_results: Path, tmp_path: Path) -> None:
     assert {count for names, count in study.too_few.items() if "mteb: ArguAna" in names} == {1}
     # As one benchmark each: only BM25 has all three tasks, so ArguAna must be left out, and the error says so.
     with pytest.raises(UsageError, match="left out with --dataset"):
-        call("correlate", mteb_results, own, "--out", tmp_path / "out")
-    text = call("correlate", mteb_results, own, "--dataset", "SciFact", "--dataset", "ours", "--out", tmp_path / "out")
+        call("study", "correlate", mteb_results, own, "--out", tmp_path / "out")
+    text = call(
+        "study", "correlate", mteb_results, own, "--dataset", "SciFact", "--dataset", "ours", "--out", tmp_path / "out"
+    )
     assert "cache ~ ours" in text and "1.000" in text
 
 
@@ -227,7 +229,7 @@ def test_results_of_airgen_resample_their_queries(dataset: Path, tmp_path: Path)
     (tmp_path / "systems.yaml").write_text(SYSTEMS)
     call("evaluate", dataset, other, "--systems", tmp_path / "systems.yaml", "--out", tmp_path / "results")
     arguments = ("--by", "dataset", "--out", tmp_path / "out", "--measure", "RR@10", "--json")
-    value = json.loads(call("correlate", tmp_path / "results", *arguments))
+    value = json.loads(call("study", "correlate", tmp_path / "results", *arguments))
     (pair,) = value["pairs"]
     assert (pair["first"], pair["second"], pair["figures"]["spearman"]) == ("little", "second", pytest.approx(1))
     low, high = pair["by_queries"]["spearman"]
@@ -265,15 +267,15 @@ def test_a_name_given_twice_and_a_mapping(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("system,y\nfirst,1\nm,2\nn,3\nelse,9\n")
     both, out = (tmp_path / "a.csv", tmp_path / "b.csv"), ("--out", tmp_path / "out")
     with pytest.raises(UsageError, match="'org/m' and 'm' both have a score on x"):
-        call("correlate", *both, *out)
+        call("study", "correlate", *both, *out)
     (tmp_path / "names.yaml").write_text("org/m: first\nelse: o\n")
-    text = call("correlate", *both, "--names", tmp_path / "names.yaml", *out)
+    text = call("study", "correlate", *both, "--names", tmp_path / "names.yaml", *out)
     assert "a ~ b" in text and "1.000" in text
     (tmp_path / "names.yaml").write_text("- a\n")
     with pytest.raises(UsageError, match="a mapping of names is needed"):
-        call("correlate", *both, "--names", tmp_path / "names.yaml")
+        call("study", "correlate", *both, "--names", tmp_path / "names.yaml")
     with pytest.raises(UsageError, match=r"no source has the system 'elze' \(did you mean 'else'"):
-        call("correlate", *both, "--only", "elze")
+        call("study", "correlate", *both, "--only", "elze")
 
 
 @pytest.mark.parametrize(

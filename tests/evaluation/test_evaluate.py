@@ -177,7 +177,7 @@ def test_runs_are_the_same_bytes(dataset, tmp_path):
 def test_times_are_unknown_where_another_step_had_encoded_the_passages(dataset, tmp_path):
     pytest.importorskip("onnxruntime")
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     every = systems(
         {"name": "minilm", "kind": "dense"}, {"name": "late", "kind": "rerank", "first": "minilm", "reranker": "maxsim"}
     )
@@ -320,7 +320,7 @@ def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_pa
     text = "\n".join(caught.value.problems)
     for words in (
         "system theirs: path: ",
-        "system dense: embedder: the model all-minilm-l6-v2-int8 is not here: airgen models fetch",
+        "system dense: embedder: the model all-minilm-l6-v2-int8 is not here: airgen fetch",
         "system cross: reranker: the model some/cross-encoder needs the package sentence-transformers: pip install",
         "system expanded: expansions: ",
         "system service: api_key_env: the environment variable NOBODY_SET_THIS is not set",

@@ -52,7 +52,9 @@ def test_who_gains_where(three: Path) -> None:
     names = ("finance", "law", "news")
     arguments = (*(three / name for name in names), "--systems", three / "systems.yaml", "--results", three / "results",
                  "--out", three / "gain")  # fmt: skip
-    value = json.loads(call("gain", *arguments, "--before", "old", "--after", "new", "--measure", "RR@10", "--json"))
+    value = json.loads(
+        call("study", "gain", *arguments, "--before", "old", "--after", "new", "--measure", "RR@10", "--json")
+    )
     rows = {row["dataset"]: row for row in value["rows"]}
     assert {name: rows[name]["verdict"] for name in names} == {
         "finance": "gains", "law": "not told apart", "news": "loses",
@@ -70,20 +72,22 @@ def test_who_gains_where(three: Path) -> None:
     mean, low, high = value["mean"]
     assert mean == pytest.approx(np.mean([row["difference"] for row in rows.values()])) and low < mean < high
     # Against the same by hand.
-    scores = json.loads(call("metrics", three / "finance.new.run", three / "finance" / "qrels" / "test.tsv",
+    scores = json.loads(call("evaluate", "measures", three / "finance.new.run", three / "finance/qrels/test.tsv",
                              "--metrics", "RR@10", "--json"))  # fmt: skip
     assert rows["finance"]["after"] == pytest.approx(scores["means"]["RR@10"])
     assert {path.name for path in (three / "gain").iterdir()} == {"gain.md", "gain.json", "gain.svg"}
-    text = call("gain", *arguments, "--before", "old", "--after", "new", "--measure", "RR@10")
+    text = call("study", "gain", *arguments, "--before", "old", "--after", "new", "--measure", "RR@10")
     assert "mean over 3 datasets" in text and "not told apart" in text
-    back = json.loads(call("gain", *arguments, "--before", "new", "--after", "old", "--measure", "RR@10", "--json"))
+    back = json.loads(
+        call("study", "gain", *arguments, "--before", "new", "--after", "old", "--measure", "RR@10", "--json")
+    )
     assert [row["difference"] for row in back["rows"]] == pytest.approx([-rows[name]["difference"] for name in names])
 
 
 def test_a_system_that_builds_on_the_other(three: Path) -> None:
     arguments = ("--systems", three / "systems.yaml", "--results", three / "results", "--out", three / "gain", "--json")
     value = json.loads(
-        call("gain", three / "finance", three / "news", *arguments, "--before", "old", "--after", "both")
+        call("study", "gain", three / "finance", three / "news", *arguments, "--before", "old", "--after", "both")
     )
     assert (value["before"], value["after"]) == ("old", "both") and len(value["rows"]) == 2
 

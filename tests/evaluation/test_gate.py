@@ -1,4 +1,4 @@
-"""`airgen compare --baseline`: the exit code goes by the interval of the difference, not by the mean."""
+"""`airgen evaluate compare --baseline`: the exit code goes by the interval of the difference, not by the mean."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def files(tmp_path: Path) -> Path:
 
 def test_the_exit_code(files: Path) -> None:
     def gate(name: str, *more: str, code: int) -> str:
-        words = ("compare", files / name, "--baseline", files / "main.run", "--qrels", files / "qrels.tsv")
+        words = ("evaluate", "compare", files / name, "--baseline", files / "main.run", "--qrels", files / "qrels.tsv")
         return call(*words, "--metrics", "RR", *more, code=code)
 
     assert "worse" in gate("broken.run", "--fail-if-worse", code=1)
@@ -76,11 +76,13 @@ def test_the_exit_code(files: Path) -> None:
     (found,) = value["runs"]
     assert found["difference"] == pytest.approx(-0.25) and found["high"] < 0 and value["queries"] == 40
     with pytest.raises(UsageError, match="need --baseline"):
-        call("compare", files / "same.run", files / "main.run", "--qrels", files / "qrels.tsv", "--fail-if-worse")
+        runs = (files / "same.run", files / "main.run")
+        call("evaluate", "compare", *runs, "--qrels", files / "qrels.tsv", "--fail-if-worse")
 
 
 def test_many_measures_share_the_error(files: Path) -> None:
     words = (
+        "evaluate",
         "compare",
         files / "broken.run",
         "--baseline",

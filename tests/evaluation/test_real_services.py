@@ -35,7 +35,7 @@ def system(url, **settings):
 @pytest.fixture(scope="module")
 def encoder():
     if not models.fetched(MODEL):
-        pytest.skip(f"airgen models fetch {MODEL}")
+        pytest.skip(f"airgen fetch {MODEL}")
     return build("embedder", MODEL)
 
 

@@ -83,16 +83,16 @@ def test_the_command_gives_a_system_that_can_be_used(tmp_path: Path, monkeypatch
     folder.mkdir(parents=True)
     for name, run in runs.items():
         write_run(folder / f"{name}.run.gz", run, name)
-    text = call("tune", "little", "good", "bad")
+    text = call("evaluate", "tune", "little", "good", "bad")
     assert "over equal weights" in text and "on queries that did not choose the weights" in text
     system = text.strip().splitlines()[-1]
     (tmp_path / "systems.yaml").write_text(
         f"systems:\n  - {{name: good, kind: bm25}}\n  - {{name: bad, kind: lsa}}\n{system}\n"
     )
     assert load_systems(tmp_path / "systems.yaml")[-1].settings["systems"] == ["good", "bad"]
-    value = json.loads(call("tune", "little", "good", "bad", "--json"))
+    value = json.loads(call("evaluate", "tune", "little", "good", "bad", "--json"))
     assert value["system"]["weights"] == value["chosen"]["weights"]
     with pytest.raises(UsageError, match="test labels"):
-        call("tune", "little", "good", "bad", "--split", "test")
+        call("evaluate", "tune", "little", "good", "bad", "--split", "test")
     with pytest.raises(UsageError, match="cutoff"):
-        call("tune", "little", "good", "bad", "--metric", "AP")
+        call("evaluate", "tune", "little", "good", "bad", "--metric", "AP")

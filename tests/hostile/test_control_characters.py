@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from beir_folder import write_beir
+from command_line import invoke
 from dataset_maker import make_content
 from little_dataset import LABELS, PASSAGES, QUERIES
-from typer.testing import CliRunner
 
 from airgen.cli import main
 from airgen.dataset.content import CorpusRow, QueryRow
@@ -23,10 +23,7 @@ SAFE = EVIL.replace("\x00", "")
 
 def printed(*words: object, codes: tuple[int, ...] = (0,)) -> str:
     """What a command prints, errors among it, after a look at it."""
-    import importlib
-
-    app = importlib.import_module(f"airgen.commands.{words[0]}").app
-    found = CliRunner().invoke(app, [str(word) for word in words[1:]])
+    found = invoke(*words)
     text = found.output + str(found.exception or "") * (not isinstance(found.exception, SystemExit))
     assert found.exit_code in codes, (found.exit_code, found.output, found.exception)
     if not found.exception or isinstance(found.exception, SystemExit):
@@ -74,22 +71,22 @@ def test_evaluation(evil: Path, tmp_path: Path) -> None:
     assert assert_clean_files(out) >= 3
     runs = sorted(out.rglob("*.run.gz"))
     qrels = evil / "qrels" / "test.tsv"
-    printed("metrics", runs[0], qrels)
+    printed("evaluate", "measures", runs[0], qrels)
     for options in ([], ["--json"]):
-        printed("compare", *runs, "--qrels", qrels, *options)
+        printed("evaluate", "compare", *runs, "--qrels", qrels, *options)
 
 
 def test_a_run_of_a_stranger(evil: Path, tmp_path: Path) -> None:
     run = tmp_path / f"x{EVIL.replace('/', '')}.run"
     run.write_text("".join(f"{query}\u202e Q0 {passage}\x9b 1 2.5 {EVIL}\n" for query, passage in LABELS))
     qrels = evil / "qrels" / "test.tsv"
-    printed("metrics", run, qrels, codes=(0, 1))
-    printed("compare", run, run, "--qrels", qrels, codes=(0, 1))
+    printed("evaluate", "measures", run, qrels, codes=(0, 1))
+    printed("evaluate", "compare", run, run, "--qrels", qrels, codes=(0, 1))
 
 
 def test_diversity(evil: Path, tmp_path: Path) -> None:
     for options in ([], ["--json"]):
-        printed("diversity", evil, "--out", tmp_path / "diversity", *options)
+        printed("study", "diversity", evil, "--out", tmp_path / "diversity", *options)
     assert assert_clean_files(tmp_path / "diversity") >= 3
 
 
@@ -105,7 +102,7 @@ def test_verification(tmp_path: Path) -> None:
             path.read_text().replace("bees", EVIL) + json.dumps({"_id": EVIL, "text": EVIL}, ensure_ascii=False)
         )
     for options in ([], ["--json"]):
-        assert "corpus.jsonl" in printed("verify", tmp_path / "d", *options, codes=(1,))
+        assert "corpus.jsonl" in printed("publish", "verify", tmp_path / "d", *options, codes=(1,))
 
 
 def test_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,17 +120,17 @@ def test_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for place, word in enumerate(["a", "many bees are " * 9])
     ]
     (folder / "f.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + EVIL + "\n", encoding="utf-8")
-    assert "evil" in printed("corpus", "list")
+    assert "evil" in printed("show", "corpus")
     for options in ([], ["--json"]):
-        for command in ("stats", "sample", "dropped"):
-            assert "bees" in printed("corpus", command, "evil", *options) or command == "stats"
+        for more in ([], ["--sample", "5"], ["--dropped"]):
+            assert "bees" in printed("show", "corpus", "evil", *more, *options) or not more
 
 
 def test_holes(evil: Path, tmp_path: Path) -> None:
     run = tmp_path / "x.run"
     run.write_text("".join(f"{query}\u202e Q0 {passage}\x9b 1 2.5 x\n" for query in QUERIES for passage in PASSAGES))
     for options in ([], ["--json"]):
-        assert "holes" in printed("holes", evil, "--run", run, "--out", tmp_path / f"out{EVIL[:3]}", *options)
+        assert "holes" in printed("audit", "holes", evil, "--run", run, "--out", tmp_path / f"out{EVIL[:3]}", *options)
     assert assert_clean_files(tmp_path / f"out{EVIL[:3]}") == 1
 
 
@@ -146,15 +143,21 @@ def test_suites(evil: Path, tmp_path: Path) -> None:
         corpus = [*make_content().corpus, CorpusRow("evil", SAFE, SAFE)]
         write_dataset(home, make_content(corpus=corpus, queries=rows, qrels=labels))
     for options in ([], ["--json"]):
-        printed("suite", "contamination", homes[1], "--against", evil, *options)
-        printed("suite", "compare", *homes, "--split", "dev", "--out", tmp_path / "compare", *options)
-        printed("suite", "stats", homes[0], *options)
-        printed("suite", "layout", homes[0], "trec", "--out", tmp_path / f"trec{len(options)}", *options)
+        printed("study", "contamination", homes[1], "--against", evil, *options)
+        printed("study", "compare", *homes, "--split", "dev", "--out", tmp_path / "compare", *options)
+        printed("study", "stats", homes[0], *options)
+        printed("export", "layout", homes[0], "trec", "--out", tmp_path / f"trec{len(options)}", *options)
 
 
 @pytest.mark.parametrize(
     "words",
-    [["verify", f"--{EVIL}"], ["suite", "stats", "a", EVIL], ["suite", EVIL], [EVIL], ["holes", EVIL, "--x\x9b"]],
+    [
+        ["fetch", f"--{EVIL}"],
+        ["study", "stats", "a", EVIL],
+        ["study", EVIL],
+        [EVIL],
+        ["audit", "holes", EVIL, "--x\x9b"],
+    ],
 )
 def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -162,7 +165,7 @@ def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert ended.value.code == 2
     said = capsys.readouterr()
     assert_clean(said.out + said.err, str(words))
-    assert said.err.startswith(("Usage", "airgen: unknown command"))
+    assert said.err.startswith(("Usage", "airgen: unknown command", "airgen: unknown word"))
 
 
 def test_an_error_is_not_as_long_as_the_file_that_it_is_about(
@@ -171,15 +174,15 @@ def test_an_error_is_not_as_long_as_the_file_that_it_is_about(
     (tmp_path / "x.run").write_text("q Q0 p 1 " + "9x" * 1_000_000 + " x\n")
     (tmp_path / "q.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\t1\n")
     with pytest.raises(SystemExit):
-        main(["metrics", str(tmp_path / "x.run"), str(tmp_path / "q.tsv")])
+        main(["evaluate", "measures", str(tmp_path / "x.run"), str(tmp_path / "q.tsv")])
     said = capsys.readouterr().err
     assert "x.run:1" in said and len(said) < 5_000
 
 
 def test_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / f"[/x]{EVIL}"))
-    for words in (["list"], ["list", "--json"], ["verify"]):
-        printed("models", *words)
+    for words in (["show", "models"], ["show", "models", "--json"], ["fetch", "--verify"]):
+        printed(*words)
 
 
 def test_checking(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_while_a_corpus_is_prepared(name: str, tmp_path: Path) -> None:
     }  # fmt: skip
     value["reader"] = {"kind": kind, "path": path.name}
     (tmp_path / "big.yaml").write_text(json.dumps(value))
-    assert_heard(tmp_path, marked, "corpus", "stats", "big.yaml")
+    assert_heard(tmp_path, marked, "show", "corpus", "big.yaml")
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_while_a_job_computes(step: str, job: Path) -> None:
     if step == "recall":
         text = text.replace("model: all-minilm-l6-v2-int8", 'model: {kind: "stuck:Stuck"}')
     elif not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     else:
         text = text.replace("[bm25, dense, all-minilm-l6-v2-int8]", '[{kind: "stuck:Stuck"}]')
     (job / "job.yaml").write_text(text, encoding="utf-8")
@@ -193,7 +193,7 @@ def test_while_a_corpus_is_fetched(tmp_path: Path, silent: str) -> None:
         "fetch": {"kind": "url", "url": f"{silent}/f.jsonl", "sha256": "0" * 64},
     }  # fmt: skip
     (tmp_path / "far.yaml").write_text(json.dumps(value))
-    assert_heard(tmp_path, "urllib.request:urlopen", "corpus", "fetch", "far.yaml")
+    assert_heard(tmp_path, "urllib.request:urlopen", "fetch", "far.yaml")
 
 
 def test_while_holes_are_judged(dataset: Path, job: Path) -> None:
@@ -204,7 +204,7 @@ def test_while_holes_are_judged(dataset: Path, job: Path) -> None:
     passages = [json.loads(row)["_id"] for row in rows]
     query = labels[0].split("\t")[0]
     (job / "x.run").write_text("".join(f"{query} Q0 {key} 1 {n}.5 x\n" for n, key in enumerate(passages)))
-    assert_heard(job, "", "holes", str(dataset), "--run", "x.run", "--judge", "waiting:judge", "--depth", "99")
+    assert_heard(job, "", "audit", "holes", str(dataset), "--run", "x.run", "--judge", "waiting:judge", "--depth", "99")
 
 
 def test_while_a_dataset_is_published(tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:

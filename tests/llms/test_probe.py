@@ -153,7 +153,7 @@ def test_check_says_what_it_did_not_test_and_with_a_probe_how_long_it_takes(
     path = write(tmp_path, server.base_url)
     path.write_text(path.read_text().replace("model: bm25, top_k", "model: all-minilm-l6-v2-int8, top_k"))
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     check = ["check", str(path), "--runs", str(tmp_path / "runs")]
     printed = call(*check)
     assert "not tested: whether m answers" in printed and "of calls to models" not in printed

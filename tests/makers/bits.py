@@ -79,12 +79,12 @@ def searches() -> None:
 
 def job(folder: Path) -> None:
     """The files of a job with its evaluation, but for what holds times or names the machine."""
-    from airgen.api import run_pipeline
+    from airgen.api import run
     from airgen.dataset.secret import Secret
     from airgen.pipeline import job_secret
 
     job_secret.new_secret = lambda: Secret(bytes(range(32)))  # type: ignore[assignment]
-    found = run_pipeline(folder / "job.yaml", runs=folder / "runs", quiet=True)
+    found = run(folder / "job.yaml", runs=folder / "runs", quiet=True)
     assert found is not None
     timed = ("latency.svg", "report.md", "status.json")
     for path in sorted((folder / "runs").rglob("*")):

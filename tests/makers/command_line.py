@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
 
 from typer.testing import CliRunner
 
+from airgen.cli import find_app
 
-def call(name: str, *words: object, code: int = 0) -> str:
-    """What `airgen NAME WORDS` prints to standard output; its exit code must be `code`. Errors are raised."""
-    app = importlib.import_module(f"airgen.commands.{name}").app
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+def invoke(*words: object, raises: bool = False) -> Any:
+    """What came of `airgen WORDS`: exit_code, stdout, output, exception."""
+    app, _, rest = find_app([str(word) for word in words])
+    return CliRunner().invoke(app, rest, catch_exceptions=not raises)
+
+
+def call(*words: object, code: int = 0) -> str:
+    """What `airgen WORDS` prints to standard output; its exit code must be `code`. Errors are raised."""
+    result = invoke(*words, raises=True)
     assert result.exit_code == code, result.output
-    return result.stdout
+    return str(result.stdout)

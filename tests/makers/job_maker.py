@@ -64,7 +64,7 @@ control:
 def folder(tmp_path: Path) -> Path:
     """A folder with a corpus, its YAML and a pipeline."""
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     make_corpus(tmp_path / "small.jsonl", 60)
     (tmp_path / "small.yaml").write_text(CORPUS, encoding="utf-8")
     (tmp_path / "job.yaml").write_text(PIPELINE, encoding="utf-8")

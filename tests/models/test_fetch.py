@@ -345,9 +345,9 @@ def test_unknown_and_missing_models(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
     with pytest.raises(ModelError, match="did you mean 'splade-bert-tiny'"):
         models.path("splade-bert-tini")
-    with pytest.raises(ModelError, match="airgen models fetch splade-bert-tiny"):
+    with pytest.raises(ModelError, match="airgen fetch splade-bert-tiny"):
         models.path("splade-bert-tiny")
-    assert models.verify("splade-bert-tiny") == ["splade-bert-tiny is not here: airgen models fetch splade-bert-tiny"]
+    assert models.verify("splade-bert-tiny") == ["splade-bert-tiny is not here: airgen fetch splade-bert-tiny"]
 
 
 def test_verify_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,8 +365,8 @@ def test_verify_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
-    fetched = {row["name"]: row["fetched"] for row in json.loads(call("models", "list", "--json"))}
+    fetched = {row["name"]: row["fetched"] for row in json.loads(call("show", "models", "--json"))}
     assert fetched == dict.fromkeys(models.catalogue(), False)
-    assert "splade-bert-tiny" in call("models", "list")
-    assert "airgen models fetch" in call("models", "verify", "splade-bert-tiny", code=1)
-    call("models", "verify")
+    assert "splade-bert-tiny" in call("show", "models")
+    assert "airgen fetch" in call("fetch", "--verify", "splade-bert-tiny", code=1)
+    call("fetch", "--verify")

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import call
 from dataset_maker import INFO, make_content
 from rich.console import Console
-from typer.testing import CliRunner
 
+import airgen.commands
 from airgen.cli import main
-from airgen.commands import show as show_command
-from airgen.commands import status as status_command
+from airgen.commands.command import echo, plain
 from airgen.dataset.content import CorpusRow, FunnelStep, QueryRow
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
-from airgen.pipeline.summary import print_result
+from airgen.pipeline.summary import result_lines, result_values
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
 from airgen.quality.audit.label_audit import draw_sample
@@ -108,22 +108,17 @@ def test_a_whole_job_of_a_poisoning_model(
     for line in (job.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines():
         assert_clean(json.loads(line)["text"].replace("\n", " "))
 
-    run, arguments = CliRunner(), ["--runs", str(poisoned / "runs")]
-    listed = run.invoke(show_command.app, [str(job.path), *arguments])
-    assert listed.exit_code == 0 and "q" in listed.stdout
+    arguments = [job.path, "--runs", poisoned / "runs"]
+    listed = call("show", *arguments, "--queries")
+    assert "q" in listed
     for options in ([], ["--json"]):
-        for words in ([str(job.path)], [str(job.path), listed.stdout.split()[0]]):
-            shown = run.invoke(show_command.app, [*words, *arguments, *options])
-            assert shown.exit_code == 0, shown.output
-            assert_clean(shown.stdout)
-        reported = run.invoke(status_command.app, [str(job.path), *arguments, *options])
-        assert reported.exit_code == 0, reported.output
-        assert_clean(reported.stdout)
+        for words in ([], ["--queries"], [listed.split()[0]]):
+            assert_clean(call("show", job.path, *words, *arguments[1:], *options))
     draw_sample(job, 20, poisoned / "audit")
     assert_clean_files(poisoned / "audit")
     capsys.readouterr()
-    print_result(result)
-    print_result(result, as_json=True)
+    print("\n".join(result_lines(result)))
+    echo(json_text(plain(result_values(result))))
     assert_clean(capsys.readouterr().out, colours=True)
 
 
@@ -148,11 +143,7 @@ def test_a_status_file_of_a_stranger(folder: Path, run: Callable[..., RunResult]
     value = json.loads(path.read_text())
     path.write_text(json.dumps({**value, "stages": {EVIL: {"done": 1, "total": 2, "rate": 1, "note": EVIL}}}))
     for options in ([], ["--json"]):
-        shown = CliRunner().invoke(
-            status_command.app, [str(folder / "job.yaml"), "--runs", str(folder / "runs"), *options]
-        )
-        assert shown.exit_code == 0, shown.output
-        assert_clean(shown.stdout)
+        assert_clean(call("show", folder / "job.yaml", "--runs", folder / "runs", *options))
 
 
 def test_funnel_scores_and_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +156,8 @@ def test_funnel_scores_and_card(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert_clean_files(tmp_path / "dataset")
     assert load_manifest(tmp_path / "dataset") == manifest
     capsys.readouterr()
-    print_result(RunResult(tmp_path, manifest, scores=[{"system": EVIL, "nDCG@10": 0.5}], note=EVIL))
+    scores = [{"system": EVIL, "nDCG@10": 0.5}]
+    print("\n".join(result_lines(RunResult(tmp_path, manifest, scores=scores, ranking=EVIL, note=EVIL))))
     assert_clean(capsys.readouterr().out)
 
 
@@ -187,6 +179,6 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_command_prints_with_one_function() -> None:
-    commands = Path(show_command.__file__).parent
+    commands = Path(airgen.commands.__file__).parent
     direct = [path.name for path in commands.glob("*.py") if re.search(r"typer\.echo\(|\bprint\(", path.read_text())]
-    assert set(direct) <= {"options.py", "corpus.py", "models.py"}  # the last two print tables of rich
+    assert direct == ["command.py"]

@@ -195,9 +195,7 @@ def test_the_setting(folder: Path) -> None:
         load_pipeline(folder / "cross.yaml")
 
 
-@pytest.mark.skipif(
-    not models.fetched("multilingual-e5-small-q4"), reason="airgen models fetch multilingual-e5-small-q4"
-)
+@pytest.mark.skipif(not models.fetched("multilingual-e5-small-q4"), reason="airgen fetch multilingual-e5-small-q4")
 def test_a_multilingual_model_recalls_and_votes(folder: Path) -> None:
     make_corpus(folder / "small.jsonl", 14)  # the model needs a tenth of a second for a passage
     control = "control: {recall: {model: multilingual-e5-small-q4, top_k: 20}, rerankers: [multilingual-e5-small-q4]}\n"

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import call
 from dataset_maker import make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from typer.testing import CliRunner
 
 from airgen.cli import main
-from airgen.commands.status import app as status_app
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
 from airgen.pipeline import RunResult
@@ -78,7 +77,7 @@ def test_a_status_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (read_status(tmp_path / "status.json") or {})["name"] == "third"
 
 
-@pytest.mark.parametrize("command", ["run", "status"])
+@pytest.mark.parametrize("command", ["run", "show"])
 def test_runs_is_a_file(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "file").write_text("")
     with pytest.raises(SystemExit) as end:
@@ -107,8 +106,8 @@ def test_a_truncated_dataset_is_exported_again(run: Callable[..., RunResult], fo
     path = first.directory / "dataset" / "corpus.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
-    shown = CliRunner().invoke(status_app, [str(folder / "job.yaml"), "--runs", str(folder / "runs"), "--json"])
-    assert json.loads(shown.stdout)["finished"] is False
+    shown = call("show", folder / "job.yaml", "--runs", folder / "runs", "--json")
+    assert json.loads(shown)["finished"] is False
     again = run()
     assert not again.already_done
     assert path.read_bytes() == whole

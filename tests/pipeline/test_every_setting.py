@@ -174,7 +174,7 @@ def test_every_field_is_changed_here() -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two corpora and what the changes name."""
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     folder = tmp_path_factory.mktemp("settings")
     make_corpus(folder / "small.jsonl", 24)
     (folder / "small.yaml").write_text(CORPUS + "long_doc: {merge: true}\n", encoding="utf-8")

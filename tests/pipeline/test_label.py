@@ -317,6 +317,10 @@ def test_settings_of_queries(go: Go) -> None:
     assert steps["lines of the file"] == (9, 7, {"empty": 1, "too long": 1})
     with pytest.raises(SettingsError, match=r"levels: has no use beside relevant_from"):
         go({"queries.labels": [{"file": "x.csv", "levels": {1: 1}, "relevant_from": 2}]})
+    with pytest.raises(UsageError, match=r"give a pipeline, a job, or a suite; or --queries"):
+        call("run")
+    with pytest.raises(UsageError, match=r"--corpus is for queries of your own"):
+        call("run", "base.yaml", "--corpus", "folder")
     with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
         go({"queries.file": "gone.csv"})
 
@@ -408,24 +412,28 @@ PIPELINE = {**{key: value for key, value in BASE.items() if key != "queries"}, "
 def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     (home / "base.yaml").write_text(yaml.safe_dump(PIPELINE))
-    words = ("log.csv", "--pipeline", "base.yaml")
-    assert "5 queries of your own" in call("label", *words, "--check")
-    first = json.loads(call("label", *words, "--sample", "3", "--quiet", "--json"))
+    words = ("log.csv", "base.yaml")
+    assert "5 queries of your own" in call("run", "--queries", *words, "--check")
+    first = json.loads(call("run", "--queries", *words, "--sample", "3", "--quiet", "--json"))
     assert first["directory"] == "runs/log"
     written = yaml.safe_load((home / "log.yaml").read_text())
     assert written["queries"] == {"file": "log.csv"} and written["generation"] == {"prompts": "small"}
-    result = airgen.label("log.csv", pipeline="base.yaml", quiet=True)  # without a sample: all
+    result = airgen.run("base.yaml", queries="log.csv", quiet=True)  # without a sample: all
     assert result.manifest is not None and result.manifest.statistics.splits["test"].queries == 5
-    assert "finished" in call("status", "log.yaml") and "lines of the file" in call("run", "log.yaml")
+    assert "finished" in call("show", "log.yaml") and "lines of the file" in call("run", "log.yaml")
     with pytest.raises(UsageError, match=r"log.yaml: is there already, and says something else \(queries\)"):
-        call("label", *words, "--keep-languages")
+        call("run", "--queries", *words, "--keep-languages")
     with pytest.raises(UsageError, match=r"There is no corpus: name one with --corpus"):
-        call("label", "log.csv", "--name", "other")
+        call("run", "--queries", "log.csv", "--name", "other")
+    with pytest.raises(UsageError, match=r"give a pipeline, a job, or a suite; or --queries"):
+        call("run")
+    with pytest.raises(UsageError, match=r"--corpus is for queries of your own"):
+        call("run", "base.yaml", "--corpus", "folder")
     with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
-        call("label", "gone.csv", "--pipeline", "base.yaml")
+        call("run", "--queries", "gone.csv", "base.yaml")
     (home / "folder").mkdir()
     with pytest.raises(CorpusError, match=r"folder: is a folder of documents: `airgen init folder` writes"):
-        call("label", "log.csv", "--pipeline", "base.yaml", "--corpus", "folder", "--name", "new")
+        call("run", "--queries", "log.csv", "base.yaml", "--corpus", "folder", "--name", "new")
     assert not (home / "new.yaml").exists()  # a second try must not stumble over the first
 
 
@@ -433,7 +441,7 @@ def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch:
     dataset = go().dataset
     (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "name": "base"}))
     monkeypatch.chdir(home)
-    result = json.loads(call("label", dataset, "--pipeline", "base.yaml", "--name", "again", "--quiet", "--json"))
+    result = json.loads(call("run", "--queries", dataset, "base.yaml", "--name", "again", "--quiet", "--json"))
     steps = {step["stage"]: step for step in result["funnel"]}
     assert yaml.safe_load((home / "again.yaml").read_text())["queries"]["duplicates"] == "keep"
     labels = BeirDataset.open(dataset).qrels("test")
@@ -448,7 +456,7 @@ def test_queries_of_a_real_collection(shared: Path, home: Path, monkeypatch: pyt
     monkeypatch.chdir(home)
     (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "name": "base"}))
     collection = shared / "collections" / "medline"
-    result = airgen.label(collection, pipeline="base.yaml", name="med", sample=12, quiet=True)
+    result = airgen.run("base.yaml", queries=collection, name="med", sample=12, quiet=True)
     found, human = BeirDataset.open(result.directory / "dataset"), BeirDataset.open(collection).qrels("test").labels
     labels = found.qrels("test").labels
     assert len(found.queries()) == 12

@@ -105,7 +105,9 @@ def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:
 
 
 def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "systems.yaml").write_text("systems: [{name: a-system-with-a-long-name, kind: bm25}]\n")
+    (folder / "systems.yaml").write_text(
+        "systems: [{name: a-system-with-a-long-name, kind: bm25}, {name: titles, kind: bm25, text_weight: 0.01}]\n"
+    )
     job = folder / "job.yaml"
     job.write_text(job.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")
     assert call("run", job, "--runs", folder / "quiet", "--quiet") == ""
@@ -117,25 +119,34 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         and "│" not in out
         and "┃" not in out
     )
-    (scores,) = [line for line in lines if line.startswith("a-system-with-a-long-name  ")]
-    assert len(scores.split()) == 6
+    # The systems best first, with intervals; what can be told of them; the bill; the paths.
+    (head,) = [at for at, line in enumerate(lines) if line.split()[:3] == ["#", "system", "nDCG@10"]]
+    assert "95 %" in lines[head] and "not told apart from #" in lines[head]
+    rows = [line.replace("†", "").split() for line in lines[head + 1 : head + 3]]
+    assert [row[0] for row in rows] == ["1", "2"] and float(rows[0][2]) >= float(rows[1][2])
+    (last,) = [at for at, line in enumerate(lines) if line.startswith("Verdict: ")]
+    assert f"airgen audit sample {job} 40" in lines[last] and last > head
+    assert lines[last + 2].endswith(" MB") and " calls, " in lines[last + 2]
+    assert [line.split("  ")[0].rpartition("/")[2] for line in lines[last + 3 :]] == [
+        "dataset", "evaluation", "work.duckdb", "index.html"
+    ]  # fmt: skip
     value = json.loads(call("run", job, "--runs", folder / "runs", "--quiet", "--json"))
     assert value["already_done"]
 
 
 def test_lists_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    out = call("corpus", "list")
+    out = call("show", "corpus")
     assert "…" not in "".join(line.split("  ")[0] for line in out.splitlines())
     assert any(line.startswith("hub-financial-news-ar ") for line in out.splitlines())
-    assert any(line.startswith("multilingual-e5-small-q4 ") for line in call("models", "list").splitlines())
+    assert any(line.startswith("multilingual-e5-small-q4 ") for line in call("show", "models").splitlines())
 
 
 def test_measures_of_another_dataset_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "a.run", run_from_dict({"q1": {"x": 2.0}}), "a")
     (tmp_path / "other.tsv").write_text("PLAIN-2\tMED-1\t1\n")
     with pytest.raises(DatasetError, match=r"no query in common \(for example 'q1' and 'PLAIN-2'\)"):
-        call("metrics", tmp_path / "a.run", tmp_path / "other.tsv")
+        call("evaluate", "measures", tmp_path / "a.run", tmp_path / "other.tsv")
 
 
 def test_a_model_that_knows_the_queries_is_named(folder: Path) -> None:
@@ -154,7 +165,7 @@ def test_a_model_that_knows_the_queries_is_named(folder: Path) -> None:
     (line,) = trained_on(task, systems, folder)
     assert "system theirs: path was trained on queries of little test" in line and "use another split" in line
     (weights / "held-out.tsv").write_text("")
-    assert f"airgen metrics RUN {weights / 'held-out.tsv'}" in trained_on(task, systems, folder)[0]
+    assert f"airgen evaluate measures RUN {weights / 'held-out.tsv'}" in trained_on(task, systems, folder)[0]
     for other in ({"dataset": "little", "split": "train"}, {"dataset": "else", "split": "test"}, 3):
         (weights / "card.json").write_text(json.dumps({"data": other}))
         assert trained_on(task, systems, folder) == []

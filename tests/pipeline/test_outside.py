@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
-from airgen.commands.check import app as check
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
@@ -124,7 +123,7 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, outside:
 
 def test_its_cost_is_estimated_and_its_prompt_can_be_tried(run: Run, outside: Path) -> None:
     run("runs", STAGES)
-    result = CliRunner().invoke(check, [str(outside / "job.yaml"), "--runs", str(outside / "new"), "--json"])
+    result = invoke("check", outside / "job.yaml", "--runs", outside / "new", "--json")
     stages = {stage["stage"]: stage for stage in json.loads(result.stdout)["stages"]}
     assert stages["subject"]["calls"] == stages["character"]["calls"] == 16  # 12 queries at .75
     assert stages["subject"]["completion_tokens"] == 16 * 5

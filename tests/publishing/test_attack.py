@@ -48,7 +48,7 @@ PASSAGES, TARGET = 60, 15
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus, which the adversary has too, and what two pipelines made of it."""
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     path = tmp_path_factory.mktemp("attack")
     make_corpus(path / "small.jsonl", PASSAGES)
     (path / "small.yaml").write_text(CORPUS, encoding="utf-8")

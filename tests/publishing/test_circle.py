@@ -8,14 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, READ_TOKEN, FakeHub
-from typer.testing import CliRunner
 
 from airgen.dataset.layouts import export_layout
 from airgen.dataset.secret import Secret, write_secret
@@ -42,8 +41,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
 def call(command: str, *arguments: object, fails: bool = False) -> str:
     """What a command prints; with `fails` the message of the error that it ends with."""
-    app = import_module(f"airgen.commands.{command}").app
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = invoke(*command.split(), *arguments)
     if fails:
         assert isinstance(result.exception, DatasetError)
         return str(result.exception)
@@ -98,7 +96,7 @@ def test_the_whole_circle_with_two_clients(
     assert "(kept)" in call(*arguments, "--split", "test")
     assert "nDCG@10" in call(*arguments, "--split", "dev")
     # The command that it prints is the one that goes on.
-    command = next(line for line in said.splitlines() if line.startswith("  airgen submit")).split()
+    command = next(line for line in said.splitlines() if line.startswith("  airgen publish submit")).split()
     monkeypatch.chdir(tmp_path)
     assert "qa/science/en_weather-notes_test.json: 4 queries" in call(*command[1:])
 
@@ -109,15 +107,15 @@ def test_the_whole_circle_with_two_clients(
     group = {"task_type": "qa", "domain": "science", "language": "en", "dataset_name": "weather-notes"}
     utils.Evaluator(loader)(**group, splits=["test"], search_results_save_dir="found", retriever=Searcher())
     monkeypatch.chdir(tmp_path)
-    call("submit", "theirs/found/their-system/NoReranker", "--out", "theirs.zip")
+    call("publish submit", "theirs/found/their-system/NoReranker", "--out", "theirs.zip")
 
     # The owner of the labels, who has the private repository.
     private = download(server, "my-org/qrels-weather-notes", tmp_path / "private", GOOD_TOKEN)
     with pytest.raises(DatasetError, match="the labels of test are private"):
         call_evaluate_scored(data)
     for name in ("my-bm25.zip", "theirs.zip"):
-        assert "nDCG@10" in call("score", name, "--qrels", private, "--save", "scores")
-    board = json.loads(call("leaderboard", "scores", "--json"))
+        assert "nDCG@10" in call("publish score", name, "--qrels", private, "--save", "scores")
+    board = json.loads(call("publish leaderboard", "scores", "--json"))
     assert {row["model"] for row in board[0]["rows"]} == {"my-bm25", "their-system"}
     direct = score_results([results_of_run(data, run, model="x", reranker=NO_RERANKER, split="test")[0]],
                            load_labels([dataset]))  # fmt: skip
@@ -195,11 +193,13 @@ def test_two_submissions_of_one_name(dataset: Path, tmp_path: Path) -> None:
     labels_part(dataset, labels, ["test"])
     pack([BASE], tmp_path / "a.zip")
     pack([dataclasses.replace(BASE, hits={"q-01": {"doc001": 1.0}})], tmp_path / "b.zip")
-    call("score", tmp_path / "a.zip", "--qrels", labels, "--save", tmp_path / "scores")
-    call("score", tmp_path / "a.zip", "--qrels", labels, "--save", tmp_path / "scores")  # the same again is fine
-    problem = call("score", tmp_path / "b.zip", "--qrels", labels, "--save", tmp_path / "scores", fails=True)
+    call("publish score", tmp_path / "a.zip", "--qrels", labels, "--save", tmp_path / "scores")
+    call(
+        "publish score", tmp_path / "a.zip", "--qrels", labels, "--save", tmp_path / "scores"
+    )  # the same again is fine
+    problem = call("publish score", tmp_path / "b.zip", "--qrels", labels, "--save", tmp_path / "scores", fails=True)
     assert "another submission of m + NoReranker, version 26.11, was scored before" in problem
-    call("score", tmp_path / "b.zip", "--qrels", labels, "--save", tmp_path / "scores", "--replace")
+    call("publish score", tmp_path / "b.zip", "--qrels", labels, "--save", tmp_path / "scores", "--replace")
 
 
 def test_a_lost_or_foreign_secret(dataset: Path, tmp_path: Path) -> None:

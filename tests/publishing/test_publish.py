@@ -299,7 +299,7 @@ def test_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: P
     environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_TOKEN": GOOD_TOKEN, "HF_HUB_DISABLE_XET": "1"}
     environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
     arguments = [str(dataset), "--repo", REPO, "--private-qrels", "test"]
-    command = [sys.executable, "-c", "from airgen.commands.publish import app; app()", *arguments]
+    command = [sys.executable, "-c", "from airgen.cli import main; main()", "publish", *arguments]
     dry = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "Nothing was sent" in dry.stdout
     assert server.arrived == []

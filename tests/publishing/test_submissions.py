@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from dataset_maker import INFO, make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
@@ -415,23 +415,27 @@ def test_saved_scores_edited_by_hand(tmp_path: Path) -> None:
 
 
 def test_commands_from_run_to_page(dataset: Path, tmp_path: Path) -> None:
-    from airgen.commands.leaderboard import app as leaderboard_app
-    from airgen.commands.score import app as score_app
-    from airgen.commands.submit import app as submit_app
-
     lines = [f"q-{i:02d} Q0 doc{i:03d} 1 2.0 x\nq-{i:02d} Q0 doc{i + 1:03d} 2 1.0 x\n" for i in range(5)]
     (tmp_path / "a.run").write_text("".join(lines))
     arguments = ["--dataset", str(dataset), "--run", str(tmp_path / "a.run"), "--model", "perfect"]
-    packed = CliRunner().invoke(submit_app, [*arguments, "--out", str(tmp_path / "a.zip")])
+    packed = invoke(*["publish", "submit", *arguments, "--out", str(tmp_path / "a.zip")])
     assert packed.exit_code == 0, packed.output
     assert f"{ENTRY}: 4 queries" in packed.stdout  # q-02 is of dev
     labels_part(dataset, tmp_path / "private", ["test"])
-    scored = CliRunner().invoke(
-        score_app, [str(tmp_path / "a.zip"), "--qrels", str(tmp_path / "private"), "--save", str(tmp_path / "scores")]
+    scored = invoke(
+        *[
+            "publish",
+            "score",
+            str(tmp_path / "a.zip"),
+            "--qrels",
+            str(tmp_path / "private"),
+            "--save",
+            str(tmp_path / "scores"),
+        ]
     )
     assert scored.exit_code == 0, scored.output
     assert "nDCG@10 1.00000" in scored.stdout
-    page = CliRunner().invoke(leaderboard_app, [str(tmp_path / "scores"), "--json"])
+    page = invoke(*["publish", "leaderboard", str(tmp_path / "scores"), "--json"])
     assert json.loads(page.stdout)[0]["rows"][0]["mean"] == 1.0
     text = (tmp_path / "scores" / "index.html").read_text()
     assert "perfect" in text and "private" not in text  # the scores do not say whether the labels are public

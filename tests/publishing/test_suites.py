@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import call
+from command_line import call, invoke
 from dataset_maker import INFO, make_content
-from typer.testing import CliRunner
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import DatasetContent
@@ -160,7 +159,7 @@ def test_the_same_dataset_twice(tmp_path: Path, runner: Runner) -> None:
 def test_two_groups_can_have_a_dataset_of_one_name(tmp_path: Path, runner: Runner) -> None:
     runner.contents["c"] = make("alpha", domain="law", documents=31)
     home = build(suite("a", "c"), tmp_path / "suites", runner).directory
-    call("suite", "layout", home, "air-bench", "--out", tmp_path / "out")
+    call("export", "layout", home, "air-bench", "--out", tmp_path / "out")
     named = json.loads((tmp_path / "out/layout.json").read_text())["datasets"]
     assert named == {key: manifest.digest for key, manifest in datasets_of(home).items()}
     assert len(named) == 2
@@ -237,26 +236,23 @@ def test_settings_name_every_problem(tmp_path: Path) -> None:
 
 
 def test_commands(tmp_path: Path, runner: Runner) -> None:
-    from airgen.commands.suite import app
-    from airgen.commands.verify import app as verify_app
-
     first = build(suite("a"), tmp_path / "suites", runner)
     second = build(suite("a", "b", version="26.12"), tmp_path / "suites", runner)
-    result = CliRunner().invoke(app, ["diff", str(first.directory), str(second.directory), "--json"])
+    result = invoke(*["publish", "diff", str(first.directory), str(second.directory), "--json"])
     assert [row["kind"] for row in json.loads(result.stdout)] == ["added", "same"]
-    result = CliRunner().invoke(app, ["stats", str(second.directory)])
+    result = invoke(*["study", "stats", str(second.directory)])
     assert result.stdout.count("| qa |") == 4
-    result = CliRunner().invoke(app, ["stats", str(second.directory / "qa_law_en/beta"), "--csv"])
+    result = invoke(*["study", "stats", str(second.directory / "qa_law_en/beta"), "--csv"])
     assert result.stdout.splitlines()[1].startswith("qa,law,en,beta,Weather notes,CC-BY-4.0,30,")
     out = tmp_path / "trec"
-    result = CliRunner().invoke(app, ["layout", str(second.directory), "trec", "--out", str(out)])
+    result = invoke(*["export", "layout", str(second.directory), "trec", "--out", str(out)])
     assert "qa_law_en/beta/qrels.test.txt" in result.stdout.splitlines()
     assert (out / "qa_science_en/alpha/docs.tsv").read_text().count("\n") == 30
-    result = CliRunner().invoke(verify_app, [str(second.directory)])
+    result = invoke(*["publish", "verify", str(second.directory)])
     assert (result.exit_code, result.stdout.count(": whole")) == (0, 2)
     (second.directory / "qa_law_en/beta/corpus.jsonl").write_text("")
-    result = CliRunner().invoke(verify_app, [str(second.directory)])
+    result = invoke(*["publish", "verify", str(second.directory)])
     assert (result.exit_code, result.stdout.count(": whole")) == (1, 1)
     (second.directory / "suite.json").write_text("{}")
-    result = CliRunner().invoke(verify_app, [str(second.directory)])
+    result = invoke(*["publish", "verify", str(second.directory)])
     assert (result.exit_code, "[suite]" in result.stdout) == (1, True)

@@ -1,4 +1,4 @@
-"""`airgen agree` on a made collection: the whole way with the scripted model, bad input, and going on after a stop."""
+"""`airgen study agree` on a made collection: the whole way with the scripted model, bad input, and going on."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def go(collection: Path, folder: Path) -> Go:
 def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AgreementReport]:
     """A folder in which a study with every step is finished, and its report."""
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     folder = tmp_path_factory.mktemp("full")
     make_corpus(folder / "small.jsonl", 60)
     make_collection(folder)
@@ -164,7 +164,16 @@ def test_the_papers_systems_and_draws(go: Go, collection: Path, folder: Path) ->
     known = [value for value in report.resamplings.values if not math.isnan(value)]
     assert len(known) == 7 and 2 / 120 <= report.resamplings.mean_p <= 1
     assert "7 draws of 3 generated queries" in report.markdown() and "mean p" in report.markdown()
-    arguments = ("agree", collection, "--pipeline", folder / "agree.yaml", "--runs", folder / "runs", "--check")
+    arguments = (
+        "study",
+        "agree",
+        collection,
+        "--pipeline",
+        folder / "agree.yaml",
+        "--runs",
+        folder / "runs",
+        "--check",
+    )
     text = call(*arguments, "--systems", "systems-airbench-17", code=1)
     assert "! system repllama-v1-7b-lora-passage: embedder: model: " in text
     assert re.search(
@@ -282,5 +291,5 @@ def test_a_long_doc_pipeline_is_refused(go: Go) -> None:
 def test_the_command_prints_the_report(go: Go, collection: Path, folder: Path) -> None:
     go()
     files = ["--pipeline", folder / "agree.yaml", "--systems", folder / "systems.yaml", "--runs", folder / "runs"]
-    assert "does try-made-up rank systems as people do?" in call("agree", collection, *files)
-    assert json.loads(call("agree", collection, *files, "--json"))["collection"] == "Made Up"
+    assert "does try-made-up rank systems as people do?" in call("study", "agree", collection, *files)
+    assert json.loads(call("study", "agree", collection, *files, "--json"))["collection"] == "Made Up"

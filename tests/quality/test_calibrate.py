@@ -1,4 +1,4 @@
-"""`airgen calibrate` on small collections of our own making, with the scripted model and real re-rankers."""
+"""`airgen study judge` on small collections of our own making, with the scripted model and real re-rankers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ control:
 def folder(tmp_path: Path) -> Path:
     """Two collections, `one` and `two`, and a pipeline."""
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     for seed, name in enumerate(("one", "two")):
         write_collection(tmp_path / name, seed)
     (tmp_path / "own.yaml").write_text(PIPELINE, encoding="utf-8")
@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 def call(folder: Path, judge: str, *words: object, collections: tuple[str, ...] = ("one", "two")) -> str:
     places = [folder / name for name in collections]
     given = ["--pipeline", folder / "own.yaml", "--out", folder / "work", "--pairs", 32, *words]
-    return command_line.call("calibrate", judge, *places, *given)
+    return command_line.call("study", "judge", judge, *places, *given)
 
 
 def answers(folder: Path) -> int:

@@ -123,6 +123,6 @@ def test_bad_folders(ours: Path, tmp_path: Path) -> None:
 
 
 def test_the_command(ours: Path) -> None:
-    assert "ours: query q1 is q1 of ours, word for word" in call("suite", "contamination", ours, "--against", ours)
-    (row,) = json.loads(call("suite", "contamination", ours, "--against", ours, "--json"))
+    assert "ours: query q1 is q1 of ours, word for word" in call("study", "contamination", ours, "--against", ours)
+    (row,) = json.loads(call("study", "contamination", ours, "--against", ours, "--json"))
     assert len(row["passages"]["matches"]) == 40

@@ -11,11 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 from beir_folder import write_beir
+from command_line import invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from airgen.commands.diversity import app
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.charts import save_svg
@@ -210,7 +209,7 @@ def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, 
     (tmp_path / "p.yaml").write_text("name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted}\n")
     out = tmp_path / "out"
     arguments = [str(folder), "--out", str(out), "--label-with", str(tmp_path / "p.yaml"), "--json"]
-    value = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
+    value = json.loads(invoke("study", "diversity", *arguments, raises=True).stdout)
     shares = value["datasets"][0]["shares"]
     assert sum(shares["labelled type"]["test"].values()) == 2
     labels = [json.loads(line) for line in (out / "labels.jsonl").read_text("utf-8").splitlines()]
@@ -221,7 +220,7 @@ def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, 
     (tmp_path / "p.yaml").write_text(
         "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {refuse: 1.0}}\n"
     )
-    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    invoke("study", "diversity", *arguments, raises=True)
     assert files == {name: (out / name).read_bytes() for name in files}
 
 
@@ -230,6 +229,6 @@ def test_labels_that_no_one_could_read_are_counted(folder: Path, tmp_path: Path)
         "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {prose: 1.0}}\n"
     )
     arguments = [str(folder), "--out", str(tmp_path / "out"), "--label-with", str(tmp_path / "p.yaml")]
-    result = CliRunner().invoke(app, [*arguments, "--most", "3"], catch_exceptions=False)
+    result = invoke("study", "diversity", *arguments, "--most", "3", raises=True)
     assert "3 queries have no label: malformed" in result.stderr
     assert result.exit_code == 0

@@ -60,7 +60,7 @@ def test_the_ledger_asks_once_and_survives_a_torn_line(tmp_path):
 
 
 def run_command(arguments):
-    return json.loads(call("holes", *arguments))
+    return json.loads(call("audit", "holes", *arguments))
 
 
 def test_the_command_counts_exports_and_judges(dataset, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""`airgen inspect`: each known fault of a benchmark is found by its name, and a sound one has none."""
+"""`airgen study inspect`: each known fault of a benchmark is found by its name, and a sound one has none."""
 
 from __future__ import annotations
 
@@ -307,10 +307,10 @@ def test_the_page_is_safe_and_whole(tmp_path, systems):
 
 def test_the_command_writes_a_page_and_json(tmp_path, systems):
     folder = Bench().write(tmp_path / "data")
-    text = call("inspect", folder, "--systems", systems, "--out", tmp_path / "out")
+    text = call("study", "inspect", folder, "--systems", systems, "--out", tmp_path / "out")
     assert "Split-half reliability" in text and "inspect.html" in text
-    value = json.loads(call("inspect", folder, "--systems", systems, "--out", tmp_path / "out", "--json"))
+    value = json.loads(call("study", "inspect", folder, "--systems", systems, "--out", tmp_path / "out", "--json"))
     assert value == json.loads((tmp_path / "out" / "inspect.json").read_text())
     assert value["verdict"] in text and {one["name"] for one in value["findings"]} == set(CHECKS)
     with pytest.raises(UsageError, match="give one of the two"):
-        call("inspect", folder, "--systems", systems, "--results", tmp_path)
+        call("study", "inspect", folder, "--systems", systems, "--results", tmp_path)

@@ -52,7 +52,7 @@ def test_meanings_need_an_embedder_and_figures_need_ten_queries() -> None:
 def test_the_command_compares_a_dataset_with_a_log(shared: Path, tmp_path: Path) -> None:
     """Medline's own queries are like themselves, and each is a copy."""
     medline = shared / "collections" / "medline"
-    out = call("diversity", medline, "--real", medline, "--out", tmp_path / "out", "--language", "en")
+    out = call("study", "diversity", medline, "--real", medline, "--out", tmp_path / "out", "--language", "en")
     assert "copies of real ones" in out and "likeness.md" in out
     (row,) = json.loads((tmp_path / "out" / "likeness.json").read_text())["datasets"]
     assert (row["copies"], row["length_distance"], row["form_distance"]) == (30, 0, 0)

@@ -59,7 +59,7 @@ def home(tmp_path: Path) -> Path:
 
 def pool(home: Path, *words: object) -> dict[str, Any]:
     where = ("--submissions", home / "submissions", "--out", home / "out", "--json")
-    return dict(json.loads(call("holes", home / "notes", *where, *words)))
+    return dict(json.loads(call("audit", "holes", home / "notes", *where, *words)))
 
 
 def test_without_a_judge_people_can_label(home: Path) -> None:
@@ -106,13 +106,13 @@ def test_the_pipelines_control_judges_and_the_next_version_scores_again(home: Pa
     scores = home / "scores"
     for name in ("known", "finder"):
         for dataset in (old, new):
-            call("score", home / "submissions" / f"{name}.zip", "--qrels", dataset, "--save", scores)
-    board = {table["version"]: table for table in json.loads(call("leaderboard", scores, "--json"))}
+            call("publish", "score", home / "submissions" / f"{name}.zip", "--qrels", dataset, "--save", scores)
+    board = {table["version"]: table for table in json.loads(call("publish", "leaderboard", scores, "--json"))}
     assert set(board) == {"26.11", "26.12"}
     assert board["26.12"]["rows"][0]["mean"] == pytest.approx(found["moves"][0]["after"], abs=1e-5)
     with pytest.raises(DatasetError, match=r"results are of version '26\.12', the labels of '26\.11'"):
         newer = submit(home / "other", "newer", {"q-00": {"doc000": 1.0}}, version="26.12")
-        call("score", newer, "--qrels", old)
+        call("publish", "score", newer, "--qrels", old)
 
 
 def test_two_versions_of_the_public_part_differ_in_version_and_mark_alone(home: Path) -> None:
@@ -167,7 +167,7 @@ def test_bad_submissions_are_left_out_with_all_reasons(home: Path) -> None:
 
 def test_wrong_words(home: Path) -> None:
     with pytest.raises(UsageError, match="--run or --submissions"):
-        call("holes", home / "notes")
+        call("audit", "holes", home / "notes")
     with pytest.raises(DatasetError, match=r"version '26\.11' is there already"):
         pool(home, "--next-version", "26.11")
     (home / "pool.yaml").write_text(PIPELINE.replace("rerankers: [bm25],", "rerankers: [bm25], judge: {kind: votes},"))
@@ -175,7 +175,7 @@ def test_wrong_words(home: Path) -> None:
         pool(home, "--pipeline", home / "pool.yaml")
     public_part(home / "notes", home / "public", ["test"])
     with pytest.raises(DatasetError, match="no labels of 'test'"):
-        call("holes", home / "public", "--submissions", home / "submissions")
+        call("audit", "holes", home / "public", "--submissions", home / "submissions")
 
 
 def test_moves_by_hand(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""`airgen audit compare`: what is drawn, what people see, which answers count, and what is said of them."""
+"""`airgen audit systems`: what is drawn, what people see, which answers count, and what is said of them."""
 
 from __future__ import annotations
 
@@ -194,13 +194,13 @@ def test_systems_that_share_a_model_with_the_labels(world: Path, monkeypatch: py
 def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world)
 
-    text = call("audit", "compare", "little", "good", "bad")
+    text = call("audit", "systems", "little", "good", "bad")
     assert "of 360 pairs" in text and "--answers audit-answers.json" in text
     folder = world / "results" / "little" / "test" / "audit-good-bad"
     path = person(folder, 100)
-    text = call("audit", "compare", "little", "good", "bad", "--answers", str(path))
+    text = call("audit", "systems", "little", "good", "bad", "--answers", str(path))
     assert re.search(r"good is better than bad by 1\.\d{3}, known after (25|50) answers", text)
-    value = json.loads(call("audit", "compare", "little", "good", "bad", "--answers", str(path), "--json"))
+    value = json.loads(call("audit", "systems", "little", "good", "bad", "--answers", str(path), "--json"))
     assert value["pairs"][0]["verdict"] == "first" and value["measure"] == "DCG@10"
-    text = call("audit", "compare", "little", "good", "bad", "--answers", str(person(folder, 10)))
+    text = call("audit", "systems", "little", "good", "bad", "--answers", str(person(folder, 10)))
     assert "15 answers more are needed" in text

@@ -1,4 +1,4 @@
-"""`airgen suite compare`: anchors on two versions, with runs whose scores are known, and what was carried over."""
+"""`airgen study compare`: anchors on two versions, with runs whose scores are known, and what was carried over."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_version(home, "a", many, {"good": [1] * 40, "fair": [2] * 40, "poor": [4] * 40})
     write_version(home, "b", many, {"good": [2] * 40, "fair": [1] * 40, "poor": [4] * 40})
     monkeypatch.chdir(home)
-    arguments = ("suite", "compare", "a", "b", "--systems", anchors(home), "--measure", "RR@10")
+    arguments = ("study", "compare", "a", "b", "--systems", anchors(home), "--measure", "RR@10")
     said = call(*arguments, "--against", "a")
     assert "b: good > fair turned: +0.5000 (0.0003) -> -0.5000 (0.0003), significant in both versions" in said
     assert "b: query q0 is q0 of a, word for word" in said

@@ -1,4 +1,4 @@
-"""The audit in the pages of a report: of a file, and of `airgen view`."""
+"""The audit in the pages of a report: of a file, and of `airgen report --live`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_answers_from_pages_are_scored(run: Run, folder: Path, tmp_path: Path, b
     saved.value.save_as(tmp_path / "answers.json")
     assert read_answers(tmp_path / "answers.json", sample) == {1: 0, 2: None}
 
-    # Under `airgen view` each answer is in the folder at once.
+    # Under `airgen report --live` each answer is in the folder at once.
     answers = runs / "job" / "audit" / "audit-answers.json"
     (tmp_path / "view").mkdir()
     with serving(View([job], tmp_path / "view", runs)) as address:

@@ -30,7 +30,7 @@ Run = Callable[..., RunResult]
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder with a finished job, made by the command with a target of its own; and what the command printed."""
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     folder = tmp_path_factory.mktemp("job")
     make_corpus(folder / "small.jsonl", 60)
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")

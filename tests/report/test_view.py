@@ -1,4 +1,4 @@
-"""`airgen view`: who may read, what a running job looks like in a browser, and how the server ends."""
+"""`airgen report --live`: who may read, what a running job looks like in a browser, and how the server ends."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             assert page.get_by_role("status").inner_text() != "0"
             page.get_by_role("link", name="Live").click()
             page.get_by_text("Jobs that run: 0 of 1.").wait_for()
-        page.get_by_text("airgen view has ended").wait_for()
+        page.get_by_text("airgen report --live has ended").wait_for()
         browse.problems = [one for one in browse.problems if "ERR_CONNECTION_REFUSED" not in one]
     finally:
         stop.set()
@@ -273,7 +273,7 @@ def test_the_command(dataset: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "airgen", "view", str(dataset), "--json"],
+        [sys.executable, "-m", "airgen", "report", str(dataset), "--live", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
     )  # fmt: skip
     try:

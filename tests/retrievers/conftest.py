@@ -40,7 +40,7 @@ def assert_same(one: Hits, other: Hits) -> None:
 
 def _fetched(name: str) -> str:
     if not models.fetched(name):
-        pytest.skip(f"airgen models fetch {name}")
+        pytest.skip(f"airgen fetch {name}")
     return name
 
 

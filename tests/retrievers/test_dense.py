@@ -153,7 +153,7 @@ def test_minilm_agrees_with_sentence_transformers(minilm: str, corpus: Corpus) -
     from airgen import models
 
     if not models.fetched("all-minilm-l6-v2"):
-        pytest.skip("airgen models fetch all-minilm-l6-v2")
+        pytest.skip("airgen fetch all-minilm-l6-v2")
     theirs = load_embedder("all-minilm-l6-v2").encode(corpus.texts, "passage")
     ours = OnnxEncoder(minilm).encode(corpus.texts, "passage")
     assert (theirs * ours).sum(axis=1).min() > 0.97  # int8 weights against fp32
@@ -252,5 +252,5 @@ def test_queries_may_have_an_encoder_of_their_own(dot_model: Callable[..., Path]
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     for use in (lambda name: load_embedder(name).encode(["a"], "query"), lambda name: CrossEncoder(name).model):
-        with pytest.raises(ModelError, match=r"cannot be loaded .*airgen models list"):
+        with pytest.raises(ModelError, match=r"cannot be loaded .*airgen show models"):
             use(str(tmp_path / "nothing"))

@@ -247,7 +247,7 @@ def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
     """The logits of the model by itself, one pair at a time, whatever stands beside the pair."""
     name = "ms-marco-minilm-l12-int8"
     if not models.fetched(name):
-        pytest.skip(f"airgen models fetch {name}")
+        pytest.skip(f"airgen fetch {name}")
     runtime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
     ours = load_reranker(name)
     assert isinstance(ours, Reranker)

@@ -32,7 +32,7 @@ _PACKINGS = {
     "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
-_CHECK = "; check reader.path, or run `airgen corpus fetch`"
+_CHECK = "; check reader.path, or run `airgen fetch`"
 
 
 class PathReader:

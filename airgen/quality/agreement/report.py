@@ -170,7 +170,7 @@ class LeaveOneOut:
 
 @dataclass(frozen=True)
 class AgreementReport:
-    """Everything that `airgen agree` found on one collection. `variants` begins with the complete dataset."""
+    """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset."""
 
     collection: str
     pipeline: str

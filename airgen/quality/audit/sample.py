@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airgen.errors import DatasetError
+from airgen.evaluation.result import without_nan
 from airgen.keys import content_key, text_key
 from airgen.text.display import csv_text, json_text
 
@@ -114,8 +115,9 @@ class AuditResult:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; NaN is None."""
+        plain: dict[str, Any] = without_nan(asdict(self))
+        return plain
 
 
 def _shown(value: Proportion) -> str:

@@ -213,10 +213,10 @@ def load_system_sample(path: Path) -> SystemSample:
         sample.frame  # noqa: B018 - probabilities are checked here
         return sample
     except FileNotFoundError:
-        raise DatasetError(f"{path}: no sample: draw one with `airgen audit compare` without --answers") from None
+        raise DatasetError(f"{path}: no sample: draw one with `airgen audit systems` without --answers") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
             UsageError) as error:  # fmt: skip
-        raise DatasetError(f"{path}: not a sample of airgen audit compare ({error})") from error
+        raise DatasetError(f"{path}: not a sample of airgen audit systems ({error})") from error
 
 
 def score_systems(
@@ -310,8 +310,8 @@ def audit_text(found: SystemAudit) -> str:
     lines += [decision_text(first, second, one) for (first, second), one in shown.items()]
     if any(one.answers for one in found.decisions.values()):
         lines.append(
-            f"(mean DCG@10 over these {found.queries} queries, 95 % at all looks together; `airgen compare` says what "
-            "other queries would change)"
+            f"(mean DCG@10 over these {found.queries} queries, 95 % at all looks together; `airgen evaluate compare` "
+            "says what other queries would change)"
         )
     if len(found.ranking) > 2:
         rows = [["#", "system", "DCG@10", "rank", "by the judge", "by people", "±"]]

@@ -11,7 +11,7 @@ the yardstick for the other half, and as many generated ones are compared with i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,11 +19,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen import models
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.evaluation.result import without_nan
 from airgen.keys import rng
+from airgen.pipeline.own_tables import read_queries
 from airgen.pipeline.stages.query import form_of
+from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
+from airgen.retrievers import load_embedder
 from airgen.retrievers.base import unit_rows
+from airgen.settings import QueriesSettings
 from airgen.text.analysis import analyser
 from airgen.text.display import figure, json_text, markdown_table, md
 from airgen.text.near_duplicates import NearDuplicateIndex
@@ -191,3 +197,18 @@ def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
     value: dict[str, Any] = {"datasets": [without_nan(asdict(one)) for one in found]}
     (out / "likeness.json").write_text(json_text(value, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
     return value
+
+
+def likeness_to(datasets: Sequence[Path], real: Path, language: str, warn: Callable[[str], None]) -> list[Likeness]:
+    """The datasets' queries beside real ones; meanings are compared where a small embedder is on this machine."""
+    texts = [line.text for line in read_queries(QueriesSettings(file=str(real)), real, language) if line.text.strip()]
+    name = ENGLISH[0] if language == "en" else MULTILINGUAL
+    embedder = load_embedder(name) if models.fetched(name) else None
+    if embedder is None:
+        warn(f"meanings are not compared: airgen fetch {name}")
+    found = []
+    for path in datasets:
+        dataset = BeirDataset.open(path)
+        asked = [query.text for query in dataset.queries().values()]
+        found.append(likeness(dataset.name, asked, texts, language, embedder))
+    return found

@@ -9,8 +9,8 @@ How diverse a dataset's queries are, from its published files alone (AIR-Bench 3
     profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
 
 The kind of a query comes from its metadata, if the dataset has them, and from labels of a model, if the caller gives
-them (`airgen diversity --label-with`). Everything else needs only queries, passages and qrels, so a collection labelled
-by people can be compared with a generated one. The original forms of rewritten queries are in
+them (`airgen study diversity --label-with`). Everything else needs only queries, passages and qrels, so a collection
+labelled by people can be compared with a generated one. The original forms of rewritten queries are in
 `private/lineage.jsonl`, which a finished dataset has and a published one does not have.
 """
 

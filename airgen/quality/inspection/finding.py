@@ -153,7 +153,7 @@ CHECKS: Mapping[str, HealthCheck] = {
     "judged": HealthCheck(
         "Labelled hits", 0.3, 0.02, ".1%",
         "Share of the systems' first ten hits that have a label. Hits without one count as not relevant.",
-        "`airgen holes` judges the hits without a label and says how much the scores change.",
+        "`airgen audit holes` judges the hits without a label and says how much the scores change.",
     ),
     "copies of positives": HealthCheck(
         "Unlabelled copies of relevant passages", 0.01, 0.1, ".1%",

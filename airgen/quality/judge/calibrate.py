@@ -4,7 +4,7 @@ Recall and pre-labels are made by the stages of quality control and kept in the 
 
 Is the judge right? A judge on pairs of human-labelled collections; resumable like any job.
 
-runs/calibrate/
+runs/judge/
     work.duckdb      recall, pre-labels and every answer of the LLM: asked once, whatever judge is tried next
     embeddings/      vectors by content and model
     JUDGE.md, .json  the figures of the last time that this judge was tried

